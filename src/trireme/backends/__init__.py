@@ -1,0 +1,1 @@
+"""How a model runs: a worker process, or code inside this one."""

@@ -1,0 +1,1 @@
+"""Model and server configuration: read, completed, checked."""

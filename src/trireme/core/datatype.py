@@ -1,0 +1,66 @@
+"""Tensor element types by their wire names (`FP32`, `BYTES`), their sizes and their numpy and config spellings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+BYTES = "BYTES"
+BF16 = "BF16"
+
+ITEM_SIZE: dict[str, int] = {
+    "BOOL": 1,
+    "UINT8": 1,
+    "UINT16": 2,
+    "UINT32": 4,
+    "UINT64": 8,
+    "INT8": 1,
+    "INT16": 2,
+    "INT32": 4,
+    "INT64": 8,
+    "FP16": 2,
+    "FP32": 4,
+    "FP64": 8,
+    "BF16": 2,
+}
+"""Bytes per element of every fixed-size type; BYTES is absent because its elements carry their own length."""
+
+NUMPY_DTYPE: dict[str, np.dtype[np.generic]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype("<u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("<i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+"""numpy's type for every type numpy has; BF16 and BYTES are absent."""
+
+WIRE_NAMES = frozenset(ITEM_SIZE) | {BYTES}
+"""Every datatype a request may name."""
+
+_FROM_NUMPY = {dtype: name for name, dtype in NUMPY_DTYPE.items()}
+
+
+def from_numpy(dtype: np.dtype[np.generic]) -> str | None:
+    """The wire name of a numpy type: BYTES for objects and strings, None where there is no such type."""
+    name = _FROM_NUMPY.get(dtype)
+    if name is not None:
+        return name
+    if dtype.kind in "OSU":
+        return BYTES
+    return _FROM_NUMPY.get(dtype.newbyteorder("<"))
+
+
+def from_config(name: str) -> str:
+    """`TYPE_FP32` to `FP32`; `TYPE_STRING` to `BYTES`."""
+    return BYTES if name == "TYPE_STRING" else name.removeprefix("TYPE_")
+
+
+def to_config(name: str) -> str:
+    """`FP32` to `TYPE_FP32`; `BYTES` to `TYPE_STRING`."""
+    return "TYPE_STRING" if name == BYTES else f"TYPE_{name}"

@@ -1,0 +1,83 @@
+"""The one family of errors: eight kinds, equal to Triton's codes; each error writes its own sentence."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ErrorKind(enum.IntEnum):
+    """Triton's error codes, with their numbers."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARGUMENT = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    @property
+    def label(self) -> str:
+        """The code as Triton writes it in front of a message: `Invalid argument`."""
+        return _LABELS[self]
+
+
+_LABELS = {
+    ErrorKind.UNKNOWN: "Unknown",
+    ErrorKind.INTERNAL: "Internal",
+    ErrorKind.NOT_FOUND: "Not found",
+    ErrorKind.INVALID_ARGUMENT: "Invalid argument",
+    ErrorKind.UNAVAILABLE: "Unavailable",
+    ErrorKind.UNSUPPORTED: "Unsupported",
+    ErrorKind.ALREADY_EXISTS: "Already exists",
+    ErrorKind.CANCELLED: "Cancelled",
+}
+
+
+class ServingError(Exception):
+    """What went wrong, as the client will read it, and its kind, which the front ends map to a status."""
+
+    kind: ErrorKind = ErrorKind.UNKNOWN
+
+    def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if kind is not None:
+            self.kind = kind
+
+    def described(self) -> str:
+        """The form used in logs and reasons: `Invalid argument: <message>`."""
+        return f"{self.kind.label}: {self.message}"
+
+    def for_request(self, request_id: str) -> ServingError:
+        """The same error, prefixed the way Triton marks errors that belong to one request."""
+        return type(self)(f"[request id: {request_id or '<id_unknown>'}] {self.message}", self.kind)
+
+
+class InternalError(ServingError):
+    kind = ErrorKind.INTERNAL
+
+
+class NotFoundError(ServingError):
+    kind = ErrorKind.NOT_FOUND
+
+
+class InvalidArgumentError(ServingError):
+    kind = ErrorKind.INVALID_ARGUMENT
+
+
+class UnavailableError(ServingError):
+    kind = ErrorKind.UNAVAILABLE
+
+
+class UnsupportedError(ServingError):
+    kind = ErrorKind.UNSUPPORTED
+
+
+class AlreadyExistsError(ServingError):
+    kind = ErrorKind.ALREADY_EXISTS
+
+
+class CancelledError(ServingError):
+    kind = ErrorKind.CANCELLED

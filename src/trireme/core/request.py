@@ -1,0 +1,79 @@
+"""One inference request on its way through the server, and the flags it may carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+
+Parameter = bool | int | float | str
+RespondCallback = Callable[[InferenceResponse], None]
+CancelCallback = Callable[["InferenceRequest"], None]
+
+SEQUENCE_START = 1
+SEQUENCE_END = 2
+
+
+class InferenceRequest:
+    """What a client asked for, who waits for the answer, and when it passed which door.
+
+    `respond` is called on the event loop's thread, once per response; exactly one of them, the last, has
+    `is_final` set. Whoever holds the request at the moment sets `on_cancel` to learn of a cancellation.
+    """
+
+    __slots__ = (
+        "arrival_ns",
+        "batch_size",
+        "correlation_id",
+        "flags",
+        "id",
+        "inputs",
+        "is_cancelled",
+        "model_name",
+        "model_version",
+        "on_cancel",
+        "parameters",
+        "parent",
+        "priority",
+        "queue_ns",
+        "requested_outputs",
+        "respond",
+        "served_version",
+        "timeout_us",
+    )
+
+    def __init__(
+        self,
+        model_name: str,
+        model_version: str,
+        request_id: str,
+        inputs: dict[str, Tensor],
+        respond: RespondCallback,
+    ) -> None:
+        self.model_name = model_name
+        self.model_version = model_version  # as asked for; "" is the newest
+        self.served_version = ""  # as resolved, once the model is found
+        self.id = request_id
+        self.inputs = inputs  # in the client's order
+        self.requested_outputs: tuple[str, ...] = ()  # empty: every output
+        self.parameters: dict[str, Parameter] = {}
+        self.correlation_id: int | str = 0
+        self.flags = 0
+        self.priority = 0
+        self.timeout_us = 0
+        self.batch_size = 1  # set by validation; 1 for models without a batch dimension
+        self.arrival_ns = 0
+        self.queue_ns = 0
+        self.parent: InferenceRequest | None = None  # the request whose execution made this one
+        self.respond = respond
+        self.is_cancelled = False
+        self.on_cancel: CancelCallback | None = None
+
+    def cancel(self) -> None:
+        """Marks the request as no longer wanted and tells its present holder; later calls do nothing."""
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel(self)

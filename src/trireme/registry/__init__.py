@@ -1,0 +1,1 @@
+"""Which models exist, which versions, in which state."""

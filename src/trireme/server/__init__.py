@@ -1,0 +1,1 @@
+"""What this server can do, said once, without a protocol."""
