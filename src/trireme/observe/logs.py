@@ -1,0 +1,128 @@
+"""The server's log: its settings, the form of its lines, and where they go."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trireme.core.errors import InvalidArgumentError, UnavailableError
+
+ROOT = "trireme"
+MODEL_ROOT = "trireme.model"
+FORMATS = ("default", "ISO8601")
+SETTING_NAMES = ("log_file", "log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
+
+
+@dataclass(slots=True)
+class LogSettings:
+    """What is logged, how and where; the mutable owner of these settings. `configure` makes them take effect."""
+
+    log_file: str = ""
+    """Where the lines go; "" is standard error."""
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_verbose_level: int = 0
+    """Above 0, verbose lines are logged too."""
+    log_format: str = "default"
+    """`default` or `ISO8601`."""
+
+    def as_dict(self) -> dict[str, bool | int | str]:
+        """Every setting by its name."""
+        return {name: getattr(self, name) for name in SETTING_NAMES}
+
+    def update(self, changes: Mapping[str, bool | int | str]) -> None:
+        """Takes these settings over and configures the log anew; raises ServingError and changes nothing where a
+        name or a format is not known or the file cannot be opened. Types are the caller's to check."""
+        for name in changes:
+            if name not in SETTING_NAMES:
+                raise InvalidArgumentError(f"unknown log setting '{name}'; known are {', '.join(SETTING_NAMES)}")
+        if "log_format" in changes and changes["log_format"] not in FORMATS:
+            raise UnavailableError(f"invalid argument for --log_format, got: {changes['log_format']}")
+        before = self.as_dict()
+        self._assign(changes)
+        try:
+            configure(self)
+        except OSError as error:
+            self._assign(before)
+            raise UnavailableError(f"failed to open log file '{changes.get('log_file')}': {error.strerror}") from error
+
+    def is_enabled(self, level: int) -> bool:
+        """Whether a line of this level is wanted."""
+        if level < logging.INFO:
+            return self.log_verbose_level > 0
+        if level < logging.WARNING:
+            return self.log_info
+        return self.log_warning if level < logging.ERROR else self.log_error
+
+    def _assign(self, values: Mapping[str, bool | int | str]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+class LineFormatter(logging.Formatter):
+    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message as it is, unquoted."""
+
+    def __init__(self, log_format: str) -> None:
+        super().__init__()
+        self._is_iso = log_format == "ISO8601"
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.gmtime(record.created)
+        letter = _letter(record.levelno)
+        if self._is_iso:
+            head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', moment)} {letter}"
+        else:
+            micros = int(record.created % 1 * 1_000_000)
+            head = f"{letter}{time.strftime('%m%d %H:%M:%S', moment)}.{micros:06d}"
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}\n{self.formatException(record.exc_info)}"
+        return f"{head} {record.process} {record.filename}:{record.lineno}] {message}"
+
+
+class _LevelFilter(logging.Filter):
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._settings.is_enabled(record.levelno)
+
+
+def configure(settings: LogSettings) -> None:
+    """Installs the handler of these settings on the `trireme` logger in place of the one before.
+
+    Raises OSError, and leaves the log as it was, where the log file cannot be opened.
+    """
+    handler = _open_handler(settings)
+    handler.setFormatter(LineFormatter(settings.log_format))
+    handler.addFilter(_LevelFilter(settings))
+    logger = logging.getLogger(ROOT)
+    replaced, logger.handlers = logger.handlers, [handler]
+    for old in replaced:
+        old.close()
+    logger.propagate = False
+    levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+    # The lowest wanted level, so that lines nobody wants cost no record.
+    logger.setLevel(next((level for level in levels if settings.is_enabled(level)), logging.CRITICAL + 1))
+
+
+def model_logger(name: str) -> logging.Logger:
+    """The logger for what a model itself prints or logs."""
+    return logging.getLogger(f"{MODEL_ROOT}.{name}")
+
+
+def _open_handler(settings: LogSettings) -> logging.Handler:
+    if settings.log_file:
+        return logging.FileHandler(settings.log_file, encoding="utf-8")
+    return logging.StreamHandler(sys.stderr)
+
+
+def _letter(level: int) -> str:
+    if level < logging.WARNING:
+        return "I"
+    return "W" if level < logging.ERROR else "E"

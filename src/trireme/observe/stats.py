@@ -1,0 +1,283 @@
+"""What a model's executions have added up to: counts and nanoseconds, recorded by scheduling, read by observers."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trireme.core.batch import BatchTiming
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
+
+REJECTED = "REJECTED"
+CANCELED = "CANCELED"
+BACKEND = "BACKEND"
+OTHER = "OTHER"
+FAILURE_REASONS = (REJECTED, CANCELED, BACKEND, OTHER)
+"""Why a request failed, as the failure metric labels it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationStats:
+    """How often something happened and how long it took altogether."""
+
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStats:
+    """The executions of one total batch size."""
+
+    batch_size: int
+    compute_input: DurationStats
+    compute_infer: DurationStats
+    compute_output: DurationStats
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStats:
+    """The responses at one position in the streams of decoupled requests."""
+
+    compute_infer: DurationStats
+    compute_output: DurationStats
+    success: DurationStats
+    fail: DurationStats
+    empty_response: DurationStats
+    cancel: DurationStats
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatsSnapshot:
+    """The statistics extension's view of one version of one model at one moment."""
+
+    name: str
+    version: str
+    last_inference_ms: int
+    """Milliseconds since the epoch at which the last counted request arrived; 0 if there was none."""
+    inference_count: int
+    execution_count: int
+    success: DurationStats
+    fail: DurationStats
+    queue: DurationStats
+    compute_input: DurationStats
+    compute_infer: DurationStats
+    compute_output: DurationStats
+    cache_hit: DurationStats
+    cache_miss: DurationStats
+    batches: tuple[BatchStats, ...]
+    responses: Mapping[str, ResponseStats]
+
+
+class ModelStats:
+    """The mutable owner of one model version's counts; every method is called on the event loop's thread."""
+
+    __slots__ = (
+        "_batches",
+        "_clock",
+        "_responses",
+        "_wall_clock",
+        "cache_hit_count",
+        "cache_hit_ns",
+        "cache_miss_count",
+        "cache_miss_ns",
+        "compute_buckets",
+        "compute_infer_ns",
+        "compute_input_ns",
+        "compute_output_ns",
+        "execution_count",
+        "fail_counts",
+        "fail_ns",
+        "first_response",
+        "inference_count",
+        "last_arrival_ns",
+        "name",
+        "pending_count",
+        "queue_buckets",
+        "queue_ns",
+        "request_buckets",
+        "request_ns",
+        "success_count",
+        "summaries",
+        "version",
+    )
+
+    def __init__(
+        self, name: str, version: int, *, clock: Clock = monotonic_ns, wall_clock: Clock = time.time_ns
+    ) -> None:
+        self.name = name
+        self.version = version
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self.last_arrival_ns = 0
+        self.inference_count = self.execution_count = self.success_count = 0
+        self.request_ns = self.queue_ns = 0
+        self.compute_input_ns = self.compute_infer_ns = self.compute_output_ns = 0
+        self.fail_counts = dict.fromkeys(FAILURE_REASONS, 0)
+        self.fail_ns = 0
+        self.cache_hit_count = self.cache_hit_ns = self.cache_miss_count = self.cache_miss_ns = 0
+        self._batches: dict[int, list[int]] = {}
+        self._responses: dict[int, list[int]] = {}
+        # How many latencies of answered requests fell under each of DEFAULT_BOUNDS_NS, and above them all.
+        self.request_buckets = [0] * (len(DEFAULT_BOUNDS_NS) + 1)
+        self.queue_buckets = self.request_buckets[:]
+        self.compute_buckets = self.request_buckets[:]
+        self.summaries: LatencySummaries | None = None  # set where the metrics options ask for summaries
+        self.first_response: LatencyHistogram | None = None  # set where they ask for histograms
+        self.pending_count: Callable[[], int] = _nothing_pending  # set by the scheduler
+
+    def record_batch(
+        self, requests: Sequence[InferenceRequest], batch_size: int, start_ns: int, end_ns: int, timing: BatchTiming
+    ) -> None:
+        """One execution is over and every request of it was answered well."""
+        self.record_execution(batch_size, timing)
+        self.record_success(requests, start_ns, end_ns, timing)
+
+    def record_execution(self, batch_size: int, timing: BatchTiming) -> None:
+        """One execution is over, whatever became of its requests."""
+        self.execution_count += 1
+        totals = self._batches.get(batch_size)
+        if totals is None:
+            totals = self._batches[batch_size] = [0, 0, 0, 0]
+        totals[0] += 1
+        totals[1] += timing[0]
+        totals[2] += timing[1]
+        totals[3] += timing[2]
+
+    def record_success(
+        self, requests: Sequence[InferenceRequest], start_ns: int, end_ns: int, timing: BatchTiming
+    ) -> None:
+        """These requests of one execution were answered well; each is charged the whole execution's phases."""
+        request_buckets, queue_buckets, bounds = self.request_buckets, self.queue_buckets, DEFAULT_BOUNDS_NS
+        inference_count = request_ns = queue_ns = 0
+        for request in requests:
+            arrival_ns = request.arrival_ns
+            latency = end_ns - arrival_ns
+            wait = start_ns - request.queue_ns
+            request_ns += latency
+            queue_ns += wait
+            request_buckets[bisect_left(bounds, latency)] += 1
+            queue_buckets[bisect_left(bounds, wait)] += 1
+            inference_count += request.batch_size
+        count = len(requests)
+        compute_input_ns, compute_infer_ns, compute_output_ns = timing
+        compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
+        self.compute_buckets[bisect_left(bounds, compute_ns)] += count
+        self.success_count += count
+        self.inference_count += inference_count
+        self.request_ns += request_ns
+        self.queue_ns += queue_ns
+        self.compute_input_ns += compute_input_ns * count
+        self.compute_infer_ns += compute_infer_ns * count
+        self.compute_output_ns += compute_output_ns * count
+        self.last_arrival_ns = arrival_ns
+        if self.summaries is not None:
+            for request in requests:
+                self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
+
+    def record_failure(self, request: InferenceRequest, reason: str, end_ns: int) -> None:
+        """The request was taken and ended with an error."""
+        self.fail_counts[reason] += 1
+        self.fail_ns += end_ns - request.arrival_ns
+        self.last_arrival_ns = request.arrival_ns
+
+    def record_first_response(self, request: InferenceRequest, now_ns: int) -> None:
+        """The request's first response leaves; does nothing unless that is measured."""
+        if self.first_response is not None:
+            self.first_response.observe(now_ns - request.arrival_ns)
+
+    def record_cache_hit(self, request: InferenceRequest, lookup_ns: int, end_ns: int) -> None:
+        """The request was answered from the response cache without an execution."""
+        self.success_count += 1
+        self.cache_hit_count += 1
+        self.cache_hit_ns += lookup_ns
+        latency = end_ns - request.arrival_ns
+        wait = max(0, end_ns - request.queue_ns - lookup_ns)
+        self.request_ns += latency
+        self.queue_ns += wait
+        self.request_buckets[bisect_left(DEFAULT_BOUNDS_NS, latency)] += 1
+        self.queue_buckets[bisect_left(DEFAULT_BOUNDS_NS, wait)] += 1
+        self.last_arrival_ns = request.arrival_ns
+        if self.summaries is not None:
+            self.summaries.cache_hit.observe(end_ns, lookup_ns)
+
+    def record_cache_miss(self, lookup_and_insert_ns: int, end_ns: int) -> None:
+        """The response cache was asked in vain; the request's execution is recorded on its own."""
+        self.cache_miss_count += 1
+        self.cache_miss_ns += lookup_and_insert_ns
+        if self.summaries is not None:
+            self.summaries.cache_miss.observe(end_ns, lookup_and_insert_ns)
+
+    def record_response(self, index: int, ns: int, response: InferenceResponse, is_cancelled: bool) -> None:
+        """One response of a stream, `ns` after the one before it or after the start of the execution."""
+        totals = self._responses.get(index)
+        if totals is None:
+            totals = self._responses[index] = [0] * 8
+        if response.is_empty:
+            at = 6 if is_cancelled else 4
+        else:
+            at = 2 if response.error is not None else 0
+        totals[at] += 1
+        totals[at + 1] += ns
+
+    @property
+    def fail_count(self) -> int:
+        """Failed requests of every reason."""
+        return sum(self.fail_counts.values())
+
+    def snapshot(self) -> ModelStatsSnapshot:
+        """The counts of this moment."""
+        computed = self.success_count - self.cache_hit_count
+        return ModelStatsSnapshot(
+            name=self.name,
+            version=str(self.version),
+            last_inference_ms=self._last_inference_ms(),
+            inference_count=self.inference_count,
+            execution_count=self.execution_count,
+            success=DurationStats(self.success_count, self.request_ns),
+            fail=DurationStats(self.fail_count, self.fail_ns),
+            queue=DurationStats(self.success_count, self.queue_ns),
+            compute_input=DurationStats(computed, self.compute_input_ns),
+            compute_infer=DurationStats(computed, self.compute_infer_ns),
+            compute_output=DurationStats(computed, self.compute_output_ns),
+            cache_hit=DurationStats(self.cache_hit_count, self.cache_hit_ns),
+            cache_miss=DurationStats(self.cache_miss_count, self.cache_miss_ns),
+            batches=tuple(_batch_stats(size, totals) for size, totals in sorted(self._batches.items())),
+            responses={str(index): _response_stats(totals) for index, totals in sorted(self._responses.items())},
+        )
+
+    def _last_inference_ms(self) -> int:
+        if not self.last_arrival_ns:
+            return 0
+        return (self._wall_clock() - (self._clock() - self.last_arrival_ns)) // 1_000_000
+
+
+def _nothing_pending() -> int:
+    return 0
+
+
+def _batch_stats(batch_size: int, totals: list[int]) -> BatchStats:
+    count, compute_input_ns, compute_infer_ns, compute_output_ns = totals
+    return BatchStats(
+        batch_size,
+        DurationStats(count, compute_input_ns),
+        DurationStats(count, compute_infer_ns),
+        DurationStats(count, compute_output_ns),
+    )
+
+
+def _response_stats(totals: list[int]) -> ResponseStats:
+    success_count, success_ns, fail_count, fail_ns, empty_count, empty_ns, cancel_count, cancel_ns = totals
+    success = DurationStats(success_count, success_ns)
+    return ResponseStats(
+        compute_infer=success,
+        compute_output=DurationStats(success_count, 0),
+        success=success,
+        fail=DurationStats(fail_count, fail_ns),
+        empty_response=DurationStats(empty_count, empty_ns),
+        cancel=DurationStats(cancel_count, cancel_ns),
+    )
