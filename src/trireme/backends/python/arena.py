@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import threading
 import weakref
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -115,7 +115,7 @@ class Attachments:
     def __init__(self) -> None:
         self._maps: dict[int, tuple[mmap.mmap, int]] = {}
         self._leases: dict[tuple[int, int], weakref.ref[_Lease]] = {}
-        self._released: list[tuple[int, int]] = []
+        self._released: deque[tuple[int, int]] = deque()
 
     def attach(self, segment_id: int, fd: int, size_bytes: int) -> None:
         """Maps a segment; the descriptor is closed. Raises ValueError where the file is shorter than announced."""
@@ -139,26 +139,31 @@ class Attachments:
         mapped = self._maps.get(segment_id)
         if mapped is None or offset < 0 or size_bytes < 0 or offset + size_bytes > mapped[1]:
             raise ValueError(f"no shared memory at segment {segment_id}, offset {offset}, {size_bytes} bytes")
-        lease = _Lease((size_bytes,), np.uint8, mapped[0], offset)
         key = (segment_id, offset)
+        reference = self._leases.get(key)
+        lease = reference() if reference is not None else None
+        if lease is not None:
+            return lease
+        lease = _Lease((size_bytes,), np.uint8, mapped[0], offset)
         self._leases[key] = weakref.ref(lease, partial(self._gone, key))
         return lease
 
+    @property
+    def has_released(self) -> bool:
+        """Whether there are blocks to be given back."""
+        return bool(self._released)
+
     def take_released(self) -> list[tuple[int, int]]:
         """Blocks to be given back to the other side; the caller sends them."""
-        if not self._released:
-            return []
-        released, self._released = self._released, []
+        released = []
+        while self._released:  # one at a time, because another thread may append at any moment
+            released.append(self._released.popleft())
         return released
 
     def close(self) -> None:
-        """Unmaps what nothing looks at; the rest goes with its last view."""
+        """Lets go of all segments; each is unmapped when its last view is gone. They are not closed here, because a
+        numpy array over a map does not keep it open."""
         self._leases.clear()
-        for mapped, _ in self._maps.values():
-            try:
-                mapped.close()
-            except BufferError:
-                pass
         self._maps.clear()
 
     def _gone(self, key: tuple[int, int], _reference: Any) -> None:
@@ -244,6 +249,8 @@ def _create_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("trireme", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         fd, path = tempfile.mkstemp(prefix="trireme-")
         os.unlink(path)
     try:

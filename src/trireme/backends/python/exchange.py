@@ -1,0 +1,87 @@
+"""Tensors and errors as messages carry them: small data inside the message, large data in lent memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trireme.backends.python.arena import Arena
+from trireme.backends.python.host_link import HostLink
+from trireme.backends.python.messages import INLINE_LIMIT_BYTES
+from trireme.core.errors import (
+    AlreadyExistsError,
+    CancelledError,
+    ErrorKind,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+)
+from trireme.core.tensor import Tensor
+
+TensorMessage = tuple[str, str, tuple[int, ...] | list[int], Any]
+ErrorMessage = tuple[int, str]
+
+_ERROR_OF_KIND: dict[int, type[ServingError]] = {
+    int(error.kind): error
+    for error in (
+        ServingError,
+        InternalError,
+        NotFoundError,
+        InvalidArgumentError,
+        UnavailableError,
+        UnsupportedError,
+        AlreadyExistsError,
+        CancelledError,
+    )
+}
+
+
+def lend(tensors: Iterable[Tensor], arena: Arena) -> list[TensorMessage]:
+    """The tensors for a message; large data is copied into the arena."""
+    lent: list[TensorMessage] = []
+    for tensor in tensors:
+        data: Any = tensor.data
+        if len(data) > INLINE_LIMIT_BYTES:
+            data = arena.place(data)
+        lent.append((tensor.name, tensor.datatype, tensor.shape, data))
+    return lent
+
+
+def take_back(tensors: Iterable[TensorMessage], arena: Arena) -> None:
+    """Frees the lent memory of tensors whose message was never sent."""
+    for _, _, _, data in tensors:
+        if type(data) is tuple:
+            arena.release(data[0], data[1])
+
+
+def borrow(tensors: Iterable[TensorMessage], link: HostLink) -> list[Tensor]:
+    """The tensors of a message; large data is looked at where the worker put it."""
+    borrowed = []
+    for name, datatype, shape, data in tensors:
+        if type(data) is tuple:
+            data = link.view(data)
+        borrowed.append(Tensor(name, datatype, shape, data))
+    return borrowed
+
+
+def give_back(tensors: Iterable[TensorMessage], link: HostLink) -> None:
+    """Returns the lent memory of tensors that nobody wants."""
+    for _, _, _, data in tensors:
+        if type(data) is tuple:
+            link.view(data)
+
+
+def error_of(message: ErrorMessage) -> ServingError:
+    """The error a worker reported."""
+    kind, text = message
+    return _ERROR_OF_KIND.get(kind, ServingError)(text)
+
+
+def error_message(error: BaseException) -> ErrorMessage:
+    """An error for a worker; anything that is not a ServingError is an internal one."""
+    if isinstance(error, ServingError):
+        return int(error.kind), error.message
+    return int(ErrorKind.INTERNAL), f"{type(error).__name__}: {error}"

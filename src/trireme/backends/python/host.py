@@ -1,0 +1,230 @@
+"""The python backend of one model version: its environment, its instances, and their common fate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from trireme.backends.python import environment
+from trireme.backends.python.host_instance import PythonInstance
+from trireme.backends.python.options import ModelParameters, PythonOptions
+from trireme.backends.python.placement import Placement, placements_of
+from trireme.backends.python.process import Launch, core_count, worker_environment
+from trireme.backends.python.quarantine import Quarantine
+from trireme.backends.python.refusal import RefusingInstance
+from trireme.backends.python.session import WorkerSession
+from trireme.backends.python.supervisor import Supervisor
+from trireme.backends.services import BackendServices, ModelSource
+from trireme.config.json_form import from_json, to_json
+from trireme.config.model_config import ModelConfig
+from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.core.ports import BatchRunner
+
+log = logging.getLogger(__name__)
+
+DEFAULT_FILE_NAME = "model.py"
+IDLE_POLL_S = 0.02
+
+
+class PythonBackend:
+    """Implements `core.ports.Backend` with one worker process per instance."""
+
+    def __init__(self, source: ModelSource, services: BackendServices) -> None:
+        settings = services.backend_config
+        self._source = source
+        self._services = services
+        self._options = PythonOptions.from_backend_config({**settings.get("", {}), **settings.get("python", {})})
+        parameters = {key: value.string_value for key, value in source.config.parameters.items()}
+        self._parameters = ModelParameters.from_parameters(parameters)
+        self._is_debug = services.debug_model == source.name
+        self._verbose_level = services.verbose_level
+        self._quarantine = Quarantine(source.name)
+        self._launch: Launch | None = None
+        self._first: WorkerSession | None = None  # begun by complete_config, for the first instance
+        self._supervisors: list[Supervisor] = []
+        self._runner: BatchRunner | None = None
+        self._refusal: RefusingInstance | None = None
+
+    async def complete_config(self) -> Any:
+        """As the port says. The process that completes the configuration becomes the first instance's."""
+        self._check_file()
+        self._launch = await self._prepare_launch()
+        if not self._services.is_auto_complete_enabled:
+            return self._source.config
+        session = self._open_session(f"{self._source.name}_0")
+        try:
+            given = ModelConfig.from_message(self._source.config)
+            settings = self._settings(f"{self._source.name}_0", given)
+            completed = await session.auto_complete(settings, to_json(self._source.config))
+            message = from_json(completed)
+        except BaseException:
+            await session.discard()
+            raise
+        self._first = session
+        return message
+
+    async def start(self, config: ModelConfig, runner: BatchRunner) -> None:
+        if self._launch is None:
+            self._check_file()
+            self._launch = await self._prepare_launch()
+        self._runner = runner
+        self._refusal = RefusingInstance(self._source.name, runner)
+        first, self._first = self._first, None
+        supervisors = [self._supervise(placement, config) for placement in self._wanted(config)]
+        await self._start_all(supervisors, first)
+        self._supervisors = supervisors
+        for supervisor in supervisors:
+            supervisor.attach()
+
+    async def stop(self) -> None:
+        if self._refusal is not None:
+            self._refusal.end()
+        first, self._first = self._first, None
+        if first is not None:
+            await first.discard()
+        supervisors, self._supervisors = self._supervisors, []
+        await _stop_all(supervisors)
+
+    async def is_ready(self) -> bool:
+        answers = await asyncio.gather(*(supervisor.is_ready() for supervisor in self._supervisors))
+        return bool(answers) and all(answers)
+
+    async def resize(self, config: ModelConfig) -> None:
+        wanted = self._wanted(config)
+        kept = [supervisor for supervisor in self._supervisors if supervisor.placement in wanted]
+        gone = [supervisor for supervisor in self._supervisors if supervisor.placement not in wanted]
+        present = {supervisor.placement for supervisor in kept}
+        added = [self._supervise(placement, config) for placement in wanted if placement not in present]
+        await self._start_all(added, None)
+        self._supervisors = kept + added
+        for supervisor in added:
+            supervisor.attach()
+        for supervisor in gone:
+            supervisor.detach()
+        # Polled, so that the path of every batch has no event to set.
+        while not all(supervisor.instance.is_idle for supervisor in gone):  # noqa: ASYNC110
+            await asyncio.sleep(IDLE_POLL_S)
+        await _stop_all(gone)
+
+    @property
+    def failure(self) -> str | None:
+        """Why an instance has no worker although one was tried; None where all is well."""
+        return next((supervisor.failure for supervisor in self._supervisors if supervisor.failure), None)
+
+    def set_verbose_level(self, level: int) -> None:
+        """Which of the models' log lines are wanted from now on."""
+        self._verbose_level = level
+        for supervisor in self._supervisors:
+            supervisor.set_verbose_level(level)
+
+    def _check_file(self) -> None:
+        name = self._file_name
+        if not name.endswith(".py"):
+            raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
+        path = self._source.version_dir / name
+        if not path.is_file():
+            raise InternalError(f"Python model file not found in '{path}'")
+
+    @property
+    def _file_name(self) -> str:
+        return self._source.config.default_model_filename or DEFAULT_FILE_NAME
+
+    async def _prepare_launch(self) -> Launch:
+        source = self._source
+        interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
+        count = len(self._wanted(ModelConfig.from_message(source.config)))
+        variables = {**worker_environment(os.environ, count), **interpreter.variables}
+        return Launch(source.name, interpreter.python, variables, inherits_terminal=self._is_debug)
+
+    def _wanted(self, config: ModelConfig) -> list[Placement]:
+        placements = placements_of(config)
+        if self._is_debug and len(placements) > 1:
+            log.warning("model '%s' is being debugged and gets one instance", config.name)
+            return placements[:1]
+        return placements
+
+    def _supervise(self, placement: Placement, config: ModelConfig) -> Supervisor:
+        assert self._runner is not None
+        return Supervisor(
+            placement,
+            PythonInstance(placement.name, config, self._runner, self._quarantine),
+            self._runner,
+            self._quarantine,
+            self._open_session,
+            lambda: self._settings(placement.name, config),
+            self._arguments(placement, config),
+            self._options,
+            self._parameters,
+            self._on_change,
+        )
+
+    def _arguments(self, placement: Placement, config: ModelConfig) -> dict[str, str]:
+        """What `initialize` of the model gets."""
+        return {
+            "model_config": to_json(config.message),
+            "model_instance_kind": placement.kind,
+            "model_instance_device_id": str(placement.device_id),
+            "model_instance_name": placement.name,
+            "model_repository": str(self._source.model_dir),
+            "model_version": str(self._source.version),
+            "model_name": self._source.name,
+        }
+
+    def _open_session(self, instance_name: str) -> WorkerSession:
+        assert self._launch is not None
+        return WorkerSession(self._launch, instance_name, self._services)
+
+    def _settings(self, instance_name: str, config: ModelConfig) -> dict[str, Any]:
+        """What the worker must know before it loads the model's file."""
+        source = self._source
+        return {
+            "model_name": source.name,
+            "model_version": str(source.version),
+            "model_dir": str(source.model_dir),
+            "version_dir": str(source.version_dir),
+            "model_file": str((source.version_dir / self._file_name).absolute()),
+            "instance_name": instance_name,
+            "is_decoupled": config.is_decoupled,
+            "is_debug": self._is_debug,
+            "verbose_level": self._verbose_level,
+        }
+
+    async def _start_all(self, supervisors: list[Supervisor], first: WorkerSession | None) -> None:
+        """Starts as many at a time as there are cores; where one fails, ends all and raises its error."""
+        limit = asyncio.Semaphore(core_count())
+
+        async def start(supervisor: Supervisor, session: WorkerSession | None) -> None:
+            async with limit:
+                await supervisor.start(session)
+
+        tasks = [
+            asyncio.ensure_future(start(supervisor, first if index == 0 else None))
+            for index, supervisor in enumerate(supervisors)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await _stop_all(supervisors)
+            if first is not None:
+                await first.discard()
+            raise
+
+    def _on_change(self) -> None:
+        """A worker came or could not come: refuse requests while none can be served, instead of letting them wait."""
+        if self._refusal is None:
+            return
+        down = [supervisor for supervisor in self._supervisors if not supervisor.is_alive]
+        if len(down) == len(self._supervisors) and all(supervisor.failure for supervisor in down):
+            self._refusal.begin(down[0].failure or "")
+        else:
+            self._refusal.end()
+
+
+async def _stop_all(supervisors: Iterable[Supervisor]) -> None:
+    await asyncio.gather(*(supervisor.stop() for supervisor in supervisors), return_exceptions=True)

@@ -1,0 +1,264 @@
+"""The server's end of the channel to one worker: frames in and out of a raw socket on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from trireme.backends.python import messages
+from trireme.backends.python.arena import Arena, Attachments, Block
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+MAX_FRAME_BYTES = 1 << 30
+"""A length beyond this is no frame of ours."""
+DRAIN_READS = 1024
+RELEASE_DELAY_S = 0.5
+"""Blocks that nobody looks at any more travel with the next message, or on their own after this time."""
+
+TRIM_DELAY_S = 30.0
+"""Lent memory that came back whole is given to the system after this time."""
+
+CLOSED = "it closed its connection"
+"""The reason of a link that the worker, or its death, ended."""
+
+_TUPLE_MARKS = frozenset((0x28, 0x29, 0xA8, 0xA9))  # marshal's two kinds of tuple, each with and without its flag
+
+Routes = dict[int, Callable[[tuple[Any, ...]], None]]
+"""Who takes which kind of message; may change while the link is in use."""
+Lost = Callable[[str], None]
+
+
+class HostLink:
+    """Sends and receives whole messages, and lends and borrows shared memory.
+
+    Messages go to the `routes`; those about shared memory stay here. `lost` is called once, never from inside `send`,
+    when the worker closed its end, sent something that is no message, or when handling a message failed.
+    """
+
+    __slots__ = (
+        "_borrowed_count",
+        "_buffer",
+        "_end",
+        "_is_closed",
+        "_loop",
+        "_lost",
+        "_queue",
+        "_release_timer",
+        "_routes",
+        "_side",
+        "_sock",
+        "_trim_timer",
+        "_view",
+        "arena",
+        "attachments",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        side: socket.socket,
+        routes: Routes,
+        lost: Lost,
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._side = side
+        self._routes = routes
+        self._lost = lost
+        self._queue: deque[memoryview] = deque()
+        self._buffer = bytearray(READ_BYTES)
+        self._view = memoryview(self._buffer)
+        self._end = 0  # bytes of an incomplete frame at the front of the buffer
+        self._borrowed_count = 0
+        self._release_timer: asyncio.TimerHandle | None = None
+        self._trim_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self.arena = Arena(self._announce)
+        self.attachments = Attachments()
+        routes[messages.RELEASE] = self._on_release
+        routes[messages.SEGMENT] = self._on_segment
+        sock.setblocking(False)
+        side.setblocking(False)
+        loop.add_reader(sock.fileno(), self._on_readable)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Sends now what the socket takes and the rest when it can; silently nothing once the link is closed."""
+        if self._is_closed:
+            return
+        frame = messages.encode(message)
+        if self._borrowed_count:
+            released = self.attachments.take_released()
+            if released:
+                self._borrowed_count -= len(released)
+                frame = messages.encode((messages.RELEASE, released)) + frame
+        if self._queue:
+            self._queue.append(memoryview(frame))
+            return
+        try:
+            sent = self._sock.send(frame)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._loop.call_soon(self._fail, _reason_of(error))
+            return
+        if sent != len(frame):
+            self._queue.append(memoryview(frame)[sent:])
+            self._loop.add_writer(self._sock.fileno(), self._on_writable)
+
+    def view(self, block: Block) -> memoryview:
+        """A block that the worker lent, without a copy; it goes back to the worker when the last view is gone."""
+        view = self.attachments.view(block)
+        self._borrowed_count += 1
+        if self._release_timer is None:
+            self._release_timer = self._loop.call_later(RELEASE_DELAY_S, self._release_idle)
+        return view
+
+    def drain(self) -> None:
+        """Handles what a worker that is gone had still written; bounded, because a child of its own may go on."""
+        for _ in range(DRAIN_READS):
+            if self._is_closed or not self._on_readable():
+                return
+
+    def close(self) -> None:
+        """Ends the link without calling `lost`; later calls do nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in (self._release_timer, self._trim_timer):
+            if timer is not None:
+                timer.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._queue.clear()
+        self._sock.close()
+        self._side.close()
+        self.arena.close()
+        self.attachments = Attachments()  # the maps go with the last view into them, which may outlive the link
+
+    def _on_readable(self) -> bool:
+        """Reads once and handles every complete frame; False where there was nothing to read."""
+        try:
+            count = self._sock.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._fail(_reason_of(error))
+            return False
+        if count == 0:
+            self._fail(CLOSED)
+            return False
+        end = self._end + count
+        try:
+            self._handle_frames(end)
+        except Exception as error:
+            if not self._is_closed:
+                log.exception("a message of the worker could not be handled")
+                self._fail(f"it sent a message that could not be handled: {type(error).__name__}: {error}")
+        return True
+
+    def _handle_frames(self, end: int) -> None:
+        view, position, routes = self._view, 0, self._routes
+        read_length = messages.LENGTH.unpack_from
+        while end - position >= 4:
+            length = read_length(view, position)[0]
+            if length > MAX_FRAME_BYTES:
+                raise ValueError(f"a frame of {length} bytes")
+            stop = position + 4 + length
+            if stop > end:
+                break
+            if view[position + 4] not in _TUPLE_MARKS:
+                raise ValueError("bytes that are no message")
+            message = messages.decode(view[position + 4 : stop])
+            position = stop
+            routes[message[0]](message)
+            if self._is_closed:
+                return
+        self._keep(position, end)
+
+    def _on_release(self, message: tuple[Any, ...]) -> None:
+        for segment_id, offset in message[1]:
+            self.arena.release(segment_id, offset)
+        if self._trim_timer is None:
+            self._trim_timer = self._loop.call_later(TRIM_DELAY_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trim_timer = None
+        if self.arena.used_bytes:
+            self._trim_timer = self._loop.call_later(TRIM_DELAY_S, self._trim)
+        else:
+            self.arena.trim()
+
+    def _on_segment(self, message: tuple[Any, ...]) -> None:
+        _, segment_id, size_bytes = message
+        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 1)
+        if len(descriptors) != 1:
+            raise ValueError(f"segment {segment_id} came without its descriptor")
+        self.attachments.attach(segment_id, descriptors[0], size_bytes)
+
+    def _keep(self, position: int, end: int) -> None:
+        """Moves what is left of an incomplete frame to the front, in a buffer that can hold more of it."""
+        left = end - position
+        self._end = left
+        size = len(self._buffer)
+        if left == size:
+            wanted = size * 2
+        elif size > READ_BYTES and left < READ_BYTES:
+            wanted = READ_BYTES
+        else:
+            if position and left:
+                self._view[:left] = self._view[position:end]  # a memoryview copies overlapping bytes rightly
+            return
+        buffer = bytearray(wanted)
+        buffer[:left] = self._view[position:end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+
+    def _on_writable(self) -> None:
+        queue = self._queue
+        try:
+            while queue:
+                sent = self._sock.send(queue[0])
+                if sent < len(queue[0]):
+                    queue[0] = queue[0][sent:]
+                    return
+                queue.popleft()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(_reason_of(error))
+            return
+        self._loop.remove_writer(self._sock.fileno())
+
+    def _announce(self, segment_id: int, fd: int, size_bytes: int) -> None:
+        socket.send_fds(self._side, [b"\0"], [fd])
+        self.send((messages.SEGMENT, segment_id, size_bytes))
+
+    def _release_idle(self) -> None:
+        self._release_timer = None
+        released = self.attachments.take_released()
+        if released:
+            self._borrowed_count -= len(released)
+            self.send((messages.RELEASE, released))
+        if self._borrowed_count:
+            self._release_timer = self._loop.call_later(RELEASE_DELAY_S, self._release_idle)
+
+    def _fail(self, reason: str) -> None:
+        if self._is_closed:
+            return
+        self.close()
+        self._lost(reason)
+
+
+def _reason_of(error: OSError) -> str:
+    """A worker that died with messages unread shows as a reset or broken connection rather than an end."""
+    return CLOSED if isinstance(error, ConnectionError) else f"its socket failed: {error}"

@@ -1,0 +1,110 @@
+"""What a worker prints: read from its pipes, written to the log line by line, the last lines kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+
+KEPT_LINES = 20
+MAX_LINE_BYTES = 16 * 1024
+READ_BYTES = 64 * 1024
+PARTIAL_DELAY_S = 1.0
+"""A line without its end (a prompt, a progress bar) is logged after this time."""
+
+
+class OutputCapture:
+    """Owns the read ends of a worker's stdout and stderr."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, model_name: str, instance_name: str) -> None:
+        self._loop = loop
+        self._logger = logging.getLogger(f"trireme.model.{model_name}")
+        self._model_name = model_name
+        self._instance_name = instance_name
+        belongs = instance_name == model_name or instance_name.startswith(f"{model_name}_")
+        self._label = instance_name if belongs else f"{model_name} {instance_name}"
+        self._pipes: dict[int, _Pipe] = {}
+        self.tail: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def add(self, fd: int, stream: str, level: int) -> None:
+        """Reads from this descriptor from now on and closes it in the end."""
+        os.set_blocking(fd, False)
+        self._pipes[fd] = _Pipe(stream, level)
+        self._loop.add_reader(fd, self._on_readable, fd)
+
+    def drain(self) -> None:
+        """Reads what is there, and ends the lines that have no end."""
+        for fd in list(self._pipes):
+            for _ in range(KEPT_LINES):
+                if not self._on_readable(fd):
+                    break
+        for pipe in self._pipes.values():
+            self._flush(pipe)
+
+    def close(self) -> None:
+        """Reads what is there and closes the pipes."""
+        self.drain()
+        for fd in list(self._pipes):
+            self._close(fd)
+
+    def _on_readable(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        pipe = self._pipes[fd]
+        if not data:
+            self._flush(pipe)
+            self._close(fd)
+            return False
+        lines = (pipe.partial + data).split(b"\n")
+        pipe.partial = lines.pop()
+        for line in lines:
+            self._write(line, pipe)
+        if len(pipe.partial) > MAX_LINE_BYTES:
+            self._flush(pipe)
+        elif pipe.partial and pipe.timer is None:
+            pipe.timer = self._loop.call_later(PARTIAL_DELAY_S, self._flush, pipe)
+        return True
+
+    def _flush(self, pipe: _Pipe) -> None:
+        if pipe.timer is not None:
+            pipe.timer.cancel()
+            pipe.timer = None
+        line, pipe.partial = pipe.partial, b""
+        if line:
+            self._write(line, pipe)
+
+    def _write(self, line: bytes, pipe: _Pipe) -> None:
+        # A progress bar overwrites its line with carriage returns: what counts is what would be visible.
+        text = line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_LINE_BYTES].decode("utf-8", "replace")
+        self.tail.append(text)
+        logger = self._logger
+        if logger.isEnabledFor(pipe.level):
+            extra = {"model": self._model_name, "instance": self._instance_name, "stream": pipe.stream}
+            message = f"[{self._label}] {text}"
+            logger.handle(
+                logger.makeRecord(logger.name, pipe.level, pipe.stream, 0, message, (), None, None, extra, None)
+            )
+
+    def _close(self, fd: int) -> None:
+        pipe = self._pipes.pop(fd)
+        if pipe.timer is not None:
+            pipe.timer.cancel()
+        self._loop.remove_reader(fd)
+        os.close(fd)
+
+
+class _Pipe:
+    """The state of one stream."""
+
+    __slots__ = ("level", "partial", "stream", "timer")
+
+    def __init__(self, stream: str, level: int) -> None:
+        self.stream = stream
+        self.level = level
+        self.partial = b""
+        self.timer: asyncio.TimerHandle | None = None

@@ -1,0 +1,105 @@
+"""Requests that were running when a worker died, and the refusal of those that keep killing workers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.errors import ServingError, UnavailableError
+from trireme.core.request import InferenceRequest
+
+DEATHS_BEFORE_REFUSAL = 3
+EXPIRY_S = 600
+MAX_SUSPECTS = 1024
+EDGE_BYTES = 256
+
+
+class Quarantine:
+    """Shared by the instances of one model. While `suspects` is empty nothing else here need be called."""
+
+    def __init__(self, model_name: str, clock: Clock = monotonic_ns) -> None:
+        self.suspects: dict[bytes, _Suspect] = {}
+        self._model_name = model_name
+        self._clock = clock
+        self._outlines: set[int] = set()
+
+    def accuse(self, requests: Iterable[InferenceRequest]) -> int:
+        """Notes that a worker died while it ran these; returns the highest count of deaths among them."""
+        now, worst = self._clock(), 0
+        for fingerprint, outline in {fingerprint_of(request): outline_of(request) for request in requests}.items():
+            known = self.suspects.pop(fingerprint, None)
+            deaths = (known.deaths if known is not None and known.expires_ns > now else 0) + 1
+            self.suspects[fingerprint] = _Suspect(deaths, now + EXPIRY_S * 1_000_000_000, outline)
+            worst = max(worst, deaths)
+        while len(self.suspects) > MAX_SUSPECTS:
+            del self.suspects[next(iter(self.suspects))]
+        self._note_outlines()
+        return worst
+
+    def examine(self, request: InferenceRequest) -> tuple[bytes | None, ServingError | None]:
+        """The fingerprint of a request that may be a suspect, and the error with which it is refused; else None."""
+        self._forget_expired()
+        if outline_of(request) not in self._outlines:
+            return None, None
+        fingerprint = fingerprint_of(request)
+        suspect = self.suspects.get(fingerprint)
+        if suspect is None or suspect.deaths < DEATHS_BEFORE_REFUSAL:
+            return fingerprint, None
+        left_s = (suspect.expires_ns - self._clock()) // 1_000_000_000
+        text = (
+            f"request refused: its inputs killed {suspect.deaths} worker processes of model '{self._model_name}' "
+            f"one after another; the same inputs are refused for another {max(left_s, 1)} s"
+        )
+        return fingerprint, UnavailableError(text)
+
+    def absolve(self, fingerprint: bytes) -> None:
+        """The same inputs were executed and the worker lives."""
+        if self.suspects.pop(fingerprint, None) is not None:
+            self._note_outlines()
+
+    def _note_outlines(self) -> None:
+        self._outlines = {suspect.outline for suspect in self.suspects.values()}
+
+    def _forget_expired(self) -> None:
+        now = self._clock()
+        while self.suspects:
+            oldest = next(iter(self.suspects))  # accusing moves an entry to the end, so the first expires first
+            if self.suspects[oldest].expires_ns > now:
+                return
+            del self.suspects[oldest]
+            self._note_outlines()
+
+
+def outline_of(request: InferenceRequest) -> int:
+    """Differs for most requests that differ, and costs little however large they are."""
+    edges = [
+        (
+            tensor.name,
+            tensor.datatype,
+            tuple(tensor.shape),
+            bytes(tensor.data[:EDGE_BYTES]),
+            bytes(tensor.data[-EDGE_BYTES:]),
+        )
+        for tensor in request.inputs.values()
+    ]
+    return hash(tuple(sorted(edges)))
+
+
+def fingerprint_of(request: InferenceRequest) -> bytes:
+    """Equal for requests with the same inputs: names, types, shapes and bytes, in any order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(request.inputs):
+        tensor = request.inputs[name]
+        digest.update(repr((name, tensor.datatype, tuple(tensor.shape), len(tensor.data))).encode())
+        digest.update(tensor.data)
+    return digest.digest()
+
+
+class _Suspect:
+    __slots__ = ("deaths", "expires_ns", "outline")
+
+    def __init__(self, deaths: int, expires_ns: int, outline: int) -> None:
+        self.deaths = deaths
+        self.expires_ns = expires_ns
+        self.outline = outline

@@ -1,0 +1,42 @@
+"""What a backend is told about its model, and what the server does for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """One version of one model in a repository."""
+
+    name: str
+    version: int
+    model_dir: Path
+    """The model's folder in the repository."""
+    version_dir: Path
+    config: Any
+    """The `inference.ModelConfig` message as parsed, normalised and validated; not to be changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendServices:
+    """Handed down by whoever composes the server."""
+
+    inference: InferencePort
+    model_control: ModelControlPort
+    metrics: CustomMetricsPort
+    backend_config: Mapping[str, Mapping[str, str]]
+    """`--backend-config`, by backend; the key "" holds settings for every backend."""
+    is_auto_complete_enabled: bool
+    debug_model: str | None = None
+    """The model to be run on the server's terminal, where a debugger can be used."""
+    is_decoupled: Callable[[str, str], bool] | None = None
+    """Whether a model (name, version or "") is decoupled, so that a call for one response is refused beforehand;
+    raises ServingError where there is no such model. None: found out by the first response that is not the last."""
+    verbose_level: int = 0
+    """`--log-verbose` at the time of loading."""
