@@ -1,0 +1,56 @@
+"""The repository index: what is on disk and what was loaded from it, as one list."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from trireme.registry.lifecycle import READY, UNAVAILABLE, UNLOADED_REASON, ModelRecord
+from trireme.registry.repository import DUPLICATE_REASON, Repositories, Scan
+from trireme.registry.served_models import ServedModels
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One version of a model, or a model without versions."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+def index_of(models: ServedModels, repositories: Repositories, ready_only: bool) -> list[IndexEntry]:
+    """Sorted by name and version. Reads the disk; blocks for as long as listing the repositories takes."""
+    scan = _scan(repositories)
+    entries = []
+    for record in models.records.values():
+        is_on_disk = record.id in scan.folders or record.id.name in scan.duplicates
+        entries += [entry for entry in _entries(record) if is_on_disk or not _is_unloaded(entry)]
+    if ready_only:
+        entries = [entry for entry in entries if entry.state == READY]
+    else:
+        entries += [IndexEntry(name, "", UNAVAILABLE, DUPLICATE_REASON) for name in scan.duplicates]
+        listed = {entry.name for entry in entries}
+        entries += [IndexEntry(model_id.name) for model_id in scan.folders if model_id.name not in listed]
+    return sorted(entries, key=lambda entry: (entry.name, int(entry.version or -1)))
+
+
+def _scan(repositories: Repositories) -> Scan:
+    try:
+        return repositories.scan()
+    except OSError as error:
+        log.error("failed to list model repository '%s': %s", error.filename, error.strerror)
+        return Scan({}, frozenset())
+
+
+def _entries(record: ModelRecord) -> list[IndexEntry]:
+    return [
+        IndexEntry(record.id.name, str(version), life.state, life.reason) for version, life in record.versions.items()
+    ]
+
+
+def _is_unloaded(entry: IndexEntry) -> bool:
+    return entry.state == UNAVAILABLE and entry.reason == UNLOADED_REASON

@@ -1,0 +1,150 @@
+"""One loaded version of a model: its configuration, what executes it, and what it accepts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.core.ports import Backend, InferencePort, Scheduler
+from trireme.core.request import InferenceRequest
+from trireme.observe.stats import ModelStats
+from trireme.registry.input_check import InputCheck, has_elements
+from trireme.registry.repository import ModelId
+
+
+class ModelInference(InferencePort, Protocol):
+    """The server's inference, as the registry's ensembles use it."""
+
+    def infer_on(self, model: Model, request: InferenceRequest) -> None:
+        """The same as `infer` for a model that is already found."""
+
+
+class Model:
+    """A version that serves requests, or is about to, or finishes those it took."""
+
+    __slots__ = (
+        "__weakref__",
+        "_labels",
+        "_required",
+        "backend",
+        "checks",
+        "config",
+        "correlation_control",
+        "folder",
+        "id",
+        "input_count",
+        "is_sequence",
+        "is_serving",
+        "load_seconds",
+        "loaded_ns",
+        "max_batch_size",
+        "name",
+        "output_reshapes",
+        "reshaped_inputs",
+        "scheduler",
+        "stats",
+        "version",
+        "version_text",
+    )
+
+    def __init__(
+        self,
+        model_id: ModelId,
+        version: int,
+        config: ModelConfig,
+        scheduler: Scheduler,
+        stats: ModelStats,
+        backend: Backend | None = None,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        folder: object = None,
+    ) -> None:
+        self.id = model_id
+        self.name = model_id.name
+        self.version = version
+        self.version_text = str(version)
+        self.config = config
+        self.scheduler = scheduler
+        self.stats = stats
+        self.backend = backend  # None for an ensemble
+        self.folder = folder  # keeps a temporary model folder as long as the model
+        self.is_serving = False  # set while the registry hands the model out
+        self.load_seconds = 0.0
+        self.loaded_ns = time.monotonic_ns()
+        self._labels = labels or {}
+        self._prepare_checks(config)
+
+    def _prepare_checks(self, config: ModelConfig) -> None:
+        self.max_batch_size = config.max_batch_size
+        has_batch = config.max_batch_size > 0
+        self.checks = {name: InputCheck(entry, has_batch) for name, entry in config.inputs.items()}
+        self.input_count = len(self.checks)
+        self._required = frozenset(name for name, check in self.checks.items() if not check.is_optional)
+        self.reshaped_inputs = tuple(check for check in self.checks.values() if check.reshape is not None)
+        self.output_reshapes: dict[str, TensorConfig] = {
+            name: entry for name, entry in config.outputs.items() if entry.reshape is not None
+        }
+        self.is_sequence = config.message.HasField("sequence_batching")
+        self.correlation_control = _correlation_control(config) if self.is_sequence else None
+
+    def labels(self, output_name: str) -> Sequence[str]:
+        """The class names of an output, by index; empty where the configuration names no file."""
+        return self._labels.get(output_name, ())
+
+    def missing_inputs(self, request: InferenceRequest) -> list[str]:
+        """Inputs the model needs and the request does not have, in the order of the configuration."""
+        return [name for name in self.checks if name in self._required and name not in request.inputs]
+
+    def accepts(self, request: InferenceRequest) -> bool:
+        """Whether inputs and requested outputs fit the configuration; sets the request's batch size where they do.
+        Says no quickly and without a reason: finding the reason is the refusing side's work."""
+        inputs = request.inputs
+        if len(inputs) != self.input_count and not self._required <= inputs.keys():
+            return False
+        if request.requested_outputs:
+            outputs = self.config.outputs
+            for name in request.requested_outputs:
+                if name not in outputs:
+                    return False
+        checks = self.checks
+        rows = 0
+        for name, tensor in inputs.items():
+            check = checks.get(name)
+            if check is None or tensor.datatype != check.datatype:
+                return False
+            shape = tensor.shape
+            if shape != check.shape and not check.learn(shape):
+                return False
+            if check.item_size:
+                if len(tensor.data) != check.size:
+                    return False
+            elif not has_elements(tensor.data, check.size):
+                return False
+            if check.has_batch:
+                if rows and rows != shape[0]:
+                    return False
+                rows = shape[0]
+        if rows > 1:
+            if rows > self.max_batch_size:
+                return False
+            request.batch_size = rows
+        else:
+            request.batch_size = 1
+        return True
+
+    async def stop(self) -> None:
+        """Returns when every request it took is answered and nothing of the model runs any more."""
+        await self.scheduler.stop()
+        if self.backend is not None:
+            await self.backend.stop()
+
+
+def _correlation_control(config: ModelConfig) -> tuple[str, str] | None:
+    """The tensor that carries the correlation id, and the datatype it is declared with."""
+    for entry in config.message.sequence_batching.control_input:
+        for control in entry.control:
+            if control.kind == control.CONTROL_SEQUENCE_CORRID:
+                kinds = control.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+                return entry.name, kinds[control.data_type].name
+    return None

@@ -1,0 +1,94 @@
+"""What a model folder looked like when it was loaded, so that a later look can tell whether it changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_BYTECODE = "__pycache__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of a folder's entries."""
+
+    files: frozenset[tuple[str, int, int]]
+    """Path, time and size of every file; a folder stands here with its path alone."""
+    folder_times: Mapping[str, int]
+    """Folders whose time says something: Python writing bytecode into a folder changes its time, too."""
+
+    def is_same_as(self, other: _Part) -> bool:
+        common = self.folder_times.keys() & other.folder_times.keys()
+        return self.files == other.files and all(self.folder_times[path] == other.folder_times[path] for path in common)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStamp:
+    """Times, sizes and names of everything in a model folder, in two parts that change for different reasons."""
+
+    config: _Part
+    """`config.pbtxt`, the files of `configs/`, and the folder itself."""
+    content: _Part
+    """Everything else."""
+
+    @classmethod
+    def of(cls, folder: Path) -> FolderStamp:
+        """Reads the tree; raises OSError where the folder is gone or may not be read."""
+        files: tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]] = (set(), set())
+        times: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        for path, is_folder, mtime_ns, size in _entries(str(folder)):
+            part = 0 if path in {"", "config.pbtxt", "configs"} or path.startswith("configs" + os.sep) else 1
+            files[part].add((path, 0, 0) if is_folder else (path, mtime_ns, size))
+            if is_folder and mtime_ns:
+                times[part][path] = mtime_ns
+        return cls(*(_Part(frozenset(names), folders) for names, folders in zip(files, times, strict=True)))
+
+    def is_same_as(self, other: FolderStamp) -> bool:
+        """Whether nothing changed between the two looks."""
+        return self.config.is_same_as(other.config) and self.content.is_same_as(other.content)
+
+
+def _entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
+    """Path below the folder, whether it is a folder, time (0 where it says nothing) and size of every entry."""
+    start = len(folder) + 1
+    pending, seen = [folder], set()
+    while pending:
+        path = pending.pop()
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            if path == folder:
+                raise
+            continue  # went while its parent was read
+        if (status.st_dev, status.st_ino) in seen:  # links may lead in circles
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        has_bytecode = False
+        for entry in _listing(path, is_required=path == folder):
+            if entry.name == _BYTECODE:
+                has_bytecode = True
+            elif entry.is_dir():
+                pending.append(entry.path)
+            else:
+                yield (entry.path[start:], False, *_file_state(entry))
+        yield path[start:], True, 0 if has_bytecode else status.st_mtime_ns, 0
+
+
+def _listing(path: str, is_required: bool) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError:
+        if is_required:
+            raise
+        return []
+
+
+def _file_state(entry: os.DirEntry[str]) -> tuple[int, int]:
+    try:
+        status = entry.stat()
+    except OSError:  # a dangling link, or a file that went while the folder was read
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

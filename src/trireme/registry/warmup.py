@@ -1,0 +1,161 @@
+"""Warm-up: runs the samples of `model_warmup` on every instance before a model takes its first request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor, element_count
+from trireme.registry.model import Model
+
+_SEED = 20
+
+
+class WarmupGate:
+    """Holds back the start of a batch until all its requests are enqueued; afterwards lets every start through."""
+
+    __slots__ = ("_held", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._held: Callable[[], None] | None = None
+
+    def __call__(self, dispatch: Callable[[], None]) -> None:
+        if self.is_open:
+            dispatch()
+        else:
+            self._held = dispatch
+
+    def release(self) -> None:
+        """Opens the gate and starts what was held back."""
+        self.is_open = True
+        held, self._held = self._held, None
+        if held is not None:
+            held()
+
+
+async def warm_up(model: Model, folder: Path, gate: WarmupGate) -> None:
+    """Runs every sample on every instance; raises ServingError where one fails. Reads sample files."""
+    for sample in model.config.message.model_warmup:
+        if not sample.batch_size:
+            continue
+        try:
+            tensors = await asyncio.to_thread(_tensors, model, sample, folder)
+            for _ in range((sample.count or 1) * _instance_count(model)):
+                # One after the other, since the instance that has been free the longest is always next: so all
+                # of them have their turn.
+                await _run_together(model, list(_requests(model, sample, tensors)), gate)
+        except ServingError as error:
+            raise InternalError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
+
+
+def _instance_count(model: Model) -> int:
+    groups = (group for group in model.config.instance_groups if not group.is_passive)
+    return max(1, sum(group.count * max(1, len(group.gpus)) for group in groups))
+
+
+def _requests(model: Model, sample: Any, tensors: dict[str, Tensor]) -> Iterator[InferenceRequest]:
+    """As many requests of one row as the sample says where the scheduler puts them together; else one request
+    with all rows, which is what such a model gets from its clients."""
+    is_joined = model.config.dynamic_batching is None and model.max_batch_size > 0
+    rows = sample.batch_size if is_joined else 1
+    for _ in range(1 if is_joined else sample.batch_size):
+        inputs = {name: _with_rows(model, tensor, rows) for name, tensor in tensors.items()}
+        request = InferenceRequest(model.name, model.version_text, "", inputs, _ignore)
+        request.served_version = model.version_text
+        request.batch_size = rows
+        yield request
+
+
+def _with_rows(model: Model, tensor: Tensor, rows: int) -> Tensor:
+    shape = (rows, *tensor.shape) if model.max_batch_size else tuple(tensor.shape)
+    check = model.checks.get(tensor.name)
+    if check is not None and check.reshape is not None and check.learn(shape):
+        shape = check.reshaped(shape)
+    return Tensor(tensor.name, tensor.datatype, shape, bytes(tensor.data) * rows)
+
+
+async def _run_together(model: Model, requests: list[InferenceRequest], gate: WarmupGate) -> None:
+    loop = asyncio.get_running_loop()
+    answers: list[asyncio.Future[ServingError | None]] = [loop.create_future() for _ in requests]
+    gate.is_open = False
+    try:
+        for request, answer in zip(requests, answers, strict=True):
+            request.respond = _answering(answer)
+            model.scheduler.enqueue(request)
+    finally:
+        gate.release()
+    errors = [error for error in await asyncio.gather(*answers) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+def _answering(answer: asyncio.Future[ServingError | None]) -> Callable[[InferenceResponse], None]:
+    def respond(response: InferenceResponse) -> None:
+        if response.is_final and not answer.done():
+            answer.set_result(response.error)
+
+    return respond
+
+
+def _ignore(response: InferenceResponse) -> None:
+    """Stands in until somebody waits for the response."""
+
+
+def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
+    """The sample's inputs for one row, without the batch dimension."""
+    tensors = {}
+    for name in sorted(sample.inputs):
+        entry = sample.inputs[name]
+        kinds = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+        datatype = from_config(kinds[entry.data_type].name)
+        if any(dim < 0 for dim in entry.dims):
+            raise InvalidArgumentError(
+                f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+            )
+        data = _data(name, datatype, element_count(entry.dims), entry, folder)
+        tensors[name] = Tensor(name, datatype, tuple(entry.dims), data)
+    return tensors
+
+
+def _data(name: str, datatype: str, count: int, entry: Any, folder: Path) -> bytes:
+    size = count * ITEM_SIZE.get(datatype, 4)  # an empty string is four zero bytes
+    source = entry.WhichOneof("input_data_type")
+    if source is None:
+        raise InvalidArgumentError(f"warmup setting expects input '{name}' to have input_data_type set")
+    if source == "input_data_file":
+        return _file_data(folder / "warmup" / entry.input_data_file, datatype, size)
+    if source == "random_data" and datatype != BYTES:
+        return _random_data(datatype, count, size)
+    return bytes(size)
+
+
+def _file_data(path: Path, datatype: str, size: int) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"failed to read warmup data file '{path}': {error.strerror}") from error
+    if len(data) < size:
+        raise InvalidArgumentError(
+            f"warmup setting expects {size} bytes, but the data provided from {path.name}only has {len(data)} bytes"
+        )
+    return data if datatype == BYTES else data[:size]
+
+
+def _random_data(datatype: str, count: int, size: int) -> bytes:
+    """Numbers that any model can work with: small, finite, and the same at every load."""
+    dtype = NUMPY_DTYPE.get(datatype)
+    if dtype is None:
+        return bytes(size)
+    generator = np.random.default_rng(_SEED)
+    if dtype.kind == "f":
+        return generator.random(count).astype(dtype).tobytes()
+    return generator.integers(0, 2 if datatype == "BOOL" else 128, count).astype(dtype).tobytes()

@@ -1,0 +1,185 @@
+"""What the start loads, what the report says, and that a broken model stays alone with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+
+def test_mode_none_loads_every_model_and_reports_sorted_rows(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("zebra")
+        world.add("ant")
+        registry = world.server().registry
+        report = await registry.start()
+        assert report.is_ok
+        assert report.rows == (("ant", "1", "READY"), ("zebra", "1", "READY"))
+
+    asyncio.run(scenario())
+
+
+def test_empty_repository_is_fine(world: Any) -> None:
+    report = asyncio.run(world.server().registry.start())
+    assert report.is_ok
+    assert report.rows == ()
+
+
+def test_missing_repository_is_an_error(world: Any) -> None:
+    server = world.server(repositories=(world.root / "nowhere",))
+    error = asyncio.run(world.refused_later(server.registry.start()))
+    assert error.message.startswith("repository path is not a valid directory")
+
+
+def test_broken_model_does_not_take_others_down(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world.add("good")
+        world.add("bad", code="fail ValueError: boom")
+        server = world.server()
+        report = await server.registry.start()
+        assert report.rows == (("bad", "1", "UNAVAILABLE: Internal: ValueError: boom"), ("good", "1", "READY"))
+        assert report.failures == ("bad",)
+        assert not report.is_ok
+        assert (await world.infer(server, "good")).error is None
+
+    caplog.set_level(logging.INFO, "trireme")
+    asyncio.run(scenario())
+    assert "loading: good:1" in caplog.messages
+    assert "successfully loaded 'good'" in caplog.messages
+    assert "failed to load 'bad' version 1: Internal: ValueError: boom" in caplog.messages
+    assert "failed to load 'bad'" in caplog.messages
+
+
+def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.add("good")
+        folder = world.add("garbled", config="nonsense: 3")
+        server = world.server()
+        report = await server.registry.start()
+        assert report.rows == (("good", "1", "READY"),)
+        assert report.failures == ("garbled",)
+        assert ("garbled", "", "", "") in world.states(server)
+        assert f"Poll failed for model directory 'garbled': failed to read text proto from {folder}" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_model_without_versions_is_shown_as_not_loaded(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("empty", versions=())
+        report = await world.server().registry.start()
+        assert report.rows == (("empty", "-", "Not loaded: No model version was found"),)
+        assert not report.is_ok
+
+    asyncio.run(scenario())
+
+
+def test_explicit_mode_loads_only_the_names_given(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("one")
+        world.add("two")
+        server = world.server(control_mode="explicit", startup_models=("two",))
+        report = await server.registry.start()
+        assert report.is_ok
+        assert world.states(server) == [("one", "", "", ""), ("two", "1", "READY", "")]
+
+    asyncio.run(scenario())
+
+
+def test_explicit_mode_without_names_loads_nothing(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("one")
+        server = world.server(control_mode="explicit")
+        assert (await server.registry.start()).is_ok
+        assert world.states(server) == [("one", "", "", "")]
+
+    asyncio.run(scenario())
+
+
+def test_explicit_mode_with_a_star_loads_everything(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("one")
+        world.add("two")
+        server = world.server(control_mode="explicit", startup_models=("*",))
+        report = await server.registry.start()
+        assert [row[0] for row in report.rows] == ["one", "two"]
+
+    asyncio.run(scenario())
+
+
+def test_missing_startup_model_fails_the_start(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    server = world.server(control_mode="explicit", startup_models=("nothere",))
+    report = asyncio.run(server.registry.start())
+    assert report.failures == ("nothere",)
+    assert "failed to poll model 'nothere': model not found in any model repository." in caplog.messages
+
+
+def test_no_more_versions_load_at_once_than_allowed(world: Any) -> None:
+    async def scenario() -> None:
+        for index in range(9):
+            world.add(f"model{index}", code="wait")
+        server = world.server(load_concurrency=3)
+        start = asyncio.create_task(server.registry.start())
+        await world.settle(lambda: world.backends.loading == 3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert world.backends.loading == 3
+        world.backends.gate.set()
+        assert (await start).is_ok
+        assert world.backends.most_loading == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_failing_version_is_tried_again_as_often_as_asked(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("bad", code="fail boom")
+        await world.server(load_retry_count=2).registry.start()
+        assert len(world.backends.made) == 3
+
+    asyncio.run(scenario())
+
+
+def test_same_name_in_two_repositories_is_not_loaded(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        other = world.root / "other"
+        world.add("twice")
+        world.add("twice", repository=other)
+        world.add("once", repository=other)
+        server = world.server(repositories=(world.repository, other))
+        report = await server.registry.start()
+        assert report.rows == (("once", "1", "READY"),)
+        assert report.failures == ("twice",)
+        reason = "model appears in two or more repositories"
+        assert world.states(server) == [("once", "1", "READY", ""), ("twice", "", "UNAVAILABLE", reason)]
+        assert [entry.name for entry in server.model_control.index(True)] == ["once"]
+
+    asyncio.run(scenario())
+    assert "failed to poll model 'twice': not unique across all model repositories" in caplog.messages
+
+
+def test_files_and_hidden_folders_in_the_repository_are_no_models(world: Any) -> None:
+    (world.repository / ".git").mkdir()
+    (world.repository / "README.txt").write_text("hello")
+    report = asyncio.run(world.server().registry.start())
+    assert report.is_ok
+    assert report.rows == ()
+
+
+def test_unreadable_model_folder_is_a_clear_failure(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world.add("good")
+        folder = world.add("locked")
+        config = folder / "config.pbtxt"
+        config.unlink()
+        config.mkdir()  # a folder where a file belongs: reading it is an OSError for root, too
+        report = await world.server().registry.start()
+        assert "locked" in report.failures
+        assert ("good", "1", "READY") in report.rows
+
+    asyncio.run(scenario())
+    assert "Poll failed for model directory 'locked'" in caplog.text

@@ -1,0 +1,91 @@
+"""Unloads: what was taken is answered, and nothing else stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+
+def explicit(world: Any, **options: Any) -> Any:
+    return world.started(control_mode="explicit", **options)
+
+
+def test_unload_answers_what_it_took_and_refuses_the_rest(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model", code="hold")
+        server = await explicit(world)
+        await server.model_control.load("model")
+        request, answer = world.request_for("model")
+        server.inference.infer(request)
+        await server.model_control.unload("model")
+        assert world.states(server) == [("model", "1", "UNLOADING", "")]
+        error = world.refused(lambda: server.inference.find("model", ""))
+        assert error.message == "Request for unknown model: 'model' has no available versions"
+        [backend] = world.backends.made
+        backend.instances[0].release()
+        assert (await answer).error is None
+        await world.settle(lambda: backend.is_stopped)
+        assert world.states(server) == [("model", "1", "UNAVAILABLE", "unloaded")]
+
+    asyncio.run(scenario())
+
+
+def test_unload_of_an_unknown_model_succeeds(world: Any) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        await server.model_control.unload("nothere")
+
+    asyncio.run(scenario())
+
+
+def test_load_while_the_old_copy_still_drains(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model", code="hold")
+        server = await explicit(world)
+        await server.model_control.load("model")
+        request, answer = world.request_for("model")
+        server.inference.infer(request)
+        await server.model_control.unload("model")
+        (folder / "1" / "model.py").write_text("")
+        await server.model_control.load("model")
+        assert world.states(server) == [("model", "1", "READY", "")]
+        world.backends.made[0].instances[0].release()
+        assert (await answer).error is None
+        await world.settle(lambda: world.backends.made[0].is_stopped)
+        assert world.states(server) == [("model", "1", "READY", "")]
+
+    asyncio.run(scenario())
+
+
+def test_failed_model_can_be_unloaded_and_the_server_is_ready_again(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("bad", code="fail boom")
+        server = await explicit(world)
+        await world.refused_later(server.model_control.load("bad"))
+        assert not await server.health.is_ready()
+        await server.model_control.unload("bad")
+        assert await server.health.is_ready()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_of_an_unloaded_model_stays_in_memory(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        world.backends.remembers = False
+        server = await explicit(world)
+        kept = []
+        for _ in range(30):
+            await server.model_control.load("model")
+            kept.append(weakref.ref(server.inference.find("model", "")))
+            assert (await world.infer(server, "model")).error is None
+            await server.model_control.unload("model")
+            await world.settle(lambda: not server.registry.models.draining)
+        gc.collect()
+        assert [reference() for reference in kept] == [None] * 30
+        assert len(server.registry.models.records) == 1
+        assert "model=" not in server.statistics.metrics_page().decode()
+
+    asyncio.run(scenario())

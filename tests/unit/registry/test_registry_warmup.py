@@ -1,0 +1,110 @@
+"""Warm-up runs on every instance before the model serves, with the data its configuration describes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.registry.warmup import _random_data
+
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]
+"""
+
+
+def sample(data: str = "zero_data: true", batch_size: int = 1, count: int = 0, dims: str = "4") -> str:
+    return (
+        f'model_warmup [ {{ name: "s" batch_size: {batch_size} count: {count} inputs {{ key: "IN" '
+        f"value {{ data_type: TYPE_FP32 dims: [ {dims} ] {data} }} }} }} ]"
+    )
+
+
+def load(world: Any, text: str, code: str = "") -> Any:
+    async def scenario() -> Any:
+        folder = world.add("model", CONFIG + text, code=code)
+        (folder / "warmup").mkdir(exist_ok=True)
+        (folder / "warmup" / "short").write_bytes(bytes(8))
+        (folder / "warmup" / "ones").write_bytes(np.ones(4, np.float32).tobytes())
+        server = await world.started()
+        return server, {entry.state: entry.reason for entry in server.model_control.index(False)}
+
+    return asyncio.run(scenario())
+
+
+def batches(world: Any) -> list[list[list[int]]]:
+    return [instance.batches for instance in world.backends.made[-1].instances]
+
+
+@pytest.mark.parametrize("data", ["zero_data: true", "random_data: true", 'input_data_file: "ones"'])
+def test_sample_runs_before_the_model_is_ready(world: Any, data: str) -> None:
+    server, states = load(world, sample(data))
+    assert states == {"READY": ""}
+    assert batches(world) == [[[1]]]
+    [stats] = server.statistics.models("model", "")
+    assert stats.execution_count == 1
+
+
+def test_every_instance_runs_every_iteration(world: Any) -> None:
+    load(world, sample(count=2) + "instance_group [ { count: 3 kind: KIND_CPU } ]")
+    assert batches(world) == [[[1], [1]]] * 3
+
+
+def test_sample_of_batch_size_zero_is_left_out(world: Any) -> None:
+    load(world, sample(batch_size=0))
+    assert batches(world) == [[]]
+
+
+def test_rows_run_together_under_dynamic_batching(world: Any) -> None:
+    load(world, sample(batch_size=4) + "dynamic_batching { }")
+    assert batches(world) == [[[1, 1, 1, 1]]]
+
+
+def test_rows_are_one_request_without_dynamic_batching(world: Any) -> None:
+    load(world, sample(batch_size=4))
+    assert batches(world) == [[[4]]]
+
+
+def test_traffic_after_the_warm_up_is_not_held_back(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model", CONFIG + sample(batch_size=4) + "dynamic_batching { }")
+        server = await world.started()
+        assert (await world.infer(server, "model", rows=1)).error is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            sample(dims="-1"),
+            "warmup setting expects all variable-size dimensions are specified for input 'IN'",
+        ),
+        (sample(data=""), "warmup setting expects input 'IN' to have input_data_type set"),
+        (
+            sample(data='input_data_file: "short"'),
+            "warmup setting expects 16 bytes, but the data provided from shortonly has 8 bytes",
+        ),
+    ],
+)
+def test_bad_sample_fails_the_load(world: Any, text: str, reason: str) -> None:
+    _, states = load(world, text)
+    assert states == {"UNAVAILABLE": f"Internal: failed to run warmup sample 's': {reason}; "}
+    assert world.backends.made[0].is_stopped
+
+
+def test_failing_execution_fails_the_load(world: Any) -> None:
+    _, states = load(world, sample(), code="error no weights")
+    assert states == {"UNAVAILABLE": "Internal: failed to run warmup sample 's': no weights; "}
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "UINT64", "BOOL", "BF16"])
+def test_random_data_has_the_right_size(datatype: str) -> None:
+    sizes = {"FP16": 2, "FP32": 4, "FP64": 8, "INT8": 1, "UINT64": 8, "BOOL": 1, "BF16": 2}
+    assert len(_random_data(datatype, 6, 6 * sizes[datatype])) == 6 * sizes[datatype]
