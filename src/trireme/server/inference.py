@@ -1,0 +1,97 @@
+"""The way of a request into its model: found, checked against the configuration, and handed to the scheduler."""
+
+from __future__ import annotations
+
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.errors import UnavailableError
+from trireme.core.request import SEQUENCE_START, InferenceRequest, RespondCallback
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.registry.input_check import fill_wildcards
+from trireme.registry.model import Model
+from trireme.registry.registry import ModelRegistry
+from trireme.server.validation import correlation_error, refusal
+
+
+class Inference:
+    """Implements `core.ports.InferencePort`."""
+
+    def __init__(self, registry: ModelRegistry, clock: Clock = monotonic_ns) -> None:
+        self.find = registry.find
+        """`find(name, version)` is the model that serves, or raises the error that says why there is none."""
+        self._clock = clock
+        self._is_exiting = False
+
+    def begin_exit(self) -> None:
+        """From now on only what was begun is carried on: steps of running requests, and running sequences."""
+        self._is_exiting = True
+
+    def infer(self, request: InferenceRequest) -> None:
+        """Resolves, checks and enqueues; raises ServingError where the request is refused."""
+        self.infer_on(self.find(request.model_name, request.model_version), request)
+
+    def infer_on(self, model: Model, request: InferenceRequest) -> None:
+        """The same for a model that was found before. Where another copy serves in its place by now, that one gets
+        the request."""
+        if not model.is_serving and request.parent is None:
+            model = self.find(request.model_name, request.model_version)
+        if not model.accepts(request):
+            raise refusal(model, request)
+        if model.is_sequence:
+            error = correlation_error(model, request)
+            if error is not None:
+                raise error
+        if self._is_exiting:
+            _refuse_new(model, request)
+        if model.reshaped_inputs:
+            _reshape_inputs(model, request)
+        if model.output_reshapes:
+            request.respond = ReshapedRespond(model, request.respond)
+        request.served_version = model.version_text
+        if not request.arrival_ns:
+            request.arrival_ns = self._clock()
+        model.scheduler.enqueue(request)
+
+
+class ReshapedRespond:
+    """Gives outputs the shape that the configuration promises to clients, whatever the model calls it inside."""
+
+    __slots__ = ("_model", "_respond")
+
+    def __init__(self, model: Model, respond: RespondCallback) -> None:
+        self._model = model
+        self._respond = respond
+
+    def __call__(self, response: InferenceResponse) -> None:
+        reshapes = self._model.output_reshapes
+        if any(tensor.name in reshapes for tensor in response.outputs):
+            response.outputs = [self._reshaped(tensor) for tensor in response.outputs]
+        self._respond(response)
+
+    def _reshaped(self, tensor: Tensor) -> Tensor:
+        config = self._model.output_reshapes.get(tensor.name)
+        if config is None or config.reshape is None:
+            return tensor
+        split = 1 if self._model.max_batch_size else 0
+        batch, given = tuple(tensor.shape[:split]), tuple(tensor.shape[split:])
+        if len(given) != len(config.reshape):
+            return tensor  # not the shape the reshape is about: left to the client as the model made it
+        shape = batch + fill_wildcards(config.dims, config.reshape, given)
+        return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
+
+
+def _reshape_inputs(model: Model, request: InferenceRequest) -> None:
+    inputs = dict(request.inputs)
+    for check in model.reshaped_inputs:
+        tensor = inputs.get(check.name)
+        if tensor is not None:
+            inputs[check.name] = Tensor(tensor.name, tensor.datatype, check.reshaped(tensor.shape), tensor.data)
+    request.inputs = inputs
+
+
+def _refuse_new(model: Model, request: InferenceRequest) -> None:
+    continues_sequence = model.is_sequence and request.correlation_id and not request.flags & SEQUENCE_START
+    if request.parent is None and not continues_sequence:
+        raise UnavailableError(
+            "Server is stopping, scheduler for model has stopped accepting new inference requests"
+        ).for_request(request.id)

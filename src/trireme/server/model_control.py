@@ -1,0 +1,51 @@
+"""Model control as clients and models ask for it: the index, load and unload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trireme.core.errors import InvalidArgumentError, UnavailableError
+from trireme.registry.index import IndexEntry
+from trireme.registry.registry import ModelRegistry
+from trireme.server.health import Health
+
+__all__ = ["IndexEntry", "ModelControl"]
+
+
+class ModelControl:
+    """Implements `core.ports.ModelControlPort`."""
+
+    def __init__(self, registry: ModelRegistry, health: Health) -> None:
+        self._registry = registry
+        self._health = health
+
+    def index(self, ready_only: bool) -> list[IndexEntry]:
+        """Every version of every model, by name; works in every control mode."""
+        self._health.check_running()
+        return self._registry.index(ready_only)
+
+    async def load(self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Loads or reloads, and returns when the model serves; `config` is JSON, `files` maps `file:<path>` to
+        content. Raises ServingError."""
+        self._check(name)
+        await self._registry.load(name, config, files or {})
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unloads, and returns when the model takes no more requests; succeeds where nothing is loaded."""
+        self._check(name)
+        await self._registry.unload(name, unload_dependents)
+
+    async def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether that version, or the newest for "", can serve; raises ServingError for a malformed version."""
+        return await self._health.is_model_ready(name, version)
+
+    def _check(self, name: str) -> None:
+        self._health.check_running()
+        if self._registry.options.control_mode != "explicit":
+            raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
+        if not name.strip():
+            raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+        if "/" in name or name in (".", "..") or "\0" in name:
+            raise InvalidArgumentError(
+                f"invalid model name '{name}', model name must not contain path traversal characters"
+            )

@@ -1,0 +1,49 @@
+"""The façade that all front ends share: everything this server can do."""
+
+from __future__ import annotations
+
+from trireme import __version__
+from trireme.config.option_trace import TraceSettings
+from trireme.observe.logs import LogSettings
+from trireme.observe.metrics import MetricsRegistry
+from trireme.registry.registry import ModelRegistry
+from trireme.server.health import Health
+from trireme.server.inference import Inference
+from trireme.server.metadata import Metadata
+from trireme.server.model_control import ModelControl
+from trireme.server.settings import Settings
+from trireme.server.statistics import Statistics
+
+
+class InferenceServer:
+    """Composes the parts; all of them are used on the event loop's thread."""
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        metrics: MetricsRegistry,
+        log_settings: LogSettings,
+        *,
+        name: str = "triton",
+        version: str = __version__,
+        trace_start: TraceSettings | None = None,
+    ) -> None:
+        self.registry = registry
+        self.is_exiting = False
+        self.inference = Inference(registry)
+        self.health = Health(registry)
+        self.metadata = Metadata(registry, self.health, name, version)
+        self.statistics = Statistics(registry, self.health, metrics)
+        self.model_control = ModelControl(registry, self.health)
+        self.settings = Settings(registry, log_settings, trace_start or TraceSettings())
+        registry.inference = self.inference
+
+    def mark_started(self) -> None:
+        """The start-up models are dealt with: readiness may turn true."""
+        self.health.mark_started()
+
+    def begin_exit(self) -> None:
+        """Readiness turns false and new inference is refused; what was begun is carried on."""
+        self.is_exiting = True
+        self.health.begin_exit()
+        self.inference.begin_exit()
