@@ -1,0 +1,103 @@
+"""The registry's way in: from a model folder to a checked message, and on to the final one of a load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from trireme.config.autofill import autofill
+from trireme.config.json_parse import from_json
+from trireme.config.message import ConfigMessage, copy_of, new_config
+from trireme.config.normalise import normalise, normalise_instance_groups
+from trireme.config.pbtxt import parse_text
+from trireme.config.validate import validate_load, validate_poll
+from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError
+
+CONFIG_FILENAME = "config.pbtxt"
+CUSTOM_CONFIG_FOLDER = "configs"
+
+
+def read_config(
+    model_dir: Path,
+    *,
+    override_json: str | None,
+    config_name: str | None,
+    is_auto_complete_enabled: bool,
+    version_dirs: Sequence[Path],
+    model_name: str | None = None,
+) -> ConfigMessage:
+    """The configuration of a model folder: read, filled in, normalised and checked as far as the files tell.
+
+    `model_name` is the folder's name unless given (a load with files lives in a temporary folder). What goes wrong
+    here is a poll-stage failure: a ServingError that says why.
+    """
+    name = model_name if model_name is not None else model_dir.name
+    message = _read(model_dir, name, override_json, config_name, is_auto_complete_enabled)
+    if message.name and message.name != name:
+        raise InvalidArgumentError(
+            f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name"
+        )
+    autofill(message, name, [_names_in(folder) for folder in version_dirs])
+    normalise(message)
+    validate_poll(message, includes_io=not is_auto_complete_enabled)
+    return message
+
+
+def finalize_config(message: ConfigMessage, gpu_count: int) -> ConfigMessage:
+    """A copy of the message, after the backend completed it, with nothing left to decide: checked, groups resolved.
+
+    What goes wrong here is a load-stage failure, InvalidArgumentError.
+    """
+    final = copy_of(message)
+    normalise(final)
+    normalise_instance_groups(final, gpu_count)
+    validate_load(final, gpu_count)
+    return final
+
+
+def config_path(model_dir: Path, config_name: str | None) -> Path:
+    """The file that counts: `configs/<name>.pbtxt` where it exists, else `config.pbtxt`."""
+    if config_name:
+        custom = model_dir / CUSTOM_CONFIG_FOLDER / f"{config_name}.pbtxt"
+        if custom.exists():
+            return custom
+    return model_dir / CONFIG_FILENAME
+
+
+def _read(
+    model_dir: Path, name: str, override_json: str | None, config_name: str | None, is_auto_complete_enabled: bool
+) -> ConfigMessage:
+    if override_json is not None:
+        try:
+            return from_json(override_json)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"Invalid config override: {error.message}") from None
+    path = config_path(model_dir, config_name)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if is_auto_complete_enabled:
+            return new_config()
+        raise NotFoundError(f"model configuration is not provided for model '{name}'") from None
+    except OSError as error:
+        raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from None
+    return parse_text(_decoded(data, path), str(path))
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidArgumentError(
+            f"failed to read text proto from {path}: line {line} is not UTF-8 text ({error.reason})"
+        ) from None
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What the folder holds; nothing where it cannot be listed, which the load itself will report."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,30 @@
+"""The valid name a misspelt one was probably meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The closest of `valid`, whatever the case; also one that ends with `name`, so `FP32` finds `TYPE_FP32`."""
+    by_folded = {candidate.lower(): candidate for candidate in valid}
+    folded = name.lower().replace("-", "_")
+    if not folded:
+        return None
+    if folded in by_folded:
+        return by_folded[folded]
+    for candidate, original in by_folded.items():
+        if candidate.endswith("_" + folded):
+            return original
+    close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """The end of an error's sentence: `, did you mean 'x'?`, or the whole choice where nothing is close."""
+    names = list(valid)
+    close = nearest(name, names)
+    if close is not None:
+        return f", did you mean '{close}'?"
+    return f", valid are: {', '.join(names)}" if names else ""

@@ -1,0 +1,173 @@
+"""Options about operating the server: metrics, tracing, backends, cache, rate limits, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trireme.config.option import option
+from trireme.config.option_settings import (
+    BACKEND_SETTINGS,
+    CACHE_SETTINGS,
+    HOST_POLICIES,
+    METRICS_SETTINGS,
+    RESOURCES,
+    CacheSettings,
+    MetricsSettings,
+    RateLimitResource,
+)
+from trireme.config.option_trace import TRACE_SETTINGS, TraceSettings
+from trireme.config.option_values import (
+    BOOLEAN,
+    COUNT,
+    DEVICE_FRACTIONS,
+    DEVICE_SIZES,
+    NUMBER,
+    PORT,
+    REQUIRED_TEXT,
+    TEXT,
+    choice,
+)
+
+_NO_POOL = "the server keeps no such pool; models allocate their own memory"
+_BUILT_IN = "what can be loaded is part of the package"
+_NO_RATE_LIMITER = "this version has no rate limiter; every instance runs as soon as it is free"
+
+
+@dataclass(frozen=True)
+class MetricsOptions:
+    """The metrics endpoint and what it shows."""
+
+    TITLE: ClassVar[str] = "Metrics"
+
+    allow_metrics: bool = option(True, BOOLEAN, "Whether metrics are served.")
+    allow_gpu_metrics: bool = option(
+        True, BOOLEAN, "Whether GPUs are measured.", ignored="this version does not measure GPUs"
+    )
+    allow_cpu_metrics: bool = option(True, BOOLEAN, "Whether the CPU and memory are measured.")
+    metrics_address: str | None = option(None, REQUIRED_TEXT, "The address metrics listen on; that of HTTP otherwise.")
+    metrics_port: int = option(8002, PORT, "The port metrics listen on.")
+    metrics_interval_ms: float = option(2000.0, NUMBER, "Milliseconds between two measurements of devices.")
+    metrics_config: MetricsSettings = option(  # noqa: RUF009
+        MetricsSettings(),
+        METRICS_SETTINGS,
+        "counter_latencies, histogram_latencies and summary_latencies switch families on or off; summary_quantiles "
+        "is a list of <quantile>:<error>.",
+    )
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Tracing of requests."""
+
+    TITLE: ClassVar[str] = "Tracing"
+
+    trace_config: TraceSettings = option(  # noqa: RUF009
+        TraceSettings(),
+        TRACE_SETTINGS,
+        "mode, level, rate and count for all modes; triton,file and triton,log-frequency; opentelemetry,url, "
+        "opentelemetry,resource=<key>=<value> and the bsp_ settings.",
+        ignored="settings are kept and reported, but this version does not write traces",
+    )
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """Backends and their settings."""
+
+    TITLE: ClassVar[str] = "Backend"
+
+    backend_directory: str = option(
+        "/opt/tritonserver/backends", TEXT, "Where shared libraries of backends are.", ignored=_BUILT_IN
+    )
+    backend_config: Mapping[str, Mapping[str, str]] = option(
+        {}, BACKEND_SETTINGS, "A setting for one backend, <backend>,<setting>=<value>, or for all, <setting>=<value>."
+    )
+
+
+@dataclass(frozen=True)
+class RepositoryAgentOptions:
+    """Repository agents."""
+
+    TITLE: ClassVar[str] = "Repository Agent"
+
+    repoagent_directory: str = option(
+        "/opt/tritonserver/repoagents", TEXT, "Where shared libraries of agents are.", ignored=_BUILT_IN
+    )
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """The response cache."""
+
+    TITLE: ClassVar[str] = "Response Cache"
+
+    cache_config: CacheSettings | None = option(  # noqa: RUF009
+        None,
+        CACHE_SETTINGS,
+        "The cache and its settings, as in local,size=1048576.",
+        ignored="this version has no response cache; every request is executed",
+    )
+    cache_directory: str = option(
+        "/opt/tritonserver/caches", TEXT, "Where shared libraries of caches are.", ignored=_BUILT_IN
+    )
+
+
+@dataclass(frozen=True)
+class RateLimitOptions:
+    """The rate limiter."""
+
+    TITLE: ClassVar[str] = "Rate Limiter"
+
+    rate_limit: str = option(
+        "off",
+        choice("off", "execution_count"),
+        "Whether executions are limited by resources and priorities of instance groups.",
+        ignored=_NO_RATE_LIMITER,
+    )
+    rate_limit_resource: tuple[RateLimitResource, ...] = option(
+        (),
+        RESOURCES,
+        "A resource and how much there is of it, <name>:<count>[:<device>]; names are compared without case.",
+        ignored=_NO_RATE_LIMITER,
+    )
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Memory and devices."""
+
+    TITLE: ClassVar[str] = "Memory/Device Management"
+
+    allow_client_shm: bool = option(
+        False,
+        BOOLEAN,
+        "Whether clients may register shared memory.",
+        ignored="this version takes tensors in requests only",
+    )
+    pinned_memory_pool_byte_size: int = option(268435456, COUNT, "Pinned host memory to set aside.", ignored=_NO_POOL)
+    cuda_memory_pool_byte_size: Mapping[int, int] = option(
+        {}, DEVICE_SIZES, "GPU memory to set aside, <gpu>:<bytes>.", ignored=_NO_POOL
+    )
+    cuda_virtual_address_size: Mapping[int, int] = option(
+        {}, DEVICE_SIZES, "GPU addresses to set aside, <gpu>:<bytes>.", ignored=_NO_POOL
+    )
+    min_supported_compute_capability: float = option(
+        0.0, NUMBER, "GPUs below this compute capability are not used.", ignored="models choose their GPUs"
+    )
+    buffer_manager_thread_count: int = option(
+        0, COUNT, "Threads that copy tensors.", ignored="tensors reach a model without such copies"
+    )
+    host_policy: Mapping[str, Mapping[str, str]] = option(
+        {},
+        HOST_POLICIES,
+        "Where instances of a policy run: <policy>,numa-node=<n> or <policy>,cpu-cores=<first>-<last>.",
+        ignored="this version leaves the placement of processes to the operating system",
+    )
+    model_load_gpu_limit: Mapping[int, float] = option(
+        {},
+        DEVICE_FRACTIONS,
+        "The share of a GPU's memory above which no model is loaded, <gpu>:<fraction>.",
+        ignored="models allocate their own GPU memory",
+    )
