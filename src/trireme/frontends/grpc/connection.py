@@ -1,0 +1,237 @@
+"""One client's connection: the socket's side of the HTTP/2 machine, and the calls it carries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from trireme.core.tensor import Buffer
+from trireme.frontends.grpc.calls import Call, StreamCall
+from trireme.frontends.grpc.context import ServiceContext
+from trireme.frontends.grpc.keepalive import Keepalive
+from trireme.frontends.grpc.plan import CallPlan, CallPlanner
+from trireme.protocol import grpc_frames as grpc
+from trireme.protocol.http2.connection import Http2Connection
+from trireme.protocol.http2.stream import Stream
+
+log = logging.getLogger(__name__)
+
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+_STOPPING_BLOCK = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
+_JOINED_BYTES = 1 << 16
+"""What is written as one joined buffer; beyond it large pieces go to the socket as they are."""
+_LARGE_PIECE_BYTES = 8192
+_WRITE_BUFFER_BYTES = 2 << 20
+"""What may wait for the socket before DATA is held back."""
+_LINGER_S = 1.0
+_ABORT_S = 5.0
+_UNREAD_BYTES = 4 << 20
+"""Frames other than DATA that may pile up for a client that does not read."""
+
+
+class GrpcConnection(asyncio.Protocol):
+    """Lives from connection to loss; everything that one read produces is written with one call."""
+
+    __slots__ = (
+        "_dirty",
+        "_is_flush_due",
+        "_is_hung_up",
+        "_is_paused",
+        "_keepalive",
+        "_open_connections",
+        "_planner",
+        "_transport",
+        "_unread_limit",
+        "context",
+        "http2",
+        "is_draining",
+        "last_received",
+    )
+
+    def __init__(self, context: ServiceContext, planner: CallPlanner, open_connections: set[GrpcConnection]) -> None:
+        self.context = context
+        self.http2 = Http2Connection(self, context.options.http2)
+        self.is_draining = False
+        """The connection closes with its last call."""
+        self.last_received = 0.0
+        self._planner = planner
+        self._open_connections = open_connections
+        self._transport: asyncio.Transport | None = None
+        self._keepalive: Keepalive | None = None
+        self._dirty: list[StreamCall] = []
+        self._is_flush_due = False
+        self._is_hung_up = False
+        self._is_paused = False
+        self._unread_limit: int | None = None
+
+    # The socket's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._open_connections.add(self)
+        self.last_received = self.context.loop.time()
+        self._keepalive = Keepalive(self)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_received = self.context.loop.time()
+        self._is_flush_due = True  # so that nobody schedules what happens below
+        self.http2.receive(data)
+        self.flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._open_connections.discard(self)
+        if self._keepalive is not None:
+            self._keepalive.stop()
+        self._abandon_calls()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self.http2.outbound.pause()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._unread_limit = None
+        self.http2.outbound.resume()
+        self.flush()
+
+    def schedule_flush(self) -> None:
+        """What was added is written in this turn of the loop, together with what others add."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self.context.loop.call_soon(self.flush)
+
+    def add_dirty(self, call: StreamCall) -> None:
+        """The call has messages that it wants to hand over before the next write."""
+        self._dirty.append(call)
+        self.schedule_flush()
+
+    def flush(self) -> None:
+        """Writes everything that waits."""
+        self._is_flush_due = False
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for call in dirty:
+                call.flush()
+        transport = self._transport
+        pieces = self.http2.outbound.pieces
+        if transport is None or self._is_hung_up:
+            pieces.clear()
+            return
+        if pieces:
+            _write(transport, pieces)
+            pieces.clear()
+            if self._is_paused:
+                self._check_unread(transport)
+        if self.http2.is_closed:
+            self._hang_up(transport)
+        elif self.is_draining and not self.http2.streams:
+            self.close()
+
+    def stop_accepting(self) -> None:
+        """Tells the client to go elsewhere; what it began goes on."""
+        self.http2.announce_shutdown()
+        self.is_draining = True
+        self.flush()
+
+    def close(self) -> None:
+        """Ends the connection and every call on it."""
+        self._abandon_calls()
+        self.http2.close()
+        self.flush()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection without a word."""
+        log.debug("gRPC connection aborted: %s", reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The machine's side.
+
+    def request_started(self, stream: Stream, is_ended: bool) -> None:
+        headers = stream.headers
+        plan: CallPlan | None = headers.plan
+        if plan is None:
+            plan = headers.plan = self._planner.plan(headers)
+        if plan.method is None or self.context.is_stopping:
+            block = plan.refusal if plan.refusal is not None else _STOPPING_BLOCK
+            self.http2.outbound.send_headers(stream, block, True)
+            return
+        call = plan.method.open(self, stream, plan)
+        stream.call = call
+        if is_ended:
+            call.receive(b"", True)
+
+    def data_arrived(self, stream: Stream, data: Buffer, is_ended: bool) -> None:
+        call: Call | None = stream.call
+        if call is not None:
+            call.receive(data, is_ended)
+
+    def stream_reset(self, stream: Stream) -> None:
+        if stream.call is not None:
+            stream.call.abandon()
+
+    def ping_arrived(self) -> None:
+        if self._keepalive is not None:
+            self._keepalive.ping_arrived()
+
+    def ping_answered(self) -> None:
+        if self._keepalive is not None:
+            self._keepalive.ping_answered()
+
+    def _abandon_calls(self) -> None:
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.abandon()
+
+    def _check_unread(self, transport: asyncio.Transport) -> None:
+        """DATA stops when the socket is full, so a buffer that still grows is full of answers to cheap frames."""
+        size = transport.get_write_buffer_size()
+        if self._unread_limit is None:
+            self._unread_limit = size + _UNREAD_BYTES
+        if size <= self._unread_limit:
+            return
+        log.warning("gRPC client %s does not read what it asks for; closing", transport.get_extra_info("peername"))
+        transport.abort()
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        """Closes once GOAWAY had a chance to be read: closing with unread input would reset the connection."""
+        if self.http2.close_reason:
+            log.debug("gRPC connection closed: %s", self.http2.close_reason)
+        self._is_hung_up = True
+        self._abandon_calls()
+        if self.http2.close_reason and transport.can_write_eof():
+            transport.write_eof()
+            self.context.loop.call_later(_LINGER_S, transport.close)
+        else:
+            transport.close()
+        self.context.loop.call_later(_ABORT_S, transport.abort)
+
+
+def _write(transport: asyncio.Transport, pieces: list[Buffer]) -> None:
+    """One write; small pieces are joined, large ones are handed over without a copy."""
+    if len(pieces) == 1:
+        transport.write(pieces[0])
+        return
+    if sum(map(len, pieces)) <= _JOINED_BYTES:
+        transport.write(b"".join(pieces))
+        return
+    buffers: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) < _LARGE_PIECE_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            buffers.append(b"".join(small))
+            small = []
+        buffers.append(piece)
+    if small:
+        buffers.append(b"".join(small))
+    transport.writelines(buffers)

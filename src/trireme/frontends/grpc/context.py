@@ -1,0 +1,50 @@
+"""What all connections of the listener share: the server behind it, the options, codecs with their caches, counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.protocol.v2_grpc import InferRequestDecoder
+from trireme.protocol.v2_grpc_response import InferResponseEncoder
+
+if TYPE_CHECKING:
+    from trireme.server.server import InferenceServer
+
+
+class ServiceContext:
+    """One per listener; changed only on the event loop's thread."""
+
+    __slots__ = (
+        "call_count",
+        "decoder",
+        "encoder",
+        "is_stopping",
+        "loop",
+        "options",
+        "process_delay_s",
+        "response_delay_s",
+        "server",
+        "tasks",
+    )
+
+    def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self.options = options
+        self.loop = loop
+        self.process_delay_s = options.process_delay_s
+        self.response_delay_s = options.response_delay_s
+        self.decoder = InferRequestDecoder()
+        self.encoder = InferResponseEncoder()
+        self.call_count = 0
+        self.is_stopping = False
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task and keeps it from being collected."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task

@@ -1,0 +1,148 @@
+"""What follows from a call's headers alone, worked out once per distinct header block of a connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.protocol import grpc_frames as grpc
+from trireme.protocol.http2.headers import Header, RequestHeaders, encode_block
+
+if TYPE_CHECKING:
+    from trireme.frontends.grpc.calls import Call
+    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.protocol.http2.stream import Stream
+
+_RESERVED = frozenset(
+    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
+)
+_STATUS_ERRORS_KEY = b"triton_grpc_error"
+_RESTRICTION_PREFIX = "triton-grpc-protocol-"
+_NOT_METADATA = (b"te", b"content-type", _STATUS_ERRORS_KEY)
+
+
+class Method(NamedTuple):
+    """One RPC: its path, the protocol it belongs to for restrictions, and how a call of it begins."""
+
+    path: bytes
+    protocol: str
+    open: Callable[[GrpcConnection, Stream, CallPlan], Call]
+    is_inference: bool = False
+
+
+class CallPlan:
+    """How a call with certain headers is to be treated."""
+
+    __slots__ = (
+        "answers_with_status",
+        "forwarded",
+        "method",
+        "refusal",
+        "request_encoding",
+        "response_encoding",
+        "timeout_s",
+    )
+
+    def __init__(self, method: Method | None = None, refusal: bytes | None = None) -> None:
+        self.method = method
+        self.refusal = refusal
+        """The header block that answers such a call, where it is not taken at all."""
+        self.timeout_s: float | None = None
+        self.request_encoding = "identity"
+        self.response_encoding: str | None = None
+        self.forwarded: dict[str, str] | None = None
+        self.answers_with_status = False
+        """`triton_grpc_error: true`: the first error of a stream ends it with a status."""
+
+
+class CallPlanner:
+    """Makes plans by the options and the methods of a listener."""
+
+    def __init__(self, options: GrpcFrontendOptions, methods: Mapping[bytes, Method]) -> None:
+        self._methods = methods
+        self._restrictions = {
+            protocol: (f"{_RESTRICTION_PREFIX}{key.lower()}".encode(), value.encode())
+            for protocol, (key, value) in options.restricted_protocols.items()
+        }
+        pattern = options.header_forward_pattern
+        self._forward = re.compile(pattern, re.IGNORECASE) if pattern else None
+        self._compression_level = options.infer_response_compression_level
+
+    def plan(self, headers: RequestHeaders) -> CallPlan:
+        """The plan for such headers."""
+        refusal = _http_refusal(headers)
+        if refusal is not None:
+            return CallPlan(refusal=refusal)
+        method = self._methods.get(headers.path)
+        if method is None:
+            return _refused(grpc.UNIMPLEMENTED, "")
+        restriction = self._restrictions.get(method.protocol)
+        if restriction is not None and headers.first(restriction[0]) != restriction[1]:
+            text = f"This protocol is restricted, expecting header '{restriction[0].decode()}'"
+            return _refused(grpc.UNAVAILABLE, text)
+        return self._plan_call(method, headers)
+
+    def _plan_call(self, method: Method, headers: RequestHeaders) -> CallPlan:
+        plan = CallPlan(method)
+        encoding = headers.first(b"grpc-encoding") or b"identity"
+        if encoding not in (b"identity", b"gzip", b"deflate"):
+            return _unknown_encoding(encoding)
+        plan.request_encoding = encoding.decode()
+        timeout = headers.first(b"grpc-timeout")
+        if timeout is not None:
+            plan.timeout_s = grpc.parse_timeout(timeout)
+        if method.is_inference:
+            plan.answers_with_status = headers.first(_STATUS_ERRORS_KEY) == b"true"
+            accepted = headers.first(b"grpc-accept-encoding") or b""
+            plan.response_encoding = _response_encoding(self._compression_level, accepted)
+            plan.forwarded, reserved = self._forwarded(headers.fields)
+            if reserved is not None:
+                text = f"Header '{reserved}' is reserved for Triton usage and cannot be forwarded."
+                return _refused(grpc.INVALID_ARGUMENT, text)
+        return plan
+
+    def _forwarded(self, fields: list[Header]) -> tuple[dict[str, str] | None, str | None]:
+        """The parameters that metadata becomes, and the first key that must not become one."""
+        if self._forward is None:
+            return None, None
+        forwarded = {}
+        for key, value in fields:
+            name = key.decode("utf-8", "replace")
+            if key in _NOT_METADATA or name.startswith("grpc-") or not self._forward.search(name):
+                continue
+            if name in _RESERVED or name.startswith("triton_"):
+                return None, name
+            forwarded[name] = value.decode("utf-8", "replace")
+        return forwarded or None, None
+
+
+def _refused(status: int, text: str) -> CallPlan:
+    return CallPlan(refusal=grpc.trailers_only(status, text))
+
+
+def _http_refusal(headers: RequestHeaders) -> bytes | None:
+    """The answer to what is no gRPC call at all."""
+    if headers.method != b"POST":
+        return encode_block(((b":status", b"405"), (b"allow", b"POST")))
+    content_type = headers.first(b"content-type") or b""
+    kind = content_type.split(b";", 1)[0].strip()
+    if kind != b"application/grpc" and not kind.startswith(b"application/grpc+"):
+        return encode_block(((b":status", b"415"),))
+    return None
+
+
+def _unknown_encoding(encoding: bytes) -> CallPlan:
+    text = f"Compression algorithm '{encoding.decode('utf-8', 'replace')}' is not supported."
+    block = grpc.trailers_only(grpc.UNIMPLEMENTED, text)
+    return CallPlan(refusal=block + encode_block(((b"grpc-accept-encoding", grpc.ACCEPTED_ENCODINGS),)))
+
+
+def _response_encoding(level: str, accepted: bytes) -> str | None:
+    """The way to compress at this level, among those the client takes: gzip for low, deflate for more."""
+    if level == "none":
+        return None
+    names = [name.strip().decode("ascii", "replace") for name in accepted.split(b",")]
+    wanted = ("gzip", "deflate") if level == "low" else ("deflate", "gzip")
+    return next((name for name in wanted if name in names), None)

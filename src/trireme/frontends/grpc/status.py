@@ -1,0 +1,22 @@
+"""The one table from the kinds of our errors to gRPC status codes."""
+
+from __future__ import annotations
+
+from trireme.core.errors import ErrorKind, ServingError
+from trireme.protocol import grpc_frames as grpc
+
+STATUS_BY_KIND = {
+    ErrorKind.UNKNOWN: grpc.UNKNOWN,
+    ErrorKind.INTERNAL: grpc.INTERNAL,
+    ErrorKind.NOT_FOUND: grpc.NOT_FOUND,
+    ErrorKind.INVALID_ARGUMENT: grpc.INVALID_ARGUMENT,
+    ErrorKind.UNAVAILABLE: grpc.UNAVAILABLE,
+    ErrorKind.UNSUPPORTED: grpc.UNIMPLEMENTED,
+    ErrorKind.ALREADY_EXISTS: grpc.ALREADY_EXISTS,
+    ErrorKind.CANCELLED: grpc.CANCELLED,
+}
+
+
+def status_of(error: ServingError) -> int:
+    """The status a client reads for this error."""
+    return STATUS_BY_KIND[error.kind]

@@ -1,0 +1,210 @@
+"""gRPC over HTTP/2: length-prefixed messages, their compression, timeouts, status trailers."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from trireme.core.tensor import Buffer
+from trireme.protocol.http2.headers import encode_block
+from trireme.protocol.http2.outbound import PreparedBlock
+
+PREFIX_BYTES = 5
+LARGEST_MESSAGE = 2**31 - 1
+ACCEPTED_ENCODINGS = b"identity, deflate, gzip"
+
+OK = 0
+CANCELLED = 1
+UNKNOWN = 2
+INVALID_ARGUMENT = 3
+DEADLINE_EXCEEDED = 4
+NOT_FOUND = 5
+ALREADY_EXISTS = 6
+RESOURCE_EXHAUSTED = 8
+UNIMPLEMENTED = 12
+INTERNAL = 13
+UNAVAILABLE = 14
+
+_MAX_STATUS_MESSAGE_BYTES = 6000
+"""Clients refuse trailers above 8 KiB by default, and then the whole text is lost."""
+_GZIP_WINDOW = 31
+_ZLIB_WINDOW = 15
+_SMALL_MESSAGE = 1 << 16
+_TIMEOUT_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+CONTENT_TYPE = (b"content-type", b"application/grpc")
+RESPONSE_HEADERS = encode_block(((b":status", b"200"), CONTENT_TYPE))
+PREPARED_HEADERS: dict[str | None, PreparedBlock] = {
+    None: PreparedBlock(RESPONSE_HEADERS),
+    "gzip": PreparedBlock(RESPONSE_HEADERS + encode_block(((b"grpc-encoding", b"gzip"),))),
+    "deflate": PreparedBlock(RESPONSE_HEADERS + encode_block(((b"grpc-encoding", b"deflate"),))),
+}
+"""By the encoding of the response's messages."""
+OK_TRAILERS = PreparedBlock(encode_block(((b"grpc-status", b"0"),)))
+
+
+class MessageFault(Exception):
+    """A message that cannot be taken; ends the call with this status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class MessageAssembler:
+    """Cuts the DATA of one stream into messages.
+
+    A message inside one piece is a slice of it; one in several pieces is copied once, into a buffer of its size.
+    """
+
+    __slots__ = ("_buffer", "_filled", "_head", "_is_compressed", "_max_bytes", "_view", "kept")
+
+    def __init__(self, max_bytes: int = LARGEST_MESSAGE) -> None:
+        self._max_bytes = max_bytes
+        self._head = b""
+        self._is_compressed = False
+        self._view: memoryview | None = None
+        self._buffer: Buffer = b""
+        self._filled = 0
+        self.kept: Buffer | None = None
+        """A place for the message of a call that takes only one, until the call's end is there."""
+
+    @property
+    def is_midway(self) -> bool:
+        """Whether a message has begun and not ended."""
+        return self._view is not None or bool(self._head)
+
+    def absorb(self, data: Buffer) -> bool:
+        """Takes a piece from the middle of a large message; False where it is not wholly that."""
+        view = self._view
+        filled = self._filled
+        end = filled + len(data)
+        if view is None or end >= len(view):
+            return False
+        view[filled:end] = data
+        self._filled = end
+        return True
+
+    def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:
+        """The messages that this piece completes, each with whether it is compressed; raises MessageFault."""
+        messages: list[tuple[bool, Buffer]] = []
+        position, end = 0, len(data)
+        while position < end:
+            if self._view is not None:
+                position = self._fill(data, position, end, messages)
+                continue
+            head = self._head + bytes(data[position : position + PREFIX_BYTES - len(self._head)])
+            position += len(head) - len(self._head)
+            if len(head) < PREFIX_BYTES:
+                self._head = head
+                break
+            self._head = b""
+            size = self._open(head)
+            if size <= end - position:
+                messages.append((self._is_compressed, data[position : position + size]))
+                position += size
+            else:
+                self._allocate(size)
+        return messages
+
+    def _open(self, head: bytes) -> int:
+        if head[0] > 1:
+            raise MessageFault(INTERNAL, "invalid flag byte in front of a message")
+        self._is_compressed = head[0] == 1
+        size = int.from_bytes(head[1:], "big")
+        if size > self._max_bytes:
+            raise MessageFault(RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {self._max_bytes})")
+        return size
+
+    def _allocate(self, size: int) -> None:
+        # A numpy buffer costs no memory before it is written, so announcing a large message costs the peer its bytes.
+        try:
+            self._buffer = bytearray(size) if size <= _SMALL_MESSAGE else np.empty(size, dtype=np.uint8).data
+        except MemoryError:
+            raise MessageFault(RESOURCE_EXHAUSTED, f"no memory for a message of {size} bytes") from None
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+
+    def _fill(self, data: Buffer, position: int, end: int, messages: list[tuple[bool, Buffer]]) -> int:
+        view = self._view
+        assert view is not None
+        taken = min(len(view) - self._filled, end - position)
+        view[self._filled : self._filled + taken] = memoryview(data)[position : position + taken]
+        self._filled += taken
+        if self._filled == len(view):
+            messages.append((self._is_compressed, self._buffer))
+            self._view = None
+            self._buffer = b""
+        return position + taken
+
+
+def decompress(data: Buffer, encoding: str, max_bytes: int) -> bytes:
+    """A compressed message as it was; raises MessageFault where it is damaged or inflates beyond the limit."""
+    if encoding not in ("gzip", "deflate"):
+        raise MessageFault(INTERNAL, "a message is marked compressed but the call names no compression")
+    inflater = zlib.decompressobj(_GZIP_WINDOW if encoding == "gzip" else _ZLIB_WINDOW)
+    try:
+        inflated = inflater.decompress(data, max_bytes + 1)
+    except zlib.error as error:
+        raise MessageFault(INTERNAL, f"failed to decompress a message: {error}") from None
+    if len(inflated) > max_bytes:
+        raise MessageFault(RESOURCE_EXHAUSTED, f"Decompressed message larger than max ({max_bytes} bytes)")
+    if not inflater.eof:
+        raise MessageFault(INTERNAL, "failed to decompress a message: it is cut short")
+    return inflated
+
+
+def compress(pieces: list[Buffer], encoding: str) -> bytes:
+    """The message, compressed."""
+    deflater = zlib.compressobj(wbits=_GZIP_WINDOW if encoding == "gzip" else _ZLIB_WINDOW)
+    parts = [deflater.compress(piece) for piece in pieces]
+    parts.append(deflater.flush())
+    return b"".join(parts)
+
+
+def frame_message(pieces: list[Buffer], size: int, encoding: str | None = None) -> tuple[list[Buffer], int]:
+    """The message behind its prefix, and the size of both; compressed only where that makes it smaller."""
+    if encoding is not None:
+        packed = compress(pieces, encoding)
+        if len(packed) < size:
+            return [b"\x01" + len(packed).to_bytes(4, "big"), packed], len(packed) + PREFIX_BYTES
+    return [size.to_bytes(PREFIX_BYTES, "big"), *pieces], size + PREFIX_BYTES
+
+
+def parse_timeout(value: bytes) -> float | None:
+    """`grpc-timeout` in seconds; None where it is malformed."""
+    digits, unit = value[:-1], value[-1:]
+    if unit not in _TIMEOUT_UNITS or not digits.isdigit() or len(digits) > 8:
+        return None
+    return int(digits) * _TIMEOUT_UNITS[unit]
+
+
+def percent_encode(text: str) -> bytes:
+    """`grpc-message`: printable ASCII as it is, the rest and `%` as %XX; cut where a client would refuse it."""
+    encoded = bytearray()
+    for byte in text.encode("utf-8", "surrogateescape"):
+        if 0x20 <= byte <= 0x7E and byte != 0x25:
+            encoded.append(byte)
+        else:
+            encoded += b"%%%02X" % byte
+        if len(encoded) > _MAX_STATUS_MESSAGE_BYTES:
+            encoded += b"..."
+            break
+    return bytes(encoded)
+
+
+def trailers(status: int, text: str) -> bytes:
+    """The block that ends a response."""
+    if status == OK and not text:
+        return OK_TRAILERS.block
+    fields = [(b"grpc-status", b"%d" % status)]
+    if text:
+        fields.append((b"grpc-message", percent_encode(text)))
+    return encode_block(fields)
+
+
+def trailers_only(status: int, text: str) -> bytes:
+    """The block of a response without a message: headers and trailers in one."""
+    return RESPONSE_HEADERS + trailers(status, text)

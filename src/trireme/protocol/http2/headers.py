@@ -1,0 +1,163 @@
+"""Header blocks: requests decoded (once per distinct block of a connection) and responses encoded without state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hpack import Decoder, HPACKError, OversizedHeaderListError
+from hpack.table import HeaderTable
+
+from trireme.protocol.http2.wire import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
+
+_MAX_CACHED_BLOCKS = 256
+_MAX_CACHED_BLOCK_BYTES = 4096
+_CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+_REQUEST_PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
+_UPPER = frozenset(range(ord("A"), ord("Z") + 1))
+_TABLE_SIZE_UPDATE_MASK, _TABLE_SIZE_UPDATE = 0xE0, 0x20
+
+Header = tuple[bytes, bytes]
+
+
+class RequestHeaders:
+    """One decoded request header list.
+
+    Requests whose blocks are equal share the object, so whatever follows from the headers alone can be worked out
+    once and kept in `plan`.
+    """
+
+    __slots__ = ("fields", "method", "path", "plan", "problem")
+
+    def __init__(self, fields: list[Header]) -> None:
+        self.fields = fields
+        """Ordinary headers, in order; pseudo-headers are taken out."""
+        self.method = b""
+        self.path = b""
+        self.problem = ""
+        """Why the list is malformed; empty when it is not."""
+        self.plan: Any = None
+
+    def first(self, name: bytes) -> bytes | None:
+        """The first value of a header."""
+        for key, value in self.fields:
+            if key == name:
+                return value
+        return None
+
+
+class _WatchedTable(HeaderTable):
+    """A dynamic table that remembers whether a block put something in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_changed = False
+
+    def add(self, name: bytes, value: bytes) -> None:
+        self.has_changed = True
+        super().add(name, value)
+
+
+class HeaderBlockDecoder:
+    """Decodes the header blocks of one connection, in the order they arrive.
+
+    A block that leaves the dynamic table alone decodes to the same list until the table changes, so its bytes are
+    the key of a dictionary that is emptied whenever the table changes.
+    """
+
+    __slots__ = ("_cache", "_decoder", "_table")
+
+    def __init__(self, max_header_list_bytes: int) -> None:
+        self._decoder = Decoder(max_header_list_size=max_header_list_bytes)
+        self._table = _WatchedTable()
+        self._decoder.header_table = self._table
+        self._cache: dict[bytes, RequestHeaders] = {}
+
+    def decode(self, block: bytes) -> RequestHeaders:
+        """The list of the block; raises ConnectionFault where the block cannot be decoded."""
+        known = self._cache.get(block)
+        if known is not None:
+            return known
+        table = self._table
+        table.has_changed = bool(block) and block[0] & _TABLE_SIZE_UPDATE_MASK == _TABLE_SIZE_UPDATE
+        try:
+            decoded = self._decoder.decode(block, raw=True)
+        except OversizedHeaderListError:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "the header list is too large") from None
+        except (HPACKError, IndexError, ValueError) as error:
+            raise ConnectionFault(COMPRESSION_ERROR, f"a header block cannot be decoded: {error}") from None
+        headers = _request_headers([(bytes(name), bytes(value)) for name, value in decoded])
+        if table.has_changed:
+            self._cache.clear()
+        elif len(block) <= _MAX_CACHED_BLOCK_BYTES:
+            if len(self._cache) >= _MAX_CACHED_BLOCKS:
+                self._cache.clear()
+            self._cache[block] = headers
+        return headers
+
+
+def encode_block(fields: Iterable[Header]) -> bytes:
+    """A header block that neither uses nor changes the peer's dynamic table, so it can be kept and sent again."""
+    return b"".join(_STATIC_FIELDS.get(field) or _literal(*field) for field in fields)
+
+
+_STATIC_FIELDS = {(b":status", b"200"): b"\x88", (b":status", b"404"): b"\x8d"}
+_STATIC_NAMES = {b":status": 8, b"content-type": 31}
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    index = _STATIC_NAMES.get(name)
+    head = b"\x00" + _length(name) + name if index is None else _integer(index, 4)
+    return head + _length(value) + value
+
+
+def _length(text: bytes) -> bytes:
+    return _integer(len(text), 7)
+
+
+def _integer(value: int, prefix_bits: int) -> bytes:
+    limit = (1 << prefix_bits) - 1
+    if value < limit:
+        return bytes((value,))
+    encoded = bytearray((limit,))
+    value -= limit
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _request_headers(decoded: list[Header]) -> RequestHeaders:
+    pseudo: dict[bytes, bytes] = {}
+    fields: list[Header] = []
+    headers = RequestHeaders(fields)
+    for name, value in decoded:
+        problem = _field_problem(name, value, pseudo, bool(fields))
+        if problem:
+            headers.problem = problem
+        elif name.startswith(b":"):
+            pseudo[name] = value
+        else:
+            fields.append((name, value))
+    headers.method = pseudo.get(b":method", b"")
+    headers.path = pseudo.get(b":path", b"")
+    if not headers.problem and not (headers.method and headers.path and pseudo.get(b":scheme")):
+        headers.problem = "a mandatory pseudo-header is missing"
+    return headers
+
+
+def _field_problem(name: bytes, value: bytes, pseudo: dict[bytes, bytes], is_past_pseudo: bool) -> str:
+    if name.startswith(b":"):
+        if name not in _REQUEST_PSEUDO:
+            return "an unknown pseudo-header"
+        if name in pseudo:
+            return "a repeated pseudo-header"
+        return "a pseudo-header after an ordinary one" if is_past_pseudo else ""
+    if not name or not _UPPER.isdisjoint(name):
+        return "a header name that is empty or not in lower case"
+    if name in _CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
+        return "a connection-specific header"
+    if b"\n" in value or b"\r" in value or b"\0" in value:
+        return "a header value with a line break"
+    return ""

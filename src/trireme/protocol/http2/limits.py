@@ -1,0 +1,59 @@
+"""What one HTTP/2 connection may cost: windows, sizes, and budgets against floods of cheap frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trireme.core.clock import Clock
+from trireme.protocol.http2.wire import ENHANCE_YOUR_CALM, ConnectionFault
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """Sizes are advertised to the peer; budgets are tokens that refill over time."""
+
+    stream_window_bytes: int = 16 << 20
+    """What a client may send on one stream ahead of our WINDOW_UPDATE."""
+    connection_window_bytes: int = 32 << 20
+    """The same for the connection as a whole."""
+    max_frame_bytes: int = 1 << 20
+    """The largest frame payload we take."""
+    max_header_list_bytes: int = 64 << 10
+    """The largest header list of one request, decoded or not."""
+    max_concurrent_streams: int = 4096
+    """Open requests on one connection; more are refused."""
+    max_continuations: int = 64
+    """CONTINUATION frames of one header block."""
+    reset_budget: int = 8192
+    """RST_STREAM frames at once: a client may cancel all it has open, twice."""
+    resets_per_s: int = 500
+    control_budget: int = 1000
+    """PING, SETTINGS, PRIORITY, empty DATA and unknown frames at once."""
+    controls_per_s: int = 200
+    stall_s: float = 300.0
+    """How long responses may wait for a client that grants no window at all."""
+
+
+class Budget:
+    """A bucket of tokens; a connection that empties it ends with ENHANCE_YOUR_CALM."""
+
+    __slots__ = ("_capacity", "_clock", "_level", "_refill_per_ns", "_updated_ns", "_what")
+
+    def __init__(self, what: str, capacity: int, refill_per_s: int, clock: Clock) -> None:
+        self._what = what
+        self._capacity = float(capacity)
+        self._level = float(capacity)
+        self._refill_per_ns = refill_per_s / 1e9
+        self._clock = clock
+        self._updated_ns = clock()
+
+    def spend(self) -> None:
+        """Takes one token, or ends the connection."""
+        if self._level < 1.0:
+            now = self._clock()
+            refill = (now - self._updated_ns) * self._refill_per_ns
+            self._level = min(self._capacity, self._level + refill)
+            self._updated_ns = now
+            if self._level < 1.0:
+                raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many {self._what}")
+        self._level -= 1.0

@@ -1,0 +1,42 @@
+"""`InferTensorContents`, tensor data as typed protobuf fields, to wire layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trireme.core.datatype import BYTES, NUMPY_DTYPE
+from trireme.core.errors import InvalidArgumentError
+from trireme.core.tensor import encode_bytes
+
+_FIELDS = (
+    ("bool_contents", "BOOL", ("BOOL",)),
+    ("int_contents", "INT32", ("INT8", "INT16", "INT32")),
+    ("int64_contents", "INT64", ("INT64",)),
+    ("uint_contents", "UINT32", ("UINT8", "UINT16", "UINT32")),
+    ("uint64_contents", "UINT64", ("UINT64",)),
+    ("fp32_contents", "FP32", ("FP32",)),
+    ("fp64_contents", "FP64", ("FP64",)),
+    ("bytes_contents", BYTES, (BYTES,)),
+)
+"""Field, the type an error names it by, and the datatypes it may hold."""
+
+
+def decode_contents(contents: Any, name: str, datatype: str, model_name: str) -> bytes:
+    """The data of an input; empty where no field has any. Raises ServingError for a field of another type."""
+    present = [field for field in _FIELDS if len(getattr(contents, field[0]))]
+    where = f"for input tensor '{name}' for model '{model_name}'"
+    if len(present) > 1:
+        raise InvalidArgumentError(f"unexpected explicit tensor data {where}, binary data was already supplied.")
+    if not present:
+        return b""
+    field, field_type, datatypes = present[0]
+    if datatype not in datatypes:
+        raise InvalidArgumentError(
+            f"unexpected explicit tensor data {where} of type '{field_type}', expected datatype '{datatype}'"
+        )
+    values = getattr(contents, field)
+    if datatype == BYTES:
+        return encode_bytes(values)
+    return np.array(values, dtype=NUMPY_DTYPE[field_type]).astype(NUMPY_DTYPE[datatype]).tobytes()
