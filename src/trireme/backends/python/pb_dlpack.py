@@ -120,7 +120,7 @@ def read(source: Any) -> tuple[str, NDArray[Any]]:
     device_type = int(source.__dlpack_device__()[0])
     if device_type == _CUDA:
         return read(_on_cpu(source))
-    elif device_type not in (_CPU, _CUDA_HOST):
+    if device_type not in (_CPU, _CUDA_HOST):
         raise TritonModelException(f"DLDevice type {device_type} is not support by Python backend.")
     return _read_capsule(source.__dlpack__())
 
