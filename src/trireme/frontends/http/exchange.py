@@ -1,0 +1,88 @@
+"""One request on a connection and the answer to it, whole or in a stream, always sent in the order of the requests."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trireme.core.errors import ServingError
+from trireme.core.request import InferenceRequest
+from trireme.core.tensor import Buffer
+from trireme.frontends.http import answers
+from trireme.frontends.http.head import RequestHead
+from trireme.frontends.http.status import status_of
+
+
+class AnswerSink(Protocol):
+    """The connection, as an exchange sees it."""
+
+    is_lost: bool
+    """Whether the client is gone."""
+
+    def complete(self, exchange: Exchange, data: Buffer) -> None:
+        """Sends the end of the exchange's answer when its turn has come."""
+
+    def write_part(self, exchange: Exchange, data: Buffer) -> None:
+        """Sends a part of the exchange's answer when its turn has come."""
+
+    def close_after(self, exchange: Exchange) -> None:
+        """Ends the connection behind this exchange's answer, because nothing else marks its end."""
+
+
+class Exchange:
+    """Handed to an endpoint, which answers it exactly once, now or later, on the event loop's thread.
+
+    What it sends while earlier requests are unanswered is held back. Once the client is gone it sends nothing.
+    """
+
+    __slots__ = ("body", "connection", "head", "held", "is_answered", "request")
+
+    def __init__(self, connection: AnswerSink, head: RequestHead, body: Buffer) -> None:
+        self.connection = connection
+        self.head = head
+        self.body = body
+        self.request: InferenceRequest | None = None  # cancelled when the client leaves
+        self.is_answered = False
+        self.held: list[Buffer] | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.connection.is_lost
+
+    def send(self, data: Buffer) -> None:
+        """The whole answer, or the rest of it."""
+        if not self.is_answered:
+            self.is_answered = True
+            self.request = None  # which leads back here: without this, only the garbage collector would free both
+            self.connection.complete(self, data)
+
+    def send_parts(self, parts: list[Buffer]) -> None:
+        """The whole answer in pieces that are not joined."""
+        if not self.is_answered:
+            for part in parts[:-1]:
+                self.connection.write_part(self, part)
+            self.send(parts[-1])
+
+    def write(self, data: bytes) -> None:
+        """A part of an answer that goes on."""
+        if not self.is_answered:
+            self.connection.write_part(self, data)
+
+    def send_json(self, body: bytes, status: int = 200) -> None:
+        """A whole JSON answer."""
+        self.send(answers.typed(self.head, status, body))
+
+    def send_error(self, error: ServingError) -> None:
+        """The error as JSON with its status."""
+        self.send(answers.json_error(self.head, status_of(error), error.message))
+
+    def send_plain_error(self, error: ServingError) -> None:
+        """The error with its status, in the form of the endpoints that choose no content type."""
+        self.send(answers.plain_error(self.head, status_of(error), error.message))
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        self.is_answered = True
+        request, self.request = self.request, None
+        if request is not None:
+            request.cancel()

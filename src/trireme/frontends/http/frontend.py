@@ -1,0 +1,71 @@
+"""The HTTP front end: every endpoint of the protocol behind one listener."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.generation import GenerateEndpoints
+from trireme.frontends.http.head import HeadReader
+from trireme.frontends.http.health import HealthEndpoints
+from trireme.frontends.http.inference import InferEndpoint
+from trireme.frontends.http.listener import Listener
+from trireme.frontends.http.metadata import MetadataEndpoints
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.http.repository import RepositoryEndpoints
+from trireme.frontends.http.routing import Route, Router
+from trireme.frontends.http.settings import SettingsEndpoints
+from trireme.frontends.http.shared_memory import shared_memory_routes
+
+if TYPE_CHECKING:
+    from trireme.server.server import InferenceServer
+
+
+def create_listener(server: InferenceServer, options: HttpFrontendOptions) -> Listener:
+    """A listener that answers for the server; it does not listen yet."""
+    router = Router(all_routes(server, options), options)
+    return Listener(HeadReader(router.resolve), options.limits)
+
+
+def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Route]:
+    """Every path of the protocol, the ones asked for most first."""
+    background = BackgroundAnswers()
+    return [
+        *InferEndpoint(server, options, background).routes(),
+        *GenerateEndpoints(server, options).routes(),
+        *HealthEndpoints(server, background).routes(),
+        *MetadataEndpoints(server).routes(),
+        *RepositoryEndpoints(server, background).routes(),
+        *SettingsEndpoints(server).routes(),
+        *shared_memory_routes(),
+    ]
+
+
+class HttpFrontend:
+    """Started once the server can answer, closed after it began to exit."""
+
+    def __init__(self, server: InferenceServer, options: HttpFrontendOptions) -> None:
+        self._options = options
+        self._listener = create_listener(server, options)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._listener.port
+
+    @property
+    def connection_count(self) -> int:
+        """Connections on which a request is under way; idle ones hold up nobody."""
+        return self._listener.busy_count
+
+    async def start(self) -> None:
+        """Listens; raises UnavailableError where the port is taken."""
+        await self._listener.start(self._options.address, self._options.port, self._options.reuse_port)
+
+    def stop_accepting(self) -> None:
+        """Takes no further connection; the open ones are answered on."""
+        self._listener.stop_accepting()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Waits so long for requests under way, then ends every connection."""
+        await self._listener.close(grace_s)

@@ -1,0 +1,234 @@
+"""The head of a request: parsed by httptools once for each distinct run of bytes, with all that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+
+from trireme.protocol.bounded_cache import BoundedCache
+from trireme.protocol.http_compression import IDENTITY, choose_coding
+
+CONNECTION_CLOSE = b"Connection: close\r\n"
+CONNECTION_KEEP_ALIVE = b"Connection: keep-alive\r\n"
+_MAX_CACHED_HEAD_BYTES = 4096
+_CACHE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What answers requests with a certain method and path."""
+
+    category: str
+    """The API it belongs to, by which it can be restricted."""
+    answer: Callable[[Any], None]
+    """Takes the exchange of a complete request; may raise ServingError in place of answering."""
+    is_plain: bool = False
+    """Whether its refusals go out without a chosen content type."""
+    check: Callable[[RequestHead], None] | None = None
+    """Raises ServingError for a head whose body need not be read; called before a body that is not there yet."""
+    max_body_bytes: Callable[[RequestHead], int] | None = None
+    """How large a body of unannounced length may become."""
+    forwards_headers: bool = False
+    """Whether headers become request parameters here."""
+
+
+class RequestHead:
+    """What a head says. Equal heads share one object, so nobody changes it after it was resolved."""
+
+    __slots__ = (
+        "accepted_coding",
+        "connection_line",
+        "content_encoding",
+        "content_length",
+        "endpoint",
+        "expects_continue",
+        "forwarded",
+        "header_length",
+        "headers",
+        "is_bodiless",
+        "is_chunked",
+        "is_keep_alive",
+        "load_metrics_format",
+        "method",
+        "model_name",
+        "model_version",
+        "names",
+        "path",
+        "takes_chunks",
+    )
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.path = ""
+        self.headers: list[tuple[str, str]] = []  # names as received
+        self.content_length = 0  # -1 for a chunked body
+        self.is_chunked = False
+        self.is_keep_alive = False
+        self.is_bodiless = False  # the answer to HEAD carries headers only
+        self.takes_chunks = True
+        self.expects_continue = False
+        self.connection_line = CONNECTION_CLOSE
+        self.header_length: int | None = None  # `Inference-Header-Content-Length`
+        self.content_encoding = IDENTITY
+        self.accepted_coding = IDENTITY
+        self.load_metrics_format = ""
+        self.endpoint: Endpoint | None = None  # set by the router
+        self.model_name = ""
+        self.model_version = ""
+        self.names: tuple[str, ...] = ()  # what the path names besides the model
+        self.forwarded: dict[str, str] | None = None  # headers that become request parameters
+
+
+class MalformedHeadError(ValueError):
+    """The bytes are not the head of an HTTP/1 request."""
+
+
+class HeadReader:
+    """Reads heads and remembers them: clients send the same one again and again."""
+
+    __slots__ = ("_resolve", "known")
+
+    def __init__(self, resolve: Callable[[RequestHead], None]) -> None:
+        self._resolve = resolve
+        self.known: BoundedCache[bytes, RequestHead] = BoundedCache(max_bytes=_CACHE_BYTES)
+
+    def read(self, raw: bytes) -> RequestHead:
+        """The head in these bytes, which end with its empty line; raises MalformedHeadError."""
+        head = self.known.get(raw)
+        if head is None:
+            head = parse_head(raw)
+            self._resolve(head)
+            if len(raw) <= _MAX_CACHED_HEAD_BYTES:
+                self.known.keep(raw, head, 3 * len(raw))
+        return head
+
+
+def closing_head() -> RequestHead:
+    """The head of a request that could not be read, for the answer that ends its connection."""
+    return RequestHead()
+
+
+def parse_head(raw: bytes) -> RequestHead:
+    """Parses a whole head; raises MalformedHeadError."""
+    if raw.count(b"\n") != raw.count(b"\r\n"):
+        raise MalformedHeadError("bare line feed")  # the parser might see the end of the head elsewhere than we do
+    collected = _Collector()
+    parser = collected.parser = httptools.HttpRequestParser(collected)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # the offer to speak another protocol is not taken up
+    except httptools.HttpParserError as error:
+        raise MalformedHeadError(str(error)) from None
+    if not collected.is_complete:
+        raise MalformedHeadError("incomplete request head")
+    head = RequestHead()
+    head.method = parser.get_method().decode("latin-1")
+    head.path = _path_of(collected.url)
+    head.headers = [
+        (name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in collected.headers
+    ]
+    _read_connection(head, parser.get_http_version(), collected.is_keep_alive)
+    collected.parser = None
+    for name, value in head.headers:
+        reader = _READERS.get(name.lower())
+        if reader is not None:
+            reader(head, value)
+    return head
+
+
+class _Collector:
+    """Receives httptools' callbacks."""
+
+    def __init__(self) -> None:
+        self.parser: Any = None
+        self.url = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.is_complete = False
+        self.is_keep_alive = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.is_complete:
+            raise MalformedHeadError("more than one request head")
+        self.is_complete = True
+        self.is_keep_alive = self.parser.should_keep_alive()  # the parser forgets it with the end of the message
+
+
+def _path_of(url: bytes) -> str:
+    """The path without its query; of an absolute URL the path alone."""
+    if not url.startswith(b"/"):
+        try:
+            url = httptools.parse_url(url).path or b"/"
+        except httptools.HttpParserError:
+            raise MalformedHeadError("invalid request target") from None
+    return url.partition(b"?")[0].decode("utf-8", "surrogateescape")
+
+
+def _read_connection(head: RequestHead, version: str, is_keep_alive: bool) -> None:
+    is_old = version == "1.0"
+    head.is_keep_alive = is_keep_alive
+    head.is_bodiless = head.method == "HEAD"
+    head.takes_chunks = not is_old
+    if head.is_keep_alive:
+        head.connection_line = CONNECTION_KEEP_ALIVE if is_old else b""
+
+
+def _read_content_length(head: RequestHead, value: str) -> None:
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
+        raise MalformedHeadError("invalid Content-Length")
+    head.content_length = int(value)
+
+
+def _read_transfer_encoding(head: RequestHead, value: str) -> None:
+    if value.strip().lower() != "chunked" or head.is_chunked:
+        raise MalformedHeadError("unsupported Transfer-Encoding")
+    head.is_chunked = True
+    head.content_length = -1
+
+
+def _read_header_length(head: RequestHead, value: str) -> None:
+    """The number at the start of the value, 0 where there is none, as C's atoi reads it."""
+    digits = value.strip()
+    sign, digits = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
+    length = 0
+    for digit in digits[:18]:
+        if not "0" <= digit <= "9":
+            break
+        length = 10 * length + int(digit)
+    head.header_length = sign * length
+
+
+def _read_expect(head: RequestHead, value: str) -> None:
+    head.expects_continue = value.strip().lower() == "100-continue"
+
+
+def _read_content_encoding(head: RequestHead, value: str) -> None:
+    head.content_encoding = value.strip()
+
+
+def _read_accept_encoding(head: RequestHead, value: str) -> None:
+    head.accepted_coding = choose_coding(value)
+
+
+def _read_load_metrics(head: RequestHead, value: str) -> None:
+    head.load_metrics_format = value.strip().lower()
+
+
+_READERS: dict[str, Callable[[RequestHead, str], None]] = {
+    "content-length": _read_content_length,
+    "transfer-encoding": _read_transfer_encoding,
+    "inference-header-content-length": _read_header_length,
+    "expect": _read_expect,
+    "content-encoding": _read_content_encoding,
+    "accept-encoding": _read_accept_encoding,
+    "endpoint-load-metrics-format": _read_load_metrics,
+}

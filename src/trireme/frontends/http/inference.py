@@ -1,0 +1,240 @@
+"""The infer endpoint: from a body to a request, and from its single response to the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Buffer, Tensor
+from trireme.frontends.http import answers
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint, RequestHead
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.http.routing import Route, route
+from trireme.protocol.http_compression import IDENTITY, compress, decompress
+from trireme.protocol.v2_binary import (
+    RAW_DOCUMENT,
+    InferDecoder,
+    InferEncoder,
+    split_body,
+    take_raw_tensor,
+    take_tensors,
+)
+from trireme.protocol.v2_json import InferDocument, document_too_large
+from trireme.server.classification import classify
+
+if TYPE_CHECKING:
+    from trireme.registry.model import Model
+    from trireme.server.server import InferenceServer
+
+_JOIN_LIMIT_BYTES = 64 << 10
+_INLINE_CODING_BYTES = 128 << 10  # larger bodies are compressed and inflated beside the event loop
+_CODINGS = ("gzip", "deflate")
+_ACCEPTED_CODINGS = b"Accept-Encoding: gzip, deflate\r\n"
+
+
+class InferEndpoint:
+    """`POST /v2/models/<model>[/versions/<version>]/infer`."""
+
+    def __init__(self, server: InferenceServer, options: HttpFrontendOptions, background: BackgroundAnswers) -> None:
+        self._find = server.inference.find
+        self._infer_on = server.inference.infer_on
+        self._max_input_size_bytes = options.max_input_size_bytes
+        self._max_body_bytes = options.limits.max_body_bytes
+        self._background = background
+        self._decoder = InferDecoder(options.max_input_size_bytes)
+        self.encoder = InferEncoder()
+
+    def routes(self) -> list[Route]:
+        """The path of this API."""
+        endpoint = Endpoint(
+            "inference",
+            self.answer,
+            is_plain=True,
+            check=self.check,
+            max_body_bytes=self.max_body_bytes,
+            forwards_headers=True,
+        )
+        return [route("/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?/infer", POST=endpoint)]
+
+    def check(self, head: RequestHead) -> None:
+        """Refuses what no body can make right."""
+        self._model_for(head)
+        if head.content_length > self.max_body_bytes(head):
+            raise document_too_large(head.content_length, self._max_input_size_bytes)
+
+    def max_body_bytes(self, head: RequestHead) -> int:
+        """Bodies with binary data are limited by what a connection takes, JSON alone by the input size."""
+        is_json = head.header_length is None and head.content_encoding == IDENTITY
+        return self._max_input_size_bytes if is_json else self._max_body_bytes
+
+    def answer(self, exchange: Exchange) -> None:
+        """Infers, and answers when the response is there."""
+        head = exchange.head
+        model = self._model_for(head)
+        if head.content_encoding == IDENTITY:
+            self._infer(exchange, model, exchange.body)
+        elif head.content_encoding not in _CODINGS:
+            message = "Unsupported compression type"
+            exchange.send(answers.plain_error(head, 501, message, _ACCEPTED_CODINGS))
+        elif len(exchange.body) <= _INLINE_CODING_BYTES:
+            self._infer(exchange, model, decompress(exchange.body, self._max_input_size_bytes))
+        else:
+            self._background.run(exchange, self._inflate_and_infer(exchange, model))
+
+    async def _inflate_and_infer(self, exchange: Exchange, model: Model) -> None:
+        body = await asyncio.to_thread(decompress, exchange.body, self._max_input_size_bytes)
+        self._infer(exchange, model, body)
+
+    def _model_for(self, head: RequestHead) -> Model:
+        model = self._find(head.model_name, head.model_version)
+        if model.config.is_decoupled:
+            raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+        return model
+
+    def _infer(self, exchange: Exchange, model: Model, body: Buffer) -> None:
+        head = exchange.head
+        text, offset = split_body(body, head.header_length)
+        try:
+            if text:
+                document, request_id = self._decoder.decode(text, head.header_length is None)
+                inputs = take_tensors(document, body, offset, model.name)
+            else:
+                document, request_id = RAW_DOCUMENT, ""
+                inputs = self._raw_input(model, body)
+            call = InferCall(self, exchange, model, document, request_id)
+            request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, call.respond)
+            request.requested_outputs = document.requested_outputs
+            if document.has_parameters:
+                _apply_parameters(document, request)
+            if head.forwarded:
+                request.parameters.update(head.forwarded)
+            exchange.request = request
+            exchange.body = b""  # the tensors hold what they need of it
+            self._infer_on(model, request)
+        except ServingError as error:
+            exchange.send_error(error)
+
+    def _raw_input(self, model: Model, body: Buffer) -> dict[str, Tensor]:
+        if len(body) > self._max_input_size_bytes:
+            raise InvalidArgumentError(
+                f"raw input has a byte_size ({len(body)} bytes) that exceeds the maximum allowed value of "
+                f"{self._max_input_size_bytes} bytes. Use --http-max-input-size to increase the limit."
+            )
+        config = model.config
+        entries = [(entry.name, entry.datatype, entry.dims) for entry in config.inputs.values()]
+        tensor = take_raw_tensor(body, model.name, entries, config.max_batch_size > 0)
+        return {tensor.name: tensor}
+
+    def compress_later(self, exchange: Exchange, parts: list[Buffer], head_of: HeadOf) -> None:
+        """Compresses a large answer beside the event loop and sends it."""
+        self._background.run(exchange, _compress_and_send(exchange, parts, head_of))
+
+
+class InferCall:
+    """One inference under way: waits for the single response and answers the exchange with it."""
+
+    __slots__ = ("_count", "_document", "_endpoint", "_exchange", "_kept", "_model", "_request_id")
+
+    def __init__(
+        self, endpoint: InferEndpoint, exchange: Exchange, model: Model, document: InferDocument, request_id: str
+    ) -> None:
+        self._endpoint = endpoint
+        self._exchange = exchange
+        self._model = model
+        self._document = document
+        self._request_id = request_id
+        self._count = 0
+        self._kept: InferenceResponse | None = None
+
+    def respond(self, response: InferenceResponse) -> None:
+        """Takes the model's responses; more or fewer than one is an error."""
+        if self._exchange.is_answered:
+            return
+        if not response.is_empty:
+            self._count += 1
+            self._kept = response
+        if not response.is_final:
+            return
+        if self._count != 1 or self._kept is None:
+            error: ServingError = InternalError(f"expected a single response, got {self._count}")
+            self._exchange.send_plain_error(error)
+        elif self._kept.error is not None:
+            self._exchange.send_plain_error(self._kept.error)
+        else:
+            try:
+                self._answer(self._kept)
+            except ServingError as error:
+                self._exchange.send_error(error)
+
+    def _answer(self, response: InferenceResponse) -> None:
+        outputs, document, model = response.outputs, self._document, self._model
+        if document.has_classification:
+            outputs = [self._classified(tensor) for tensor in outputs]
+        json, buffers = self._endpoint.encoder.encode(
+            (model.name, model.version_text), self._request_id, outputs, response.parameters, document
+        )
+        exchange = self._exchange
+        if exchange.head.accepted_coding != IDENTITY:
+            self._send_compressed(json, buffers)
+        elif not buffers:
+            exchange.send(answers.typed(exchange.head, 200, json))
+        else:
+            total = len(json)
+            for buffer in buffers:
+                total += len(buffer)
+            head = answers.octets_head(exchange.head, len(json), total)
+            if total <= _JOIN_LIMIT_BYTES:
+                exchange.send(b"".join((head, json, *buffers)))
+            else:
+                exchange.send_parts([head + json, *buffers])
+
+    def _classified(self, tensor: Tensor) -> Tensor:
+        wish = self._document.outputs.get(tensor.name)
+        if wish is None or not wish.class_count:
+            return tensor
+        model = self._model
+        return classify(tensor, wish.class_count, model.labels(tensor.name), model.config.max_batch_size > 0)
+
+    def _send_compressed(self, json: bytes, buffers: list[Buffer]) -> None:
+        exchange = self._exchange
+        parts: list[Buffer] = [json, *buffers]
+        head_of = HeadOf(exchange.head, len(json) if buffers else None)
+        if sum(map(len, parts)) <= _INLINE_CODING_BYTES:
+            exchange.send(head_of(compress(parts, exchange.head.accepted_coding)))
+        else:
+            self._endpoint.compress_later(exchange, parts, head_of)
+
+
+class HeadOf:
+    """Puts the head in front of a compressed body."""
+
+    __slots__ = ("_head", "_json_size")
+
+    def __init__(self, head: RequestHead, json_size: int | None) -> None:
+        self._head = head
+        self._json_size = json_size
+
+    def __call__(self, body: bytes) -> bytes:
+        coding = b"Content-Encoding: %b\r\n" % self._head.accepted_coding.encode()
+        if self._json_size is None:
+            return answers.typed(self._head, 200, body, extra=coding)
+        return answers.octets_head(self._head, self._json_size, len(body), coding) + body
+
+
+async def _compress_and_send(exchange: Exchange, parts: list[Buffer], head_of: HeadOf) -> None:
+    exchange.send(head_of(await asyncio.to_thread(compress, parts, exchange.head.accepted_coding)))
+
+
+def _apply_parameters(document: InferDocument, request: InferenceRequest) -> None:
+    """Sets what the document's parameters say; the request gets its own copy of those it passes on."""
+    request.correlation_id = document.correlation_id
+    request.flags = document.flags
+    request.priority = document.priority
+    request.timeout_us = document.timeout_us
+    if document.parameters:
+        request.parameters = dict(document.parameters)

@@ -1,0 +1,97 @@
+"""A listening socket and its connections, from the first to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from time import monotonic
+
+from trireme.core.errors import UnavailableError
+from trireme.frontends.http.connection import Connection
+from trireme.frontends.http.head import HeadReader
+from trireme.frontends.http.options import ConnectionLimits
+
+_BACKLOG = 1024
+_SWEEP_INTERVAL_S = 5.0
+_DRAIN_POLL_S = 0.02
+
+
+class Listener:
+    """Accepts connections, watches over idle ones and ends them all; used on the event loop's thread."""
+
+    def __init__(self, heads: HeadReader, limits: ConnectionLimits) -> None:
+        self.heads = heads
+        self.limits = limits
+        self.connections: set[Connection] = set()
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def busy_count(self) -> int:
+        """Connections on which a request is being received or answered."""
+        return sum(connection.is_busy for connection in self.connections)
+
+    async def start(self, address: str, port: int, reuse_port: bool) -> None:
+        """Listens; raises UnavailableError where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        listening = bind_socket(address, port, reuse_port)
+        self.port = listening.getsockname()[1]
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG)
+        self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+    def stop_accepting(self) -> None:
+        """Takes no further connection; the open ones go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self, grace_s: float) -> None:
+        """Waits so long for requests under way, then ends every connection."""
+        self.stop_accepting()
+        polls = int(grace_s / _DRAIN_POLL_S)
+        for _ in range(polls):
+            if not self.busy_count:
+                break
+            await asyncio.sleep(_DRAIN_POLL_S)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self.connections):
+            if connection.is_busy:
+                connection.abort()
+            else:
+                connection.close()
+        await asyncio.sleep(0)
+
+    def _sweep(self) -> None:
+        now_s = monotonic()
+        for connection in list(self.connections):
+            connection.check_progress(now_s)
+        self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+
+def bind_socket(address: str, port: int, reuse_port: bool) -> socket.socket:
+    """A socket bound to the address; raises UnavailableError."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(
+            address or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise UnavailableError(f"Socket '{address}:{port}' can not be opened: {error}") from None
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind(where)
+        # Listening here rather than in the event loop, so that a port that is taken shows at once.
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UnavailableError(f"Socket '{address}:{port}' already in use ") from None
+        raise UnavailableError(f"Socket '{address}:{port}' can not be opened: {error.strerror}") from None
+    listening.setblocking(False)
+    return listening

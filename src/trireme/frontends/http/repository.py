@@ -1,0 +1,102 @@
+"""Endpoints of the model repository API: the index, load and unload."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from trireme.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint
+from trireme.frontends.http.routing import Route, route
+from trireme.protocol.json_access import members_of, string_of
+from trireme.protocol.json_text import parse
+
+if TYPE_CHECKING:
+    from trireme.server.model_control import IndexEntry
+    from trireme.server.server import InferenceServer
+
+_CATEGORY = "model-repository"
+_CONTROL = "/v2/repository(?:/(?P<repository>[^/]+))?/models/(?P<model>[^/]+)/"
+
+
+class RepositoryEndpoints:
+    """Model control over HTTP; the server itself says whether it is allowed."""
+
+    def __init__(self, server: InferenceServer, background: BackgroundAnswers) -> None:
+        self._control = server.model_control
+        self._background = background
+
+    def routes(self) -> list[Route]:
+        """The paths of this API."""
+        return [
+            route("/v2/repository(?:/[^/]+)?/index", POST=Endpoint(_CATEGORY, self.index)),
+            route(_CONTROL + "load", POST=Endpoint(_CATEGORY, self.load)),
+            route(_CONTROL + "unload", POST=Endpoint(_CATEGORY, self.unload)),
+        ]
+
+    def index(self, exchange: Exchange) -> None:
+        """`POST /v2/repository/index`."""
+        request = parse(bytes(exchange.body)) if exchange.body else {}
+        ready_only = request.get("ready", False) if isinstance(request, dict) else False
+        if not isinstance(ready_only, bool):
+            raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
+        entries = self._control.index(ready_only)
+        exchange.send_json(orjson.dumps([_entry(entry) for entry in entries]))
+
+    def load(self, exchange: Exchange) -> None:
+        """`POST /v2/repository/models/<model>/load`."""
+        _refuse_repository_name(exchange)
+        config: str | None = None
+        files: dict[str, bytes] = {}
+        for name, value in _parameters(exchange).items():
+            if name == "config":
+                config = string_of(value)
+            elif name.startswith("file:"):
+                files[name] = _decode_file(name, string_of(value))
+            else:
+                raise InternalError("unexpected error on creating Triton parameter")
+        self._background.run(exchange, self._load(exchange, config, files))
+
+    def unload(self, exchange: Exchange) -> None:
+        """`POST /v2/repository/models/<model>/unload`."""
+        _refuse_repository_name(exchange)
+        unload_dependents = _parameters(exchange).get("unload_dependents") is True
+        self._background.run(exchange, self._unload(exchange, unload_dependents))
+
+    async def _load(self, exchange: Exchange, config: str | None, files: dict[str, bytes]) -> None:
+        await self._control.load(exchange.head.model_name, config, files)
+        exchange.send_json(b"")
+
+    async def _unload(self, exchange: Exchange, unload_dependents: bool) -> None:
+        await self._control.unload(exchange.head.model_name, unload_dependents)
+        exchange.send_json(b"")
+
+
+def _refuse_repository_name(exchange: Exchange) -> None:
+    if exchange.head.names[0]:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _parameters(exchange: Exchange) -> dict[str, Any]:
+    """The request's parameters; a body is optional, and so are they."""
+    root = parse(bytes(exchange.body)) if exchange.body else {}
+    if not isinstance(root, dict) or "parameters" not in root:
+        return {}
+    return members_of(root["parameters"])
+
+
+def _decode_file(name: str, content: str) -> bytes:
+    try:
+        return base64.b64decode(content)
+    except (binascii.Error, ValueError):
+        raise InvalidArgumentError(f"load parameter '{name}' is not in base64") from None
+
+
+def _entry(entry: IndexEntry) -> dict[str, str]:
+    fields = {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
+    return {field: value for field, value in fields.items() if value or field == "name"}

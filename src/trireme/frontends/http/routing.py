@@ -1,0 +1,97 @@
+"""From a request's method, path and headers to the endpoint that answers it, or to the refusal that does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trireme.frontends.http import answers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint, RequestHead
+from trireme.frontends.http.options import HttpFrontendOptions
+
+_RESERVED_HEADERS = frozenset(
+    {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One form of path and its endpoints by method; the groups `model` and `version` of the pattern name the model,
+    all other groups are handed over in order."""
+
+    pattern: re.Pattern[str]
+    endpoints: Mapping[str, Endpoint]
+
+
+def route(pattern: str, **endpoints: Endpoint) -> Route:
+    """A route with its endpoints by method name."""
+    return Route(re.compile(pattern), endpoints)
+
+
+class Router:
+    """Resolves heads against the routes, in their order, and the restrictions of the options."""
+
+    def __init__(self, routes: Sequence[Route], options: HttpFrontendOptions) -> None:
+        self._routes = routes
+        self._restrictions = options.restricted_apis
+        pattern = options.header_forward_pattern
+        self._forward = re.compile(pattern, re.IGNORECASE) if pattern else None
+
+    def resolve(self, head: RequestHead) -> None:
+        """Sets the head's endpoint and what the path names."""
+        for candidate in self._routes:
+            match = candidate.pattern.fullmatch(head.path)
+            if match is not None:
+                _take_names(head, match)
+                head.endpoint = self._choose(head, candidate.endpoints)
+                return
+        head.endpoint = _refusing(404, "Not Found")
+
+    def _choose(self, head: RequestHead, endpoints: Mapping[str, Endpoint]) -> Endpoint:
+        some = next(iter(endpoints.values()))
+        restriction = self._restrictions.get(some.category)
+        if restriction is not None and not _has_header(head, *restriction):
+            return _refusing(403, f"This API is restricted, expecting header '{restriction[0]}'")
+        endpoint = endpoints.get(head.method)
+        if endpoint is None:
+            return _refusing(405, "Method Not Allowed", some.is_plain)
+        if endpoint.forwards_headers and self._forward is not None:
+            reserved = self._forward_headers(head, self._forward)
+            if reserved is not None:
+                message = f"Header '{reserved}' is reserved for Triton usage and cannot be forwarded."
+                return _refusing(400, message, is_plain=False)
+        return endpoint
+
+    def _forward_headers(self, head: RequestHead, pattern: re.Pattern[str]) -> str | None:
+        """Sets what is forwarded; returns a matching name that must not be."""
+        forwarded: dict[str, str] = {}
+        for name, value in head.headers:
+            if pattern.search(name):
+                if name in _RESERVED_HEADERS or name.startswith("triton_"):
+                    return name
+                forwarded.setdefault(name, value)
+        head.forwarded = forwarded or None
+        return None
+
+
+def _take_names(head: RequestHead, match: re.Match[str]) -> None:
+    named = match.groupdict("")
+    head.model_name = named.pop("model", "")
+    head.model_version = named.pop("version", "")
+    head.names = tuple(named.values())
+
+
+def _has_header(head: RequestHead, key: str, value: str) -> bool:
+    wanted = key.lower()
+    return next((given for name, given in head.headers if name.lower() == wanted), None) == value
+
+
+def _refusing(status: int, message: str, is_plain: bool = True) -> Endpoint:
+    form = answers.plain_error if is_plain else answers.json_error
+
+    def answer(exchange: Exchange) -> None:
+        exchange.send(form(exchange.head, status, message))
+
+    return Endpoint("", answer, is_plain)

@@ -1,0 +1,37 @@
+"""The one table from the kinds of our errors to HTTP statuses, and the status lines."""
+
+from __future__ import annotations
+
+from trireme.core.errors import ErrorKind, ServingError
+
+STATUS_BY_KIND = {
+    ErrorKind.UNKNOWN: 400,
+    ErrorKind.INTERNAL: 500,
+    ErrorKind.NOT_FOUND: 404,
+    ErrorKind.INVALID_ARGUMENT: 400,
+    ErrorKind.UNAVAILABLE: 503,
+    ErrorKind.UNSUPPORTED: 501,
+    ErrorKind.ALREADY_EXISTS: 400,
+    ErrorKind.CANCELLED: 400,
+}
+
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Not Allowed",
+    408: b"Request Timeout",
+    413: b"Payload Too Large",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    503: b"Service Unavailable",
+}
+
+STATUS_LINES = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
+
+
+def status_of(error: ServingError) -> int:
+    """The status a client reads for this error."""
+    return STATUS_BY_KIND[error.kind]

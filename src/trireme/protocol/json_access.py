@@ -1,0 +1,65 @@
+"""Typed reads of parsed JSON that fail with Triton's sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trireme.core.errors import InternalError
+
+_MAX_UINT = 2**64 - 1
+_ABSENT = object()
+
+
+def members_of(value: Any) -> dict[str, Any]:
+    """The value as an object whose members are asked for."""
+    if not isinstance(value, dict):
+        raise InternalError("attempt to get members for non-object")
+    return value
+
+
+def string_of(value: Any) -> str:
+    """The value as a string."""
+    if type(value) is not str:
+        raise InternalError("attempt to access JSON non-string as string")
+    return value
+
+
+def bool_of(value: Any) -> bool:
+    """The value as a boolean."""
+    if type(value) is not bool:
+        raise InternalError("attempt to access JSON non-boolean as boolean")
+    return value
+
+
+def uint_of(value: Any) -> int:
+    """The value as an unsigned integer of 64 bits."""
+    if type(value) is not int or not 0 <= value <= _MAX_UINT:
+        raise InternalError("attempt to access JSON non-unsigned-integer as unsigned-integer")
+    return value
+
+
+def list_of(value: Any) -> list[Any]:
+    """The value as an array."""
+    if type(value) is not list:
+        raise InternalError("attempt to access JSON non-array as array")
+    return value
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """The value as an object."""
+    if not isinstance(value, dict):
+        raise InternalError("attempt to access JSON non-object as object")
+    return value
+
+
+def member_of(value: Any, name: str) -> Any:
+    """A member that must be there."""
+    found = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
+    if found is _ABSENT:
+        raise InternalError(f"attempt to access non-existing object member '{name}'")
+    return found
+
+
+def in_field(field: str, error: InternalError) -> InternalError:
+    """The error as it is told of one field of a document."""
+    return InternalError(f"Unable to parse '{field}': {error.message}")

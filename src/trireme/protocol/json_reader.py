@@ -1,0 +1,216 @@
+"""The exact JSON reader: Triton's grammar with its error reasons and byte offsets, for texts the fast parsers refuse.
+
+It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8, any depth) and
+keeps repeated members. It is slow, so it reads only small texts and the texts in which an error must be named.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+_SPACE = re.compile(rb"[ \n\r\t]*")
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
+_HEX4 = re.compile(rb"[0-9a-fA-F]{4}")
+_ESCAPES = {34: b'"', 92: b"\\", 47: b"/", 98: b"\b", 102: b"\f", 110: b"\n", 114: b"\r", 116: b"\t"}
+_WORDS: dict[int, tuple[bytes, Any]] = {116: (b"true", True), 102: (b"false", False), 110: (b"null", None)}
+
+_QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS = 34, 92, 44, 58, 45
+_OPEN_LIST, _CLOSE_LIST, _OPEN_OBJECT, _CLOSE_OBJECT, _LOWER_U = 91, 93, 123, 125, 117
+_MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
+
+NO_NAME = "Missing a name for object member."
+INVALID_VALUE = "Invalid value."
+
+
+class RepeatedMembers(dict[str, Any]):
+    """An object in whose text a name occurs more than once: look-ups give the first, `pairs` has all in order."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(reversed(pairs))
+        self.pairs = pairs
+
+
+class JsonSyntaxError(ValueError):
+    """Where and why a text is not JSON."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        super().__init__(f"{reason} at {offset}")
+        self.reason = reason
+        self.offset = offset
+
+
+def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dict of the members, or RepeatedMembers where a name occurs more than once."""
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else RepeatedMembers(pairs)
+
+
+def read(text: bytes) -> Any:
+    """The value of the text; raises JsonSyntaxError."""
+    start = _skip(text, 0)
+    if start == len(text):
+        raise JsonSyntaxError("The document is empty.", start)
+    value, position = _read_document(text, start)
+    position = _skip(text, position)
+    if position != len(text):
+        raise JsonSyntaxError("The document root must not be followed by other values.", position)
+    return value
+
+
+def _read_document(text: bytes, position: int) -> tuple[Any, int]:
+    """Reads one value of any depth with an explicit stack of open containers, each with its pending member name."""
+    stack: list[tuple[list[Any], str | None]] = []
+    items: list[Any] = []  # of the innermost open container; (name, value) pairs for an object
+    name: str | None = None  # of the member being read, None inside a list
+    while True:
+        first = text[position] if position < len(text) else 0
+        if first in (_OPEN_LIST, _OPEN_OBJECT):
+            position = _skip(text, position + 1)
+            is_empty = text[position : position + 1] == (b"]" if first == _OPEN_LIST else b"}")
+            if not is_empty:
+                stack.append((items, name))
+                items, name = [], None
+                if first == _OPEN_OBJECT:
+                    name, position = _read_name(text, position)
+                continue
+            value: Any = [] if first == _OPEN_LIST else {}
+            position += 1
+        else:
+            value, position = _read_scalar(text, position, first)
+        while True:  # the value is complete: add it, and close the containers that end behind it
+            if not stack:
+                return value, position
+            items.append(value if name is None else (name, value))
+            position = _skip(text, position)
+            next_byte = text[position] if position < len(text) else 0
+            if next_byte == _COMMA:
+                position = _skip(text, position + 1)
+                if name is not None:
+                    name, position = _read_name(text, position)
+                break
+            if next_byte != (_CLOSE_LIST if name is None else _CLOSE_OBJECT):
+                raise JsonSyntaxError(_missing_comma(name), position)
+            value = items if name is None else make_object(items)
+            items, name = stack.pop()
+            position += 1
+
+
+def _missing_comma(name: str | None) -> str:
+    if name is None:
+        return "Missing a comma or ] after an array element."
+    return "Missing a comma or } after an object member."
+
+
+def _skip(text: bytes, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def _read_name(text: bytes, position: int) -> tuple[str, int]:
+    """A member's name and the position of its value."""
+    if text[position : position + 1] != b'"':
+        raise JsonSyntaxError(NO_NAME, position)
+    name, position = _read_string(text, position + 1)
+    position = _skip(text, position)
+    if text[position : position + 1] != b":":
+        raise JsonSyntaxError("Missing a colon after a name of object member.", position)
+    return name, _skip(text, position + 1)
+
+
+def _read_scalar(text: bytes, position: int, first: int) -> tuple[Any, int]:
+    if first == _QUOTE:
+        return _read_string(text, position + 1)
+    word = _WORDS.get(first)
+    if word is not None:
+        return word[1], _expect(text, position, word[0])
+    return _read_number(text, position)
+
+
+def _expect(text: bytes, position: int, word: bytes) -> int:
+    for byte in word:
+        if position >= len(text) or text[position] != byte:
+            raise JsonSyntaxError(INVALID_VALUE, position)
+        position += 1
+    return position
+
+
+def _read_number(text: bytes, start: int) -> tuple[int | float, int]:
+    match = _NUMBER.match(text, start)
+    if match is None:
+        return _read_constant(text, start)
+    end = match.end()
+    following = text[end : end + 1]
+    if following == b"." and match.group(1) is None and match.group(2) is None:
+        raise JsonSyntaxError("Miss fraction part in number.", end + 1)
+    if following in (b"e", b"E") and match.group(2) is None:
+        signed = text[end + 1 : end + 2] in (b"+", b"-")
+        raise JsonSyntaxError("Miss exponent in number.", end + 1 + signed)
+    if match.group(1) is None and match.group(2) is None and end - start <= 20:
+        integer = int(match.group())
+        if _MIN_INT <= integer <= _MAX_INT:
+            return integer, end
+    number = float(match.group())
+    if math.isinf(number):
+        raise JsonSyntaxError("Number too big to be stored in double.", start)
+    return number, end
+
+
+def _read_constant(text: bytes, position: int) -> tuple[float, int]:
+    """NaN, Inf and Infinity, each with an optional minus."""
+    sign = 1.0
+    if text[position : position + 1] == b"-":
+        sign, position = -1.0, position + 1
+    if text[position : position + 1] == b"N":
+        return math.nan, _expect(text, position, b"NaN")
+    end = _expect(text, position, b"Inf")
+    if text[end : end + 1] == b"i":
+        end = _expect(text, end, b"inity")
+    return sign * math.inf, end
+
+
+def _read_string(text: bytes, position: int) -> tuple[str, int]:
+    """The string whose opening quote is just behind; bytes that are not UTF-8 become surrogate escapes."""
+    parts: list[bytes] = []
+    while True:
+        match = _PLAIN.match(text, position)
+        end = match.end() if match else position
+        parts.append(text[position:end])
+        if end >= len(text):
+            raise JsonSyntaxError("Missing a closing quotation mark in string.", end)
+        if text[end] == _QUOTE:
+            return b"".join(parts).decode("utf-8", "surrogateescape"), end + 1
+        if text[end] != _BACKSLASH:
+            raise JsonSyntaxError("Invalid escape character in string.", end)
+        piece, position = _read_escape(text, end)
+        parts.append(piece)
+
+
+def _read_escape(text: bytes, backslash: int) -> tuple[bytes, int]:
+    kind = text[backslash + 1] if backslash + 1 < len(text) else 0
+    if kind in _ESCAPES:
+        return _ESCAPES[kind], backslash + 2
+    if kind != _LOWER_U:
+        raise JsonSyntaxError("Invalid escape character in string.", backslash)
+    code = _read_hex(text, backslash + 2, backslash)
+    end = backslash + 6
+    if 0xD800 <= code <= 0xDFFF:
+        if code > 0xDBFF or text[end : end + 2] != b"\\u":
+            raise JsonSyntaxError("The surrogate pair in string is invalid.", backslash)
+        low = _read_hex(text, end + 2, backslash)
+        if not 0xDC00 <= low <= 0xDFFF:
+            raise JsonSyntaxError("The surrogate pair in string is invalid.", backslash)
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+        end += 6
+    return chr(code).encode(), end
+
+
+def _read_hex(text: bytes, position: int, backslash: int) -> int:
+    match = _HEX4.match(text, position)
+    if match is None:
+        raise JsonSyntaxError("Incorrect hex digit after \\u escape in string.", backslash)
+    return int(match.group(), 16)

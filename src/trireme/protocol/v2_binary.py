@@ -1,0 +1,191 @@
+"""Inference bodies on HTTP: a JSON document with binary tensor data behind it, raw requests, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.errors import InvalidArgumentError
+from trireme.core.request import Parameter
+from trireme.core.tensor import Buffer, Tensor, element_count
+from trireme.protocol.bounded_cache import BoundedCache
+from trireme.protocol.json_tensor import encode_elements, pack_string
+from trireme.protocol.json_text import encode_scalar, encode_string
+from trireme.protocol.v2_json import InferDocument, decode_document
+
+COPY_LIMIT_BYTES = 4096
+"""Tensors up to this size are copied out of the body: that is cheaper than a view of it."""
+
+_ID_PREFIX = b'{"id":"'
+_MAX_CACHED_DOCUMENT_BYTES = 16384
+
+RAW_DOCUMENT = InferDocument()
+"""What a raw request says: nothing, and it wants binary outputs."""
+RAW_DOCUMENT.is_binary_by_default = True
+
+
+class InferDecoder:
+    """Decodes documents and remembers those without data, because clients repeat them byte for byte."""
+
+    __slots__ = ("_documents", "_max_input_size_bytes")
+
+    def __init__(self, max_input_size_bytes: int) -> None:
+        self._max_input_size_bytes = max_input_size_bytes
+        self._documents: BoundedCache[bytes, InferDocument] = BoundedCache()
+
+    def decode(self, text: bytes, is_alone: bool) -> tuple[InferDocument, str]:
+        """The document and the request's id, which a remembered document does not know. A text that is alone, with
+        no binary data behind it, holds its data itself and is not looked for among the remembered."""
+        document: InferDocument | None
+        if is_alone:
+            document = decode_document(text, self._max_input_size_bytes)
+            return document, document.request_id
+        if not text.startswith(_ID_PREFIX):
+            document = self._documents.get(text)
+            if document is None:
+                document = self._decode_new(text, text)
+            return document, document.request_id
+        end = text.find(b'"', 7)
+        request_id = text[7:end].decode("utf-8", "surrogateescape")
+        if "\\" in request_id or not request_id.isprintable():
+            document = decode_document(text, self._max_input_size_bytes)
+            return document, document.request_id
+        document = self._documents.get(text[end:])
+        if document is None:
+            document = self._decode_new(text, text[end:])
+        return document, request_id
+
+    def _decode_new(self, text: bytes, key: bytes) -> InferDocument:
+        document = decode_document(text, self._max_input_size_bytes)
+        if len(text) <= _MAX_CACHED_DOCUMENT_BYTES and all(entry.data is None for entry in document.inputs):
+            self._documents.keep(key, document, 2 * len(text))
+        return document
+
+
+def split_body(body: Buffer, header_length: int | None) -> tuple[bytes, int]:
+    """The document's text and the offset of the binary data behind it."""
+    if header_length is None:
+        return bytes(body), len(body)
+    if not 0 <= header_length <= len(body):
+        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {header_length}")
+    return bytes(body[:header_length]), header_length
+
+
+def take_tensors(document: InferDocument, body: Buffer, offset: int, model_name: str) -> dict[str, Tensor]:
+    """The inputs in the document's order, with the binary data that begins at the offset dealt out to them."""
+    tensors: dict[str, Tensor] = {}
+    total = len(body)
+    for entry in document.inputs:
+        data: Buffer | None = entry.data
+        if data is None:
+            size = entry.size_bytes
+            end = offset + size
+            if end > total:
+                raise InvalidArgumentError(
+                    f"unexpected size for input '{entry.name}', expecting {end - total} additional bytes "
+                    f"for model '{model_name}'"
+                )
+            data = bytes(body[offset:end]) if size <= COPY_LIMIT_BYTES else memoryview(body)[offset:end]
+            offset = end
+        tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape, data)
+    if offset != total:
+        raise InvalidArgumentError(f"unexpected additional input data for model '{model_name}'")
+    return tensors
+
+
+def take_raw_tensor(
+    body: Buffer, model_name: str, inputs: Sequence[tuple[str, str, tuple[int, ...]]], is_batched: bool
+) -> Tensor:
+    """The single input of a raw request, its shape deduced from (name, datatype, dims) and the body's size."""
+    if len(inputs) != 1:
+        raise InvalidArgumentError(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(inputs)} inputs "
+            f"in '{model_name}' model configuration"
+        ).for_request("")
+    name, datatype, dims = inputs[0]
+    batch = (1,) if is_batched else ()
+    if datatype == BYTES:
+        if dims != (1,):
+            raise InvalidArgumentError(
+                f"For BYTE datatype raw input '{name}', the model must have input shape [1]"
+            ).for_request("")
+        return Tensor(name, datatype, (*batch, 1), pack_string(bytes(body)))
+    if dims.count(-1) > 1:
+        raise InvalidArgumentError(
+            f"The shape of the raw input '{name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
+        ).for_request("")
+    fixed = element_count(dim for dim in dims if dim != -1) * ITEM_SIZE[datatype]
+    variable = len(body) // fixed if fixed else 0
+    shape = (*batch, *(variable if dim == -1 else dim for dim in dims))
+    return Tensor(name, datatype, shape, memoryview(body) if len(body) > COPY_LIMIT_BYTES else bytes(body))
+
+
+class InferEncoder:
+    """Encodes answers; remembers the fragments that are the same from answer to answer."""
+
+    __slots__ = ("_entries", "_models")
+
+    def __init__(self) -> None:
+        self._models: BoundedCache[tuple[str, str], bytes] = BoundedCache()
+        self._entries: BoundedCache[tuple[str, str, tuple[int, ...], int], bytes] = BoundedCache()
+
+    def encode(
+        self,
+        model: tuple[str, str],
+        request_id: str,
+        outputs: Sequence[Tensor],
+        parameters: dict[str, Parameter] | None,
+        document: InferDocument,
+    ) -> tuple[bytes, list[Buffer]]:
+        """The JSON and the binary buffers behind it; `model` is the name and the version that answered."""
+        entries: list[bytes] = []
+        buffers: list[Buffer] = []
+        requested = document.outputs
+        for tensor in outputs:
+            is_binary = document.is_binary_by_default
+            if requested:
+                wish = requested.get(tensor.name)
+                if wish is None:
+                    continue
+                is_binary = wish.is_binary
+            size = len(tensor.data) if is_binary else -1
+            key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
+            entry = self._entries.get(key) or self._make_entry(key)
+            if not is_binary:
+                entry = b"%b%b}" % (entry, encode_elements(tensor))
+            elif size:
+                buffers.append(tensor.data)
+            entries.append(entry)
+        prefix = self._models.get(model) or self._make_prefix(model)
+        if request_id:
+            prefix = b'{"id":%b,%b' % (encode_string(request_id), prefix[1:])
+        if parameters:
+            prefix += b'"parameters":%b,' % encode_parameters(parameters)
+        return b'%b"outputs":[%b]}' % (prefix, entries[0] if len(entries) == 1 else b",".join(entries)), buffers
+
+    def _make_entry(self, key: tuple[str, str, tuple[int, ...], int]) -> bytes:
+        name, datatype, shape, size = key
+        tail = b'"data":' if size < 0 else b'"parameters":{"binary_data_size":%d}}' % size
+        text = b'{"name":%b,"datatype":"%b","shape":%b,%b' % (
+            encode_string(name),
+            datatype.encode(),
+            orjson.dumps(shape),
+            tail,
+        )
+        self._entries.keep(key, text, 2 * len(text))
+        return text
+
+    def _make_prefix(self, model: tuple[str, str]) -> bytes:
+        text = b'{"model_name":%b,"model_version":%b,' % (encode_string(model[0]), encode_string(model[1]))
+        self._models.keep(model, text, 2 * len(text))
+        return text
+
+
+def encode_parameters(parameters: dict[str, Parameter]) -> bytes:
+    """Response parameters as an object."""
+    return b"{%b}" % b",".join(
+        b"%b:%b" % (encode_string(name), encode_scalar(value)) for name, value in parameters.items()
+    )
