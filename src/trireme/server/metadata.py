@@ -11,6 +11,9 @@ from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health
 
+TRITON_LEVEL = "2.73.0"
+"""The Triton release whose protocols this server speaks: clients and tools read it as the server's version."""
+
 EXTENSIONS = (
     "classification",
     "sequence",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from trireme import __version__
 from trireme.config.option_trace import TraceSettings
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health
 from trireme.server.inference import Inference
-from trireme.server.metadata import Metadata
+from trireme.server.metadata import TRITON_LEVEL, Metadata
 from trireme.server.model_control import ModelControl
 from trireme.server.settings import Settings
 from trireme.server.statistics import Statistics
@@ -25,7 +24,7 @@ class InferenceServer:
         log_settings: LogSettings,
         *,
         name: str = "triton",
-        version: str = __version__,
+        version: str = TRITON_LEVEL,
         trace_start: TraceSettings | None = None,
     ) -> None:
         self.registry = registry

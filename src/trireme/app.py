@@ -1,0 +1,170 @@
+"""The composition root: builds the server from its options, starts it, waits, and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from trireme import app_options
+from trireme.app_tables import log_tables
+from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
+from trireme.config.model_config import ModelConfig
+from trireme.config.server_options import ServerOptions
+from trireme.core.errors import InternalError, ServingError
+from trireme.core.ports import Backend
+from trireme.frontends.grpc.frontend import GrpcFrontend
+from trireme.frontends.http.frontend import HttpFrontend
+from trireme.frontends.metrics import MetricsFrontend
+from trireme.observe.logs import LogSettings, configure
+from trireme.observe.metrics import MetricsRegistry
+from trireme.registry.registry import ModelRegistry
+from trireme.server.server import InferenceServer
+
+log = logging.getLogger(__name__)
+
+OnReady = Callable[[Sequence[ModelConfig]], None]
+Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
+
+
+def run(options: ServerOptions, on_ready: OnReady | None = None) -> int:
+    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served."""
+    settings = app_options.log_settings(options)
+    try:
+        configure(settings)
+    except OSError as error:
+        print(f"error: cannot open the log file '{options.log_file}': {error.strerror}", file=sys.stderr)
+        return 1
+    for notice in options.notices:
+        log.warning("%s", notice)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_Application(options, settings, on_ready).serve())
+
+
+class _Application:
+    """One life of the server: start-up, the wait for a signal, shutdown."""
+
+    def __init__(self, options: ServerOptions, settings: LogSettings, on_ready: OnReady | None) -> None:
+        self._options = options
+        self._on_ready = on_ready
+        self._log_settings = settings
+        self._metrics = MetricsRegistry(app_options.metrics_options(options))
+        self._registry = ModelRegistry(app_options.registry_options(options), self._create_backend, self._metrics)
+        self._server = InferenceServer(
+            self._registry, self._metrics, settings, name=options.id, trace_start=options.trace_config
+        )
+        self._frontends: list[Frontend] = []
+        self._signal = asyncio.Event()
+
+    async def serve(self) -> int:
+        self._listen_for_signals()
+        try:
+            await self._start_up()
+        except ServingError as error:
+            print(f"error: {error.message}", file=sys.stderr, flush=True)
+            await self._shut_down()
+            return 1
+        await self._signal.wait()
+        return await self._shut_down()
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._signal.is_set():
+            return
+        self._signal.set()
+        try:
+            print(f"Signal ({int(number)}) received.", flush=True)
+        except OSError:  # whoever read our output is gone; the shutdown goes on
+            pass
+
+    async def _start_up(self) -> None:
+        """Models first, then the doors; a signal meanwhile ends the start."""
+        loading = asyncio.create_task(self._load_models())
+        stopping = asyncio.create_task(self._signal.wait())
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._signal.is_set():
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            return
+        await loading
+        await self._open_frontends()
+        self._server.mark_started()
+        # What exists now lives as long as the process: the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
+        if self._on_ready is not None:
+            self._on_ready([model.config for model in self._registry.models.serving()])
+
+    async def _load_models(self) -> None:
+        report = await self._registry.start()
+        backends = backend_names(self._options.backend_config)
+        log_tables(self._options, backends, report.rows, self._server.metadata.server())
+        if report.is_ok:
+            return
+        if self._options.exit_on_error:
+            raise InternalError("creating server: Internal - failed to load all models")
+        log.error("failed to load all models: %s", ", ".join(report.failures))
+
+    async def _open_frontends(self) -> None:
+        options = self._options
+        if options.allow_grpc:
+            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options)))
+            log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
+        if options.allow_http:
+            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options)))
+            log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
+        if options.allow_metrics:
+            await self._open("Metrics", MetricsFrontend(self._server, app_options.metrics_frontend_options(options)))
+            log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
+
+    async def _open(self, kind: str, frontend: Frontend) -> None:
+        try:
+            await frontend.start()
+        except ServingError as error:
+            raise InternalError(f"failed to start {kind} service: {error.kind.label} - {error.message}") from error
+        self._frontends.append(frontend)
+
+    async def _shut_down(self) -> int:
+        """Readiness turns false, the doors close to new requests, those inside finish, models end, all is closed."""
+        self._server.begin_exit()
+        for frontend in self._frontends:
+            frontend.stop_accepting()
+        is_drained = await self._registry.stop(self._options.exit_timeout_secs)
+        for frontend in self._frontends:
+            await frontend.close(1.0)
+        if not is_drained:
+            print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
+        return 0 if is_drained else 1
+
+    def _create_backend(self, source: ModelSource) -> Backend:
+        options, server = self._options, self._server
+        return create_backend(
+            source,
+            BackendServices(
+                inference=server.inference,
+                model_control=server.model_control,
+                metrics=self._metrics.custom,
+                backend_config=options.backend_config,
+                is_auto_complete_enabled=not options.disable_auto_complete_config,
+                debug_model=options.debug,
+                is_decoupled=lambda name, version: server.inference.find(name, version).config.is_decoupled,
+                verbose_level=lambda: self._log_settings.log_verbose_level,
+                workers=self._metrics.workers,
+            ),
+        )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
