@@ -1,1 +1,1 @@
-"""The commands people type, one file each."""
+"""The commands: `tritonserver` for what already calls it, `trireme` for people."""

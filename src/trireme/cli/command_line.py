@@ -1,0 +1,60 @@
+"""Reading the server's options for a command, and telling the user what was wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trireme.config.option import OptionError
+from trireme.config.option_conflicts import check_repository_given
+from trireme.config.option_parser import parse_options
+from trireme.config.option_scanner import HelpRequested
+from trireme.config.option_usage import usage_text
+from trireme.config.server_options import ServerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCommand:
+    """How one command presents the same server."""
+
+    program: str
+    arguments: str
+    """As the usage line shows them."""
+    help_exit_code: int
+    defaults: ServerOptions
+    takes_repositories: bool = False
+
+
+class CommandEnded(Exception):
+    """There is nothing to run: help was asked for, or the options cannot be used."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def read_options(command: ServerCommand, arguments: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
+    """The options of a command line; what there is to say about them is on stderr, and CommandEnded is raised
+    where the command is over."""
+    usage = usage_text(command.program, command.arguments)
+    try:
+        parsed = parse_options(
+            arguments,
+            environ,
+            program=command.program,
+            defaults=command.defaults,
+            takes_repositories=command.takes_repositories,
+        )
+        check_repository_given(parsed.options)
+    except HelpRequested:
+        print(usage, file=sys.stdout if command.help_exit_code == 0 else sys.stderr)
+        raise CommandEnded(command.help_exit_code) from None
+    except OptionError as error:
+        if error.shows_usage:
+            print(usage, file=sys.stderr)
+        print(error, file=sys.stderr)
+        raise CommandEnded(1) from None
+    for sentence in parsed.deprecations:
+        print(sentence, file=sys.stderr)
+    return parsed.options

@@ -1,0 +1,93 @@
+"""`trireme serve`: the same server with a friendlier face for a person at a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trireme import __version__
+from trireme.cli import mpi
+from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
+from trireme.cli.curl import curl_lines
+from trireme.config.model_config import ModelConfig
+from trireme.config.server_options import ServerOptions
+
+SUMMARY = "serve the models of a repository folder"
+
+COMMAND = ServerCommand(
+    "trireme serve",
+    "[REPOSITORY ...] [options]",
+    help_exit_code=0,
+    defaults=ServerOptions(exit_on_error=False),
+    takes_repositories=True,
+)
+"""One broken model does not stop the others: on a laptop its error is what the user works on."""
+
+_USUAL_FOLDERS = ("model_repository", "models")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until Ctrl+C; the exit code of the process."""
+    try:
+        words = ["--help" if word == "-h" else word for word in arguments]
+        options = read_options(COMMAND, _with_usual_folder(words), os.environ)
+    except CommandEnded as end:
+        return end.exit_code
+    reason = mpi.refusal(os.environ) or _missing_folder(options)
+    if reason is not None:
+        print(reason, file=sys.stderr)
+        return 1
+    # Imported late: a wrong flag is answered before the server is read from disk.
+    from trireme.app import run
+
+    return run(options, on_ready=greeting(options))
+
+
+def greeting(options: ServerOptions) -> Callable[[Sequence[ModelConfig]], None]:
+    """What to call once the models are served: prints where, and a command to try for each model."""
+
+    def greet(models: Sequence[ModelConfig]) -> None:
+        for line in greeting_lines(options, models):
+            print(line, flush=True)
+
+    return greet
+
+
+def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:
+    """The lines of the greeting."""
+    noun = "model" if len(models) == 1 else "models"
+    lines = ["", f"Trireme {__version__} serves {len(models)} {noun}. Ctrl+C stops it."]
+    if options.allow_http:
+        lines.append(f"  HTTP     http://{_reachable(options.http_address)}:{options.http_port}")
+    if options.allow_grpc:
+        lines.append(f"  gRPC     {_reachable(options.grpc_address)}:{options.grpc_port}")
+    if options.allow_metrics:
+        address = _reachable(options.effective_metrics_address)
+        lines.append(f"  metrics  http://{address}:{options.metrics_port}/metrics")
+    if options.allow_http and models:
+        base_url = f"{_reachable(options.http_address)}:{options.http_port}"
+        lines += ["", "Try it from another terminal:", *curl_lines(base_url, models), ""]
+    return lines
+
+
+def _reachable(address: str) -> str:
+    """An address that a client on this machine can use."""
+    if address in ("0.0.0.0", "::"):
+        return "localhost"
+    return f"[{address}]" if ":" in address else address
+
+
+def _with_usual_folder(arguments: Sequence[str]) -> Sequence[str]:
+    """Without any argument, a folder with a usual name is served."""
+    if arguments or "TRIREME_MODEL_REPOSITORY" in os.environ:
+        return arguments
+    return next(([name] for name in _USUAL_FOLDERS if Path(name).is_dir()), arguments)
+
+
+def _missing_folder(options: ServerOptions) -> str | None:
+    for path in options.model_repository:
+        if not Path(path).is_dir():
+            return f"error: there is no folder '{path}'. A repository is a folder with one folder per model in it."
+    return None

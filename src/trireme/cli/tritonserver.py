@@ -1,0 +1,29 @@
+"""The `tritonserver` command: Triton's flags, usage and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from trireme.cli import mpi
+from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
+from trireme.config.server_options import ServerOptions
+
+COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=ServerOptions())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until a signal comes; the exit code of the process."""
+    try:
+        options = read_options(COMMAND, sys.argv[1:] if arguments is None else arguments, os.environ)
+    except CommandEnded as end:
+        return end.exit_code
+    reason = mpi.refusal(os.environ)
+    if reason is not None:
+        print(reason, file=sys.stderr)
+        return 1
+    # Imported late: a wrong flag is answered before the server is read from disk.
+    from trireme.app import run
+
+    return run(options)

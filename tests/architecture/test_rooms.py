@@ -1,0 +1,139 @@
+"""Who may import whom: downward only, third parties in their rooms, no cycles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOUNDATIONS = {"core", "proto"}
+LOWER = FOUNDATIONS | {"config", "protocol", "observe"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "": set(),
+    "core": set(),
+    "proto": set(),
+    "config": FOUNDATIONS,
+    "protocol": FOUNDATIONS,
+    "observe": FOUNDATIONS,
+    "scheduling": {"core", "config", "observe"},
+    "backends": LOWER,
+    "testing": LOWER | {"backends"},
+    "registry": FOUNDATIONS | {"config", "observe", "scheduling", "backends"},
+    "server": FOUNDATIONS | {"config", "observe", "registry"},
+    "frontends": FOUNDATIONS | {"protocol", "server"},
+    "app": LOWER | {"scheduling", "backends", "registry", "server", "frontends"},
+    "cli": {"core", "config", "app"},
+}
+"""By room: the other rooms it may import. A room that is not here may not exist."""
+
+MAY_NAME_TYPES_OF: dict[str, set[str]] = {"frontends": {"registry"}}
+"""Under `if TYPE_CHECKING:` only: the server hands front ends a `Model`, which they pass back, and may name as such."""
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "core": {"numpy"},
+    "proto": {"google"},
+    "config": {"google", "orjson"},
+    "protocol": {"google", "hpack", "numpy", "orjson"},
+    "observe": {"orjson"},
+    "backends": {"numpy"},
+    "testing": {"numpy"},
+    "registry": {"numpy"},
+    "server": {"google", "numpy", "orjson"},
+    "frontends": {"google", "orjson"},
+    "frontends.http": {"google", "httptools", "orjson"},
+    "app": {"uvloop"},
+}
+"""By room, or by a part of a room: the packages from outside that it may import. Not named: none."""
+
+NEVER_IN_THE_SERVER = {"torch", "transformers", "grpc"}
+WORKER = "trireme.backends.python.worker_main"
+
+
+def test_every_room_is_in_the_table(modules: dict[str, Any]) -> None:
+    assert {module.room for module in modules.values()} - MAY_IMPORT.keys() == set()
+
+
+def test_rooms_import_downward_only(modules: dict[str, Any], internal_imports: dict[str, frozenset[str]]) -> None:
+    assert crossings(modules, internal_imports, {}) == []
+
+
+def test_types_come_from_below_too(modules: dict[str, Any], type_imports: dict[str, frozenset[str]]) -> None:
+    assert crossings(modules, type_imports, MAY_NAME_TYPES_OF) == []
+
+
+def crossings(modules: dict[str, Any], imports: dict[str, frozenset[str]], extra: dict[str, set[str]]) -> list[str]:
+    """What goes from one room to another without leave."""
+    found = []
+    for name, targets in imports.items():
+        room = modules[name].room
+        allowed = {"", room} | MAY_IMPORT[room] | extra.get(room, set())
+        found += [f"{name} imports {target}" for target in sorted(targets) if modules[target].room not in allowed]
+    return found
+
+
+def test_table_itself_has_no_way_up() -> None:
+    order = list(MAY_IMPORT)
+    for room, targets in MAY_IMPORT.items():
+        assert all(order.index(target) < order.index(room) for target in targets), room
+
+
+def test_third_parties_keep_to_their_rooms(modules: dict[str, Any]) -> None:
+    wrong = []
+    for name, module in modules.items():
+        part = ".".join(name.split(".")[1:3])
+        allowed = THIRD_PARTY.get(part, THIRD_PARTY.get(module.room, set()))
+        for entry in module.imports:
+            package = entry.split(".")[0]
+            if package not in sys.stdlib_module_names | {"trireme"} | allowed:
+                wrong.append(f"{name} imports {entry}")
+    assert wrong == []
+
+
+def test_no_import_cycles(internal_imports: dict[str, frozenset[str]]) -> None:
+    remaining = dict(internal_imports)
+    while True:
+        imported = {target for targets in remaining.values() for target in targets}
+        free = [name for name, targets in remaining.items() if name not in imported or not targets & remaining.keys()]
+        if not free:
+            break
+        for name in free:
+            del remaining[name]
+    assert sorted(remaining) == [], "these import each other"
+
+
+def test_worker_half_needs_core_and_its_own_files_only(
+    modules: dict[str, Any], internal_imports: dict[str, frozenset[str]]
+) -> None:
+    if WORKER not in modules:
+        pytest.skip("there is no worker yet")
+    reached, waiting = set(), [WORKER]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += internal_imports[name]
+    for name in reached:
+        assert name.startswith(("trireme.core", "trireme.backends.python")) or name == "trireme", name
+        outside = {entry.split(".")[0] for entry in modules[name].imports} - sys.stdlib_module_names
+        assert outside <= {"trireme", "numpy", "triton_python_backend_utils"}, name
+
+
+def test_server_process_loads_no_framework(root: Path) -> None:
+    if not (root / "src/trireme/app.py").exists():
+        pytest.skip("there is no app yet")
+    program = f"import sys, trireme.app; print(*sorted(set(sys.modules) & {NEVER_IN_THE_SERVER!r}))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
+
+
+def test_command_line_is_answered_without_loading_the_server() -> None:
+    program = (
+        "import sys, trireme.cli.tritonserver as command; command.main(['--help']); "
+        "print(*[name for name in ('trireme.app', 'uvloop', 'grpc', 'torch') if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

@@ -1,0 +1,91 @@
+"""The commands before a server starts: help, mistakes, launchers, and the words for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from trireme import __version__
+from trireme.cli import main as trireme_command
+from trireme.cli import mpi, serve
+from trireme.cli import tritonserver as tritonserver_command
+from trireme.config.server_options import ServerOptions, server_options
+
+
+def test_tritonserver_help_prints_usage_to_stderr_and_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tritonserver_command.main(["--help"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("Usage: tritonserver [options]\n")
+
+
+def test_usage_has_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    tritonserver_command.main(["--help"])
+    lines = capsys.readouterr().err.splitlines()
+    flags = {line.split()[0] for line in lines if line.startswith("  --")}
+    assert {f"--{entry.flag}" for entry in server_options()} <= flags
+    assert {"--help", "--model-store", "--strict-model-config", "--trace-file"} <= flags
+
+
+def test_mistake_prints_usage_then_the_reason_and_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tritonserver_command.main(["--model-repository=x", "--http-port=abc"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("Usage: tritonserver [options]\n")
+    assert printed.endswith('\nBad option: "--http-port".\nInvalid option value. Got abc\n')
+
+
+def test_missing_repository_is_said_without_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tritonserver_command.main([]) == 1
+    assert capsys.readouterr().err == (
+        "error: creating server: Invalid argument - --model-repository must be specified\n"
+    )
+
+
+def test_one_process_under_mpirun_is_a_server() -> None:
+    assert mpi.refusal({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}) is None
+    assert mpi.refusal({}) is None
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_more_processes_under_mpirun_are_refused(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "2")
+    assert tritonserver_command.main(["--model-repository=x"]) == 1
+    assert "mpirun started 2 processes" in capsys.readouterr().err
+
+
+def test_trireme_without_words_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Usage: trireme COMMAND")
+    for name in trireme_command.COMMANDS:
+        assert f"\n  {name} " in printed
+
+
+def test_unknown_command_gets_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(["serv"]) == 1
+    assert "Did you mean 'trireme serve'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(words) == 0
+    assert capsys.readouterr().out.startswith(f"trireme {__version__} ")
+
+
+@pytest.mark.parametrize("words", [["help", "serve"], ["serve", "--help"], ["serve", "-h"]])
+def test_help_of_serve_goes_to_stdout_and_exits_0(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(words) == 0
+    assert capsys.readouterr().out.startswith("Usage: trireme serve [REPOSITORY ...] [options]\n")
+
+
+def test_serve_names_the_folder_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(["serve", "/nowhere/models"]) == 1
+    assert "there is no folder '/nowhere/models'" in capsys.readouterr().err
+
+
+def test_greeting_says_where_the_server_can_be_reached() -> None:
+    lines = serve.greeting_lines(ServerOptions(http_port=9000, allow_grpc=False, metrics_address="::1"), [])
+    assert "  HTTP     http://localhost:9000" in lines
+    assert "  metrics  http://[::1]:8002/metrics" in lines
+    assert not any("gRPC" in line for line in lines)

@@ -1,0 +1,87 @@
+"""The lines to paste: their urls, bodies and shapes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+from trireme.cli.curl import curl_lines
+from trireme.config.model_config import ModelConfig
+from trireme.proto import model_config_pb2
+
+
+def model(name: str = "m", **fields: Any) -> ModelConfig:
+    return ModelConfig.from_message(model_config_pb2.ModelConfig(name=name, **fields))
+
+
+def tensor(name: str, data_type: str, dims: list[int], **fields: Any) -> dict[str, Any]:
+    return {"name": name, "data_type": data_type, "dims": dims, **fields}
+
+
+def body_of(line: str) -> dict[str, Any]:
+    words = shlex.split(line)
+    body: dict[str, Any] = json.loads(words[words.index("-d") + 1])
+    return body
+
+
+def test_model_with_numbers_gets_an_infer_line_with_a_batch_of_one() -> None:
+    adder = model(
+        "adder",
+        max_batch_size=8,
+        input=[tensor("A", "TYPE_FP32", [2]), tensor("B", "TYPE_INT32", [-1])],
+        output=[tensor("SUM", "TYPE_FP32", [2])],
+    )
+    (line,) = curl_lines("localhost:8000", [adder])
+    assert line.startswith("curl localhost:8000/v2/models/adder/infer -d ")
+    assert body_of(line) == {
+        "inputs": [
+            {"name": "A", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]},
+            {"name": "B", "datatype": "INT32", "shape": [1, 1], "data": [1]},
+        ]
+    }
+
+
+def test_text_model_gets_an_infer_and_a_generate_line() -> None:
+    text = model(input=[tensor("t", "TYPE_STRING", [1])], output=[tensor("o", "TYPE_STRING", [-1])])
+    infer, generate = curl_lines("h:1", [text])
+    assert body_of(infer)["inputs"] == [{"name": "t", "datatype": "BYTES", "shape": [1], "data": ["Hello"]}]
+    assert generate.startswith("curl h:1/v2/models/m/generate -d ")
+    assert body_of(generate) == {"t": "Hello"}
+
+
+def test_decoupled_model_gets_a_stream_line_without_its_optional_inputs() -> None:
+    story = model(
+        input=[tensor("t", "TYPE_STRING", [1]), tensor("n", "TYPE_INT32", [1], optional=True)],
+        output=[tensor("o", "TYPE_STRING", [1])],
+        model_transaction_policy={"decoupled": True},
+    )
+    (line,) = curl_lines("h:1", [story])
+    assert line.startswith("curl -N h:1/v2/models/m/generate_stream -d ")
+    assert body_of(line) == {"t": "Hello"}
+
+
+def test_long_input_is_made_by_a_line_of_python() -> None:
+    image = model(input=[tensor("x", "TYPE_BOOL", [3, 10])], output=[tensor("y", "TYPE_FP32", [1])])
+    (line,) = curl_lines("h:1", [image])
+    words = shlex.split(line)
+    assert words[:2] == ["python3", "-c"]
+    assert words[-4:] == ["curl", "h:1/v2/models/m/infer", "-d", "@-"]
+    made = subprocess.run([sys.executable, "-c", words[2]], capture_output=True, check=True, text=True).stdout
+    assert json.loads(made)["inputs"] == [{"name": "x", "datatype": "BOOL", "shape": [3, 10], "data": [True] * 30}]
+
+
+def test_type_that_json_cannot_carry_is_said_so() -> None:
+    half = model(input=[tensor("x", "TYPE_FP16", [1])], output=[tensor("y", "TYPE_FP16", [1])])
+    (line,) = curl_lines("h:1", [half])
+    assert line.startswith("# m: input x is FP16")
+
+
+def test_sequence_model_gets_a_sequence_of_one_request() -> None:
+    stateful = model(
+        input=[tensor("x", "TYPE_INT32", [1])], output=[tensor("y", "TYPE_INT32", [1])], sequence_batching={}
+    )
+    (line,) = curl_lines("h:1", [stateful])
+    assert body_of(line)["parameters"] == {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
