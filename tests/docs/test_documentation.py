@@ -1,0 +1,135 @@
+"""The documentation against the code: generated pages, links, paths, commands and examples."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.cli import main as trireme_command
+from trireme.cli.curl import curl_lines
+from trireme.cli.serve import greeting_lines
+from trireme.config.model_config import ModelConfig
+from trireme.config.option_deprecated import DEPRECATED_OPTIONS
+from trireme.config.option_parser import parse_options
+from trireme.config.server_options import ServerOptions, server_options
+from trireme.proto import model_config_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shell_lines(page: Path) -> list[str]:
+    """The commands of a page's `sh` blocks, without what is fed to them and without comments."""
+    lines = []
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        without_input = re.sub(r"<<'END'\n.*?\nEND", "", block, flags=re.DOTALL)
+        lines += [line for line in without_input.splitlines() if line.strip()]
+    return lines
+
+
+@pytest.mark.parametrize("name", ["reference/flags.md", "reference/config-fields.md"])
+def test_reference_is_what_the_code_says(name: str) -> None:
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == generator().PAGES[name](), "run: make reference"
+
+
+def test_every_part_of_the_configuration_has_a_sentence() -> None:
+    module = generator()
+    sentences = {path for table in module.config_sentences().values() for path in table}
+    paths = list(module.config_paths())
+    assert sentences <= set(paths), "these fields do not exist"
+    for path in paths:
+        ancestors = [path.rsplit(".", cut)[0] for cut in range(path.count(".") + 1)]
+        parts = [other for other in paths if other.startswith(path + ".")]
+        assert sentences.intersection(ancestors) or sentences.intersection(parts), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_of_the_repository_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"\b((?:examples|docs|tests|benchmarks)/[\w./-]*\w)", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = [line.split()[1] for line in shell_lines(page) if line.startswith("make ")]
+    assert [name for name in named if not name.startswith(".venv/") and name not in targets] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_server_commands_parse(page: Path) -> None:
+    for line in shell_lines(page):
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["tritonserver"]:
+            parse_options(words[1:], {})
+        elif words[:2] == ["trireme", "serve"]:
+            parse_options(words[2:], {}, takes_repositories=True)
+        elif words[:1] == ["trireme"]:
+            assert words[1] in trireme_command.COMMANDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_that_are_named_exist(page: Path) -> None:
+    known = {name for entry in server_options() for name in (entry.flag, *entry.aliases)}
+    known |= {old.flag for old in DEPRECATED_OPTIONS} | {"name"}
+    named = set(re.findall(r"`--([a-z-]+)(?:=[^`]*)?`", page.read_text(encoding="utf-8")))
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_imported_from_trireme_exist(page: Path) -> None:
+    imports = re.findall(r"^from (trireme[\w.]*) import (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    for module, names in imports:
+        for name in names.split(","):
+            assert hasattr(importlib.import_module(module), name.strip())
+
+
+def test_readme_shows_what_serve_prints() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    models = [example("adder"), example("shout"), example("storyteller")]
+    for line in greeting_lines(ServerOptions(), models):
+        assert line in readme
+    assert len(readme.splitlines()) < 150
+
+
+def example(name: str) -> ModelConfig:
+    """An example's configuration, read with protobuf's own parser."""
+    from google.protobuf import text_format
+
+    text = (ROOT / "examples/model_repository" / name / "config.pbtxt").read_text(encoding="utf-8")
+    return ModelConfig.from_message(text_format.Parse(text, model_config_pb2.ModelConfig(name=name)))
+
+
+def test_every_example_has_a_line_to_paste() -> None:
+    names = sorted(path.name for path in (ROOT / "examples/model_repository").iterdir())
+    for name in names:
+        assert any(f"/v2/models/{name}/" in line for line in curl_lines("localhost:8000", [example(name)]))
+
+
+def test_changelog_has_the_present_version() -> None:
+    from trireme import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
