@@ -27,15 +27,14 @@ def decode_contents(contents: Any, name: str, datatype: str, model_name: str) ->
     """The data of an input; empty where no field has any. Raises ServingError for a field of another type."""
     present = [field for field in _FIELDS if len(getattr(contents, field[0]))]
     where = f"for input tensor '{name}' for model '{model_name}'"
-    if len(present) > 1:
-        raise InvalidArgumentError(f"unexpected explicit tensor data {where}, binary data was already supplied.")
+    for _, field_type, datatypes in present:
+        if datatype not in datatypes:
+            raise InvalidArgumentError(
+                f"unexpected explicit tensor data {where} of type '{field_type}', expected datatype '{datatype}'"
+            )
     if not present:
         return b""
-    field, field_type, datatypes = present[0]
-    if datatype not in datatypes:
-        raise InvalidArgumentError(
-            f"unexpected explicit tensor data {where} of type '{field_type}', expected datatype '{datatype}'"
-        )
+    field, field_type, _ = present[0]  # no datatype fits two fields
     values = getattr(contents, field)
     if datatype == BYTES:
         return encode_bytes(values)

@@ -207,7 +207,7 @@ def test_contents_of_another_type_are_refused() -> None:
     text = "unexpected explicit tensor data for input tensor 'INPUT0' for model 'm'"
     assert refused(message).message == f"{text} of type 'FP32', expected datatype 'FP16'"
     message.inputs[0].contents.int_contents.append(1)
-    assert refused(message).message == f"{text}, binary data was already supplied."
+    assert refused(message).message == f"{text} of type 'INT32', expected datatype 'FP16'"
 
 
 def wrong_type(key: str, expected: str) -> str:

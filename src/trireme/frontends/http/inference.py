@@ -16,6 +16,7 @@ from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.protocol.http_compression import IDENTITY, compress, decompress
+from trireme.protocol.json_frame import DocumentFrames
 from trireme.protocol.v2_binary import (
     RAW_DOCUMENT,
     InferDecoder,
@@ -47,6 +48,7 @@ class InferEndpoint:
         self._max_body_bytes = options.limits.max_body_bytes
         self._background = background
         self._decoder = InferDecoder(options.max_input_size_bytes)
+        self._frames = DocumentFrames()
         self.encoder = InferEncoder()
 
     def routes(self) -> list[Route]:
@@ -101,8 +103,15 @@ class InferEndpoint:
         text, offset = split_body(body, head.header_length)
         try:
             if text:
-                document, request_id = self._decoder.decode(text, head.header_length is None)
-                inputs = take_tensors(document, body, offset, model.name)
+                repeated = self._frames.decode(text) if head.header_length is None else None
+                if repeated is not None:
+                    document, inputs = repeated
+                    request_id = ""
+                else:
+                    document, request_id = self._decoder.decode(text, head.header_length is None)
+                    inputs = take_tensors(document, body, offset, model.name)
+                    if head.header_length is None:
+                        self._frames.keep(text, document)
             else:
                 document, request_id = RAW_DOCUMENT, ""
                 inputs = self._raw_input(model, body)
