@@ -106,7 +106,8 @@ class _Application:
     async def _load_models(self) -> None:
         report = await self._registry.start()
         backends = backend_names(self._options.backend_config)
-        log_tables(self._options, backends, report.rows, self._server.metadata.server())
+        metadata = self._server.metadata.server()
+        log_tables(self._options, backends, report.rows, metadata, is_brief=self._on_ready is not None)
         if report.is_ok:
             return
         if self._options.exit_on_error:

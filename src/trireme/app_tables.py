@@ -17,8 +17,14 @@ def log_tables(
     backends: Sequence[tuple[str, str, str]],
     models: Sequence[tuple[str, str, str]],
     server: ServerMetadata,
+    *,
+    is_brief: bool,
 ) -> None:
-    """Logs all tables, each below an empty heading as Triton does it."""
+    """Logs the tables, each below an empty heading as Triton does it; only that of the models where it is to be
+    brief."""
+    if is_brief:
+        log.info("\n%s\n", render_table(("Model", "Version", "Status"), models))
+        return
     log.info("\n%s\n", render_table(("Repository Agent", "Path"), ()))
     log.info("\n%s\n", render_table(("Backend", "Path", "Config"), backends))
     log.info("\n%s\n", render_table(("Model", "Version", "Status"), models))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from running_server import RunningServer
 
 PIPELINE = '''"""Stands in for a text-generation pipeline: every prompt is continued with the same words."""
 
@@ -91,48 +87,6 @@ def write_model(repository: Path, name: str, hf_model: str) -> None:
     (version / "pipelines.py").write_text(PIPELINE)
 
 
-class RunningServer:
-    """`tritonserver --model-repository=model_repository`, typed in the folder that holds it."""
-
-    def __init__(self, folder: Path, *flags: str) -> None:
-        self.ports = dict(zip(("http", "grpc", "metrics"), _free_ports(3), strict=True))
-        command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository", *flags]
-        command += [f"--{kind}-port={port}" for kind, port in self.ports.items()]
-        command += [f"--{kind}-address=127.0.0.1" for kind in self.ports]
-        self.log_path = folder / "server.log"
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text()
-
-    def wait_until_listening(self) -> None:
-        deadline = time.monotonic() + 60
-        while "Started Metrics Service" not in self.log:
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.05)
-
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=30)
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        # curl -d says so, and the server reads JSON all the same.
-        connection.request(method, path, content, {"Content-Type": "application/x-www-form-urlencoded"})
-        response = connection.getresponse()
-        answer = response.status, dict(response.headers.items()), response.read()
-        connection.close()
-        return answer
-
-    def interrupt(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(20)
-
-    def children(self) -> list[int]:
-        listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(child) for child in listing.read_text().split()]
-
-
 @pytest.fixture
 def folder(tmp_path):
     write_model(tmp_path / "model_repository", "falcon7b", "tiiuae/falcon-7b")
@@ -141,17 +95,14 @@ def folder(tmp_path):
 
 @pytest.fixture
 def serve(folder):
-    servers = []
+    with ExitStack() as servers:
 
-    def start(*flags: str) -> RunningServer:
-        servers.append(RunningServer(folder, *flags))
-        servers[-1].wait_until_listening()
-        return servers[-1]
+        def start(*flags: str) -> RunningServer:
+            server = servers.enter_context(RunningServer(folder, *flags))
+            server.wait_until_listening()
+            return server
 
-    yield start
-    for server in servers:
-        server.process.kill()
-        server.process.wait()
+        yield start
 
 
 def infer_body(text: str, **changes: object) -> dict[str, object]:
@@ -249,20 +200,9 @@ def test_a_broken_model_is_unavailable_with_its_python_error_while_others_serve(
 
 def test_a_broken_model_ends_the_server_with_one_by_default(folder):
     write_model(folder / "model_repository", "broken", "missing/model")
-    server = RunningServer(folder)
-    assert server.process.wait(60) == 1
+    with RunningServer(folder) as server:
+        assert server.process.wait(60) == 1
     assert "error: creating server: Internal - failed to load all models" in server.log
-
-
-def _free_ports(count: int) -> list[int]:
-    listeners = [socket.socket() for _ in range(count)]
-    try:
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
-    finally:
-        for listener in listeners:
-            listener.close()
 
 
 def test_models_see_the_folder_the_server_was_started_in(serve, folder):

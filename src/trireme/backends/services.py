@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort
+from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +38,7 @@ class BackendServices:
     is_decoupled: Callable[[str, str], bool] | None = None
     """Whether a model (name, version or "") is decoupled, so that a call for one response is refused beforehand;
     raises ServingError where there is no such model. None: found out by the first response that is not the last."""
-    verbose_level: int = 0
-    """`--log-verbose` at the time of loading."""
+    verbose_level: Callable[[], int] | None = None
+    """The log's verbose level of this moment; None: 0."""
+    workers: WorkerHealthPort | None = None
+    """Told how worker processes fare; None: nobody wants to know."""

@@ -143,3 +143,26 @@ class CustomMetricsPort(Protocol):
 
     def release(self, owner: str) -> None:
         """Gives back every handle that this owner (an instance) still holds."""
+
+
+class WorkerWatch(Protocol):
+    """What is told of one instance's worker processes, from the first of them to the end of the instance."""
+
+    def set_up(self, is_up: bool) -> None:
+        """Its process serves, or does not."""
+
+    def count_restart(self) -> None:
+        """A process that was lost has been replaced by one that serves."""
+
+    def count_failure(self, reason: str) -> None:
+        """A process was lost or could not be started; `reason` is one short word."""
+
+    def close(self) -> None:
+        """The instance exists no longer; nothing is told afterwards."""
+
+
+class WorkerHealthPort(Protocol):
+    """Who wants to know how worker processes fare."""
+
+    def watch(self, model: str, version: int, instance: str) -> WorkerWatch:
+        """Begins with an instance whose first process serves."""

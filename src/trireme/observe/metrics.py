@@ -136,7 +136,6 @@ class MetricsRegistry:
     def remove_model(self, stats: ModelStats) -> None:
         """Shows the model no longer."""
         self._models.pop(id(stats), None)
-        self.workers.forget(stats.name, stats.version)
 
     def page(self) -> bytes:
         """The metrics page of this moment."""

@@ -1,65 +1,89 @@
-"""Whether the worker processes of each instance are up, and how often they had to be started again."""
+"""Whether the worker processes of each instance are up, how often they failed and had to be started again."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from trireme.observe.prometheus import PageWriter, label_text
 
 _Worker = tuple[str, int, str]  # model, version, instance
-_WorkerTest = Callable[[_Worker], bool]
 
 
 class WorkerHealth:
-    """Reported by whoever starts worker processes; shown on the metrics page."""
+    """Implements `WorkerHealthPort`; shown on the metrics page.
 
-    __slots__ = ("_failures", "_restarts", "_up")
+    While a model is reloaded two instances have the same name. They share their series, which goes with the last of
+    them, so that counters go on over a reload.
+    """
+
+    __slots__ = ("_series",)
 
     def __init__(self) -> None:
-        self._up: dict[_Worker, bool] = {}
-        self._restarts: dict[_Worker, int] = {}
-        self._failures: dict[tuple[_Worker, str], int] = {}
+        self._series: dict[_Worker, _Series] = {}
 
-    def set_up(self, model: str, version: int, instance: str, is_up: bool) -> None:
-        """The instance's process runs, or does not; the first report makes its series appear."""
+    def watch(self, model: str, version: int, instance: str) -> InstanceWatch:
+        """Makes the series of the instance appear, or joins those that are there."""
         worker = (model, version, instance)
-        self._up[worker] = is_up
-        self._restarts.setdefault(worker, 0)
-
-    def count_restart(self, model: str, version: int, instance: str) -> None:
-        """The instance's process was started again."""
-        worker = (model, version, instance)
-        self._restarts[worker] = self._restarts.get(worker, 0) + 1
-
-    def count_failure(self, model: str, version: int, instance: str, reason: str) -> None:
-        """The instance's process failed: `exited`, `killed`, `timeout` or another short word."""
-        key = ((model, version, instance), reason)
-        self._failures[key] = self._failures.get(key, 0) + 1
-
-    def remove(self, model: str, version: int, instance: str) -> None:
-        """The instance exists no longer."""
-        self._drop(lambda worker: worker == (model, version, instance))
-
-    def forget(self, model: str, version: int) -> None:
-        """The model version was unloaded, with all its instances."""
-        self._drop(lambda worker: worker[:2] == (model, version))
+        series = self._series.get(worker)
+        if series is None:
+            series = self._series[worker] = _Series()
+        return InstanceWatch(self, worker, series)
 
     def write(self, writer: PageWriter) -> None:
         """Adds these metrics to a page."""
         writer.family("trireme_worker_up", "gauge", "1 while the instance's worker process runs, else 0")
-        for worker, is_up in self._up.items():
-            writer.sample(_labels(worker), int(is_up))
+        for worker, series in self._series.items():
+            writer.sample(_labels(worker), int(all(watch.is_up for watch in series.watches)))
         writer.family("trireme_worker_restarts_total", "counter", "Times the worker process was started again")
-        for worker, count in self._restarts.items():
-            writer.sample(_labels(worker), count)
+        for worker, series in self._series.items():
+            writer.sample(_labels(worker), series.restart_count)
         writer.family("trireme_worker_failures_total", "counter", "Times the worker process failed, by reason")
-        for (worker, reason), count in self._failures.items():
-            writer.sample(_labels(worker, reason), count)
+        for worker, series in self._series.items():
+            for reason, count in series.failure_counts.items():
+                writer.sample(_labels(worker, reason), count)
 
-    def _drop(self, is_gone: _WorkerTest) -> None:
-        self._up = {worker: value for worker, value in self._up.items() if not is_gone(worker)}
-        self._restarts = {worker: value for worker, value in self._restarts.items() if not is_gone(worker)}
-        self._failures = {key: value for key, value in self._failures.items() if not is_gone(key[0])}
+    def forget(self, worker: _Worker) -> None:
+        """Takes the series of an instance off the page."""
+        self._series.pop(worker, None)
+
+
+class InstanceWatch:
+    """Implements `WorkerWatch`."""
+
+    __slots__ = ("_health", "_series", "_worker", "is_up")
+
+    def __init__(self, health: WorkerHealth, worker: _Worker, series: _Series) -> None:
+        self.is_up = True
+        self._health = health
+        self._worker = worker
+        self._series = series
+        series.watches.append(self)
+
+    def set_up(self, is_up: bool) -> None:
+        self.is_up = is_up
+
+    def count_restart(self) -> None:
+        self._series.restart_count += 1
+
+    def count_failure(self, reason: str) -> None:
+        counts = self._series.failure_counts
+        counts[reason] = counts.get(reason, 0) + 1
+
+    def close(self) -> None:
+        watches = self._series.watches
+        if self in watches:
+            watches.remove(self)
+            if not watches:
+                self._health.forget(self._worker)
+
+
+class _Series:
+    """What instances of one name have in common."""
+
+    __slots__ = ("failure_counts", "restart_count", "watches")
+
+    def __init__(self) -> None:
+        self.watches: list[InstanceWatch] = []
+        self.restart_count = 0
+        self.failure_counts: dict[str, int] = {}
 
 
 def _labels(worker: _Worker, reason: str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from trireme.registry.lifecycle import READY, UNAVAILABLE, UNLOADED_REASON, ModelRecord
+from trireme.registry.lifecycle import READY, UNAVAILABLE, UNLOADED_REASON, ModelRecord, VersionLife
 from trireme.registry.repository import DUPLICATE_REASON, Repositories, Scan
 from trireme.registry.served_models import ServedModels
 
@@ -47,9 +47,16 @@ def _scan(repositories: Repositories) -> Scan:
 
 
 def _entries(record: ModelRecord) -> list[IndexEntry]:
-    return [
-        IndexEntry(record.id.name, str(version), life.state, life.reason) for version, life in record.versions.items()
-    ]
+    return [IndexEntry(record.id.name, str(version), *_condition(life)) for version, life in record.versions.items()]
+
+
+def _condition(life: VersionLife) -> tuple[str, str]:
+    """State and reason: those of the last load, unless what was loaded has broken down since and heals itself."""
+    backend = life.model.backend if life.model is not None and life.state == READY else None
+    failure = getattr(backend, "failure", None)
+    if not failure:
+        return life.state, life.reason
+    return READY if getattr(backend, "has_worker", True) else UNAVAILABLE, failure
 
 
 def _is_unloaded(entry: IndexEntry) -> bool:

@@ -13,6 +13,8 @@ OFF = "OFF"
 SettingValue = str | list[str]
 
 _INTEGERS = ("trace_rate", "trace_count", "log_frequency")
+_RANGES = {"trace_rate": (0, 2**32 - 1), "trace_count": (-1, 2**31 - 1), "log_frequency": (0, 2**32 - 1)}
+_MAX_DIGITS = 1000
 _INTEGER = re.compile(r"\s*[+-]?\d+")
 
 
@@ -85,11 +87,15 @@ def _read_integer(name: str, value: object) -> SettingValue:
         value = value[0]  # gRPC has lists for everything
     if not isinstance(value, str):
         raise InternalError("attempt to access JSON non-string as string")
-    if not _INTEGER.fullmatch(value) or abs(number := int(value)) >= 2**31:
+    if not _INTEGER.fullmatch(value) or len(value) > _MAX_DIGITS:
         raise InvalidArgumentError(f"Unable to parse '{name}', got: {value}")
-    if name == "trace_count" and number < -1:
+    number = int(value)
+    low, high = _RANGES[name]
+    if number > high:
+        raise InvalidArgumentError(f"Unable to parse '{name}', value is out of range [ {low}, {high} ], got: {value}")
+    if name == "trace_count" and number < low:
         raise InvalidArgumentError(f"Unable to parse 'trace_count'. Expecting value >= -1, got:{value}")
-    if name != "trace_count" and number < 0:
+    if number < low:
         raise InvalidArgumentError(f"Unable to parse '{name}', got: {value}")
     return str(number)
 

@@ -232,6 +232,29 @@ def test_a_request_that_killed_three_workers_is_refused_and_its_neighbours_run(m
     assert third.outputs[0].data == b"3333"
 
 
+def test_a_request_with_two_deaths_runs_alone_and_clears_or_convicts_itself(make: SimpleNamespace) -> None:
+    bench = Bench(make)
+    for _ in range(2):
+        bench.quarantine.accuse([make.request(b"evil"), make.request(b"good")])
+    _, requests = bench.execute(b"fine", b"good", b"evil")
+    assert [request[2][0][3] for request in requests] == [b"good"]
+    assert [request.inputs["IN"].data for request in bench.runner.rescheduled] == [b"fine", b"evil"]
+    put_off, answered, also_put_off = bench.results([answer("OUT", data=b"2222")])
+    assert (put_off, also_put_off) == (None, None)
+    assert answered.outputs[0].data == b"2222"
+    _, requests = bench.execute(b"good", b"fine")
+    assert len(requests) == 2, "what has run and left its worker alive is free of suspicion"
+    bench.results([answer("OUT"), answer("OUT")])
+    _, requests = bench.execute(b"fine", b"evil")
+    assert [request[2][0][3] for request in requests] == [b"evil"]
+    bench.quarantine.accuse(bench.instance.running)
+    bench.instance.fail(InternalError("died"))
+    put_off, answered = bench.runner.finished[-1][2]
+    assert put_off is None
+    assert answered.error.message == "died"
+    assert bench.quarantine.examine(make.request(b"evil"))[1] is not None
+
+
 def test_a_batch_of_refused_requests_never_reaches_the_worker(make: SimpleNamespace) -> None:
     bench = Bench(make)
     for _ in range(3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import marshal
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -185,18 +186,37 @@ def test_memory_lent_to_the_worker_comes_back() -> None:
     with_link(test)
 
 
-def test_lent_memory_goes_back_to_the_system_when_it_is_no_longer_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_link, "TRIM_DELAY_S", 0.001)
+def test_memory_goes_back_to_the_system_on_both_sides_when_nothing_passes_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host_link, "TRIM_DELAY_S", 0.02)
 
     async def test(link: HostLink, peer: Peer) -> None:
         trimmed: list[int] = []
         monkeypatch.setattr(link.arena, "trim", lambda: trimmed.append(1))
-        first, second = link.arena.place(b"a" * 5000), link.arena.place(b"b" * 5000)
-        peer.sock.sendall(messages.encode((messages.RELEASE, [first[:2]])))
-        await asyncio.sleep(0.05)
+        block = link.arena.place(b"a" * 5000)
+        peer.read_message()
+        peer.sock.sendall(messages.encode((messages.RELEASE, [block[:2]])))
+        await until(lambda: link._trim_timer is not None)
+        for _ in range(10):
+            link.arena.release(*link.arena.place(b"b" * 5000)[:2])
+            await asyncio.sleep(0.01)
         assert trimmed == []
-        peer.sock.sendall(messages.encode((messages.RELEASE, [second[:2]])))
         await until(lambda: bool(trimmed))
+        assert peer.read_message() == (messages.TRIM,)
+
+    with_link(test)
+
+
+def test_memory_that_the_worker_could_cut_short_ends_the_link() -> None:
+    async def test(link: HostLink, peer: Peer) -> None:
+        fd = os.memfd_create("unsealed")
+        os.ftruncate(fd, 4096)
+        socket.send_fds(peer.side, [b"\0"], [fd])
+        os.close(fd)
+        peer.sock.sendall(messages.encode((messages.SEGMENT, 1, 4096)))
+        await until(lambda: bool(peer.lost))
+        assert "not sealed against being cut short" in peer.lost[0]
 
     with_link(test)
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from trireme.backends.python.backoff import Backoff
-from trireme.backends.python.death import cause_of, obituary, oom_kills
+from trireme.backends.python.death import EXITED, KILLED, OUT_OF_MEMORY, cause_of, obituary, oom_kills
 from trireme.backends.python.quarantine import EXPIRY_S, MAX_SUSPECTS, Quarantine, fingerprint_of
 
 SECOND = 1_000_000_000
@@ -104,20 +104,21 @@ def test_fingerprints_tell_inputs_apart_by_content_name_type_and_shape(make: Sim
 
 
 @pytest.mark.parametrize(
-    ("code", "before", "now", "words"),
+    ("code", "before", "now", "reason", "words"),
     [
-        (3, None, None, "exited with code 3"),
-        (0, None, None, "exited with code 0"),
-        (-signal.SIGSEGV, 0, 0, "was killed by signal 11 (SIGSEGV)"),
-        (-signal.SIGKILL, None, None, "was killed by signal 9 (SIGKILL), possibly out of memory"),
-        (-signal.SIGKILL, 4, 4, "was killed by signal 9 (SIGKILL), possibly out of memory"),
-        (-signal.SIGKILL, 4, 5, "out of memory, the kernel's count"),
-        (-99, None, None, "was killed by signal 99 (unknown)"),
-        (None, None, None, "stopped answering"),
+        (3, None, None, EXITED, "exited with code 3"),
+        (0, None, None, EXITED, "exited with code 0"),
+        (-signal.SIGSEGV, 0, 0, KILLED, "was killed by signal 11 (SIGSEGV)"),
+        (-signal.SIGKILL, None, None, KILLED, "was killed by signal 9 (SIGKILL), possibly out of memory"),
+        (-signal.SIGKILL, 4, 4, KILLED, "was killed by signal 9 (SIGKILL), possibly out of memory"),
+        (-signal.SIGKILL, 4, 5, OUT_OF_MEMORY, "out of memory, the kernel's count"),
+        (-99, None, None, KILLED, "was killed by signal 99 (unknown)"),
     ],
 )
-def test_the_cause_of_a_death_is_named(code: int | None, before: int | None, now: int | None, words: str) -> None:
-    assert words in cause_of(code, before, now)
+def test_the_cause_of_a_death_is_named(code: int, before: int | None, now: int | None, reason: str, words: str) -> None:
+    found, clause = cause_of(code, before, now)
+    assert found == reason
+    assert words in clause
 
 
 def test_the_count_of_kills_for_memory_is_read_where_there_is_one(tmp_path: Path) -> None:

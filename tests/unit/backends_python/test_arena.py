@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trireme.backends.python import arena as arena_module
+from trireme.backends.python import shared_file
 from trireme.backends.python.arena import Arena, Attachments
 
 Memory = tuple[Arena, Attachments]
@@ -103,6 +104,44 @@ def test_a_segment_shorter_than_announced_is_refused() -> None:
         attachments.attach(1, fd, 4096)
     with pytest.raises(OSError):
         os.fstat(fd)
+
+
+def test_a_segment_cannot_be_cut_short_by_whoever_has_it() -> None:
+    seen: list[int] = []
+
+    def announce(_segment_id: int, fd: int, size: int) -> None:
+        seen.append(size)
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, size - 1)
+        Attachments(only_safe=True).attach(1, os.dup(fd), size)
+
+    Arena(announce).place(b"x")
+    assert seen == [arena_module.SEGMENT_BYTES]
+
+
+def test_only_memory_that_cannot_be_cut_short_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    fd = os.memfd_create("unsealed")
+    os.ftruncate(fd, 4096)
+    with pytest.raises(ValueError, match="not sealed"):
+        Attachments(only_safe=True).attach(1, os.dup(fd), 4096)
+    Attachments().attach(1, os.dup(fd), 4096)
+    monkeypatch.setattr(shared_file, "_can_seal", lambda: False)
+    Attachments(only_safe=True).attach(1, fd, 4096)
+
+
+def test_memory_is_sealed_under_an_interpreter_built_without_memfd_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    fd = shared_file.create(4096)
+    assert shared_file._has_seal(fd)
+    os.close(fd)
+
+
+def test_without_files_in_memory_a_temporary_file_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_file, "_memory_file", lambda: None)
+    fd = shared_file.create(4096)
+    assert os.fstat(fd).st_size == 4096
+    assert os.fstat(fd).st_nlink == 0
+    os.close(fd)
 
 
 def test_unknown_blocks_are_released_without_harm(lent_memory: Memory) -> None:

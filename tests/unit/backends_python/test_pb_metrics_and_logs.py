@@ -235,6 +235,7 @@ def test_lines_go_to_stderr_where_there_is_no_server(capsys: pytest.CaptureFixtu
 def fresh_logging() -> Iterator[logging.Logger]:
     """Standard logging as a worker's process has it, and afterwards as it was."""
     handlers, level, last_resort = logging.root.handlers[:], logging.root.level, logging.lastResort
+    basic_config = logging.basicConfig
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     pb_logger.route_standard_logging()
@@ -242,6 +243,7 @@ def fresh_logging() -> Iterator[logging.Logger]:
         yield logging.getLogger("a.model")
     finally:
         logging.root.handlers[:], logging.lastResort = handlers, last_resort
+        logging.basicConfig = basic_config
         logging.root.setLevel(level)
 
 
@@ -252,8 +254,11 @@ def test_standard_logging_becomes_lines_of_the_server(serving: Start) -> None:
         log.info("%s", "info")
         log.warning("warning")
         log.error("error")
-    lines = [host.receive() for _ in range(3)]
-    assert [(line[1], line[4]) for line in lines] == [("I", "info"), ("W", "warning"), ("E", "error")]
+        logging.error("by the module's function")
+    lines = [host.receive() for _ in range(4)]
+    expected = [("I", "[model_0_0] info"), ("W", "[model_0_0] warning"), ("E", "[model_0_0] error")]
+    expected.append(("E", "[model_0_0] by the module's function"))
+    assert [(line[1], line[4]) for line in lines] == expected
     assert lines[0][2] == "test_pb_metrics_and_logs.py"
 
 

@@ -143,27 +143,31 @@ def test_threads_of_the_model_do_not_keep_an_orphan_alive(start: Callable[..., W
     assert worker.process.wait(20) == 0
 
 
-def test_system_exit_in_execute_ends_the_process_with_its_code(start: Callable[..., WorkerProcess]) -> None:
+@pytest.mark.parametrize("keyword", ["", "async "], ids=["plain", "coroutine"])
+def test_system_exit_in_execute_is_an_error_of_the_batch(start: Callable[..., WorkerProcess], keyword: str) -> None:
+    worker = start(f"import sys\nclass TritonPythonModel:\n    {keyword}def execute(self, requests): sys.exit(7)")
+    for _ in range(2):
+        worker.execute()
+        kind, _, answers, error, *_ = worker.receive()
+        assert (kind, answers) == (messages.RESULTS, [])
+        assert error[1].startswith("SystemExit: 7\n\nAt:\n")
+    assert worker.process.poll() is None
+
+
+def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., WorkerProcess]) -> None:
     worker = start(
         """
-        import sys
+        import os, sys
         class TritonPythonModel:
             def execute(self, requests):
-                print("last words", end="")
-                sys.exit(7)
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+                raise RuntimeError(f"the child left {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
         """
     )
     worker.execute()
-    with pytest.raises(EOFError):
-        worker.receive()
-    out, _ = worker.process.communicate(timeout=20)
-    assert (worker.process.returncode, out) == (7, "last words")
-
-
-def test_system_exit_in_a_coroutine_ends_the_process_with_its_code(start: Callable[..., WorkerProcess]) -> None:
-    worker = start("import sys\nclass TritonPythonModel:\n    async def execute(self, requests): sys.exit(7)")
-    worker.execute()
-    assert worker.process.wait(20) == 7
+    assert worker.receive()[3][1].startswith("RuntimeError: the child left 7")
 
 
 def test_interrupt_from_the_terminal_is_left_to_the_server(start: Callable[..., WorkerProcess]) -> None:
@@ -213,4 +217,4 @@ def test_standard_logging_goes_to_the_servers_log(start: Callable[..., WorkerPro
         """
     )
     worker.execute()
-    assert worker.receive() == (messages.LOG, "I", "model.py", 7, "told")
+    assert worker.receive() == (messages.LOG, "I", "model.py", 7, "[model_0_0] told")

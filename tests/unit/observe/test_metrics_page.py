@@ -106,9 +106,7 @@ def test_families_without_series_leave_no_trace() -> None:
 
 def test_removed_model_is_gone() -> None:
     metrics = registry(pinned_memory_pool_bytes=0)
-    stats = served(metrics)
-    metrics.workers.set_up("resnet", 3, "resnet_0", True)
-    metrics.remove_model(stats)
+    metrics.remove_model(served(metrics))
     assert metrics.page() == b""
 
 
@@ -190,17 +188,32 @@ def test_latency_histograms_are_in_seconds() -> None:
 
 def test_worker_health_is_shown_until_the_instance_goes() -> None:
     metrics = registry(pinned_memory_pool_bytes=0)
-    metrics.workers.set_up("m", 1, "m_0_0", True)
-    metrics.workers.count_failure("m", 1, "m_0_0", "killed")
-    metrics.workers.set_up("m", 1, "m_0_0", False)
-    metrics.workers.count_restart("m", 1, "m_0_0")
+    watch = metrics.workers.watch("m", 1, "m_0_0")
+    watch.count_failure("killed")
+    watch.set_up(False)
+    watch.count_restart()
     worker = 'instance="m_0_0",model="m"'
     assert [line for line in lines(metrics) if line[0] != "#"] == [
         f'trireme_worker_up{{{worker},version="1"}} 0',
         f'trireme_worker_restarts_total{{{worker},version="1"}} 1',
         f'trireme_worker_failures_total{{{worker},reason="killed",version="1"}} 1',
     ]
-    metrics.workers.remove("m", 1, "m_0_0")
+    watch.close()
+    watch.close()
+    assert metrics.page() == b""
+
+
+def test_worker_series_survive_a_reload_with_their_counts() -> None:
+    metrics = registry(pinned_memory_pool_bytes=0)
+    old = metrics.workers.watch("m", 1, "m_0")
+    old.count_restart()
+    new = metrics.workers.watch("m", 1, "m_0")
+    old.set_up(False)
+    assert lines(metrics, "trireme_worker_up{")[0].endswith(" 0")
+    old.close()
+    assert lines(metrics, "trireme_worker_up{")[0].endswith(" 1")
+    assert lines(metrics, "trireme_worker_restarts_total{")[0].endswith(" 1")
+    new.close()
     assert metrics.page() == b""
 
 

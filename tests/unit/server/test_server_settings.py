@@ -52,6 +52,16 @@ def test_log_settings_change_and_are_returned_whole(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("_same_log")
+def test_a_new_verbose_level_reaches_the_models_that_want_to_know(settings: Settings, world: Any) -> None:
+    told: list[int] = []
+    world.backends.of("model")[0].set_verbose_level = told.append
+    settings.update_log_settings({"log_info": True})
+    settings.update_log_settings({"log_verbose_level": 3})
+    settings.update_log_settings({"log_verbose_level": 0})
+    assert told == [3, 0]
+
+
+@pytest.mark.usefixtures("_same_log")
 def test_null_and_unknown_log_settings_change_nothing(settings: Settings) -> None:
     assert settings.update_log_settings({"log_file": None, "log_info": None, "zork": 1}) == DEFAULTS
 
@@ -155,7 +165,17 @@ def test_lists_of_one_are_read_as_values(settings: Settings) -> None:
         ({"trace_rate": "-3"}, ErrorKind.INVALID_ARGUMENT, "Unable to parse 'trace_rate', got: -3"),
         ({"trace_rate": 5}, ErrorKind.INTERNAL, "attempt to access JSON non-string as string"),
         ({"log_frequency": "1x"}, ErrorKind.INVALID_ARGUMENT, "Unable to parse 'log_frequency', got: 1x"),
-        ({"trace_count": "9" * 20}, ErrorKind.INVALID_ARGUMENT, f"Unable to parse 'trace_count', got: {'9' * 20}"),
+        ({"trace_rate": "9" * 5000}, ErrorKind.INVALID_ARGUMENT, f"Unable to parse 'trace_rate', got: {'9' * 5000}"),
+        (
+            {"trace_count": "9" * 20},
+            ErrorKind.INVALID_ARGUMENT,
+            f"Unable to parse 'trace_count', value is out of range [ -1, 2147483647 ], got: {'9' * 20}",
+        ),
+        (
+            {"trace_rate": "4294967296"},
+            ErrorKind.INVALID_ARGUMENT,
+            "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: 4294967296",
+        ),
         (
             {"trace_count": "-2"},
             ErrorKind.INVALID_ARGUMENT,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trireme.backends.python import shared_file
 from trireme.core.tensor import Buffer
 
 Block = tuple[int, int, int]
@@ -38,6 +39,7 @@ class Arena:
         self._announce = announce
         self._segments: dict[int, _Segment] = {}
         self._next_id = 1
+        self.use_count = 0  # grows with every block: whoever trims knows an idle time by it
         self._lock = threading.Lock()
 
     def place(self, data: Buffer) -> Block:
@@ -50,6 +52,7 @@ class Arena:
         """A block to be filled before its message is sent, and a writable view of it."""
         needed = max(ALIGNMENT, (size_bytes + ALIGNMENT - 1) & -ALIGNMENT)
         with self._lock:
+            self.use_count += 1
             for segment in self._segments.values():
                 offset = segment.allocate(needed)
                 if offset is not None:
@@ -96,7 +99,7 @@ class Arena:
             size *= 2
         segment_id = self._next_id
         self._next_id += 1
-        fd = _create_file(size)
+        fd = shared_file.create(size)
         try:
             segment = _Segment(segment_id, fd, size)
             self._announce(segment_id, fd, size)
@@ -112,14 +115,19 @@ class Arena:
 class Attachments:
     """Segments of the other side, mapped here. `view` from any thread; released blocks gather from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_safe: bool = False) -> None:
+        self.use_count = 0  # the same, for every view
+        self._only_safe = only_safe
         self._maps: dict[int, tuple[mmap.mmap, int]] = {}
         self._leases: dict[tuple[int, int], weakref.ref[_Lease]] = {}
         self._released: deque[tuple[int, int]] = deque()
 
     def attach(self, segment_id: int, fd: int, size_bytes: int) -> None:
-        """Maps a segment; the descriptor is closed. Raises ValueError where the file is shorter than announced."""
+        """Maps a segment; the descriptor is closed. Raises ValueError where the file is shorter than announced or,
+        with `only_safe`, could become so."""
         try:
+            if self._only_safe and not shared_file.is_safe(fd):
+                raise ValueError(f"shared segment {segment_id} is not sealed against being cut short")
             if os.fstat(fd).st_size < size_bytes:
                 raise ValueError(f"shared segment {segment_id} is shorter than its announced {size_bytes} bytes")
             self._maps[segment_id] = (mmap.mmap(fd, size_bytes), size_bytes)
@@ -128,6 +136,7 @@ class Attachments:
 
     def view(self, block: Block) -> memoryview:
         """Read-only and without a copy; the block counts as released once nothing refers to the view any more."""
+        self.use_count += 1
         return memoryview(self._lease(block)).toreadonly()
 
     def array(self, block: Block, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
@@ -242,20 +251,3 @@ class _Segment:
             self._map.close()
         except BufferError:  # a view handed out by reserve is still held; it unmaps when it goes
             pass
-
-
-def _create_file(size: int) -> int:
-    """A file in memory without a name: a memfd where there is one, else an unlinked temporary file."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("trireme", os.MFD_CLOEXEC)
-    else:
-        import tempfile
-
-        fd, path = tempfile.mkstemp(prefix="trireme-")
-        os.unlink(path)
-    try:
-        os.ftruncate(fd, size)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd

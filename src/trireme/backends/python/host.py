@@ -21,7 +21,7 @@ from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.json_form import from_json, to_json
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError
-from trireme.core.ports import BatchRunner
+from trireme.core.ports import BatchRunner, WorkerWatch
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,6 @@ class PythonBackend:
         parameters = {key: value.string_value for key, value in source.config.parameters.items()}
         self._parameters = ModelParameters.from_parameters(parameters)
         self._is_debug = services.debug_model == source.name
-        self._verbose_level = services.verbose_level
         self._quarantine = Quarantine(source.name)
         self._launch: Launch | None = None
         self._first: WorkerSession | None = None  # begun by complete_config, for the first instance
@@ -71,11 +70,14 @@ class PythonBackend:
             self._check_file()
             self._launch = await self._prepare_launch()
         self._runner = runner
+        level = self._current_verbose_level()
         self._refusal = RefusingInstance(self._source.name, runner)
         first, self._first = self._first, None
         supervisors = [self._supervise(placement, config) for placement in self._wanted(config)]
         await self._start_all(supervisors, first)
         self._supervisors = supervisors
+        if self._current_verbose_level() != level:  # changed while the models came up, and nobody told them
+            self.set_verbose_level(self._current_verbose_level())
         for supervisor in supervisors:
             supervisor.attach()
 
@@ -111,12 +113,16 @@ class PythonBackend:
 
     @property
     def failure(self) -> str | None:
-        """Why an instance has no worker although one was tried; None where all is well."""
+        """Why an instance has no worker; None where all is well."""
         return next((supervisor.failure for supervisor in self._supervisors if supervisor.failure), None)
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether an instance is left that can execute."""
+        return any(supervisor.is_alive for supervisor in self._supervisors)
 
     def set_verbose_level(self, level: int) -> None:
         """Which of the models' log lines are wanted from now on."""
-        self._verbose_level = level
         for supervisor in self._supervisors:
             supervisor.set_verbose_level(level)
 
@@ -159,7 +165,12 @@ class PythonBackend:
             self._options,
             self._parameters,
             self._on_change,
+            self._watch,
         )
+
+    def _watch(self, instance_name: str) -> WorkerWatch | None:
+        workers, source = self._services.workers, self._source
+        return None if workers is None else workers.watch(source.name, source.version, instance_name)
 
     def _arguments(self, placement: Placement, config: ModelConfig) -> dict[str, str]:
         """What `initialize` of the model gets."""
@@ -189,8 +200,12 @@ class PythonBackend:
             "instance_name": instance_name,
             "is_decoupled": config.is_decoupled,
             "is_debug": self._is_debug,
-            "verbose_level": self._verbose_level,
+            "verbose_level": self._current_verbose_level(),
         }
+
+    def _current_verbose_level(self) -> int:
+        read = self._services.verbose_level
+        return 0 if read is None else read()
 
     async def _start_all(self, supervisors: list[Supervisor], first: WorkerSession | None) -> None:
         """Starts as many at a time as there are cores; where one fails, ends all and raises its error."""
@@ -220,7 +235,7 @@ class PythonBackend:
         if self._refusal is None:
             return
         down = [supervisor for supervisor in self._supervisors if not supervisor.is_alive]
-        if len(down) == len(self._supervisors) and all(supervisor.failure for supervisor in down):
+        if len(down) == len(self._supervisors) and all(supervisor.is_failing for supervisor in down):
             self._refusal.begin(down[0].failure or "")
         else:
             self._refusal.end()

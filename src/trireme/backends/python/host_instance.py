@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,7 +20,10 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 
+log = logging.getLogger(__name__)
+
 _NO_TIME = BatchTiming(0, 0, 0)
+_LATER = InferenceResponse.final_mark()  # stands for the answer of a request that is to run again
 
 
 class PythonInstance:
@@ -65,7 +69,9 @@ class PythonInstance:
             encoded = self._encode(requests, first_key, link)
         except Exception as error:
             self._watched.clear()
-            self._answer_all(batch, InternalError(f"unable to hand the batch to '{self.name}': {error}"))
+            failure = InternalError(f"unable to hand the batch to '{self.name}': {error}")
+            responses: list[InferenceResponse | None] = [InferenceResponse.of_error(failure) for _ in requests]
+            self._runner.finish(self, batch, _merged(responses, refused), _NO_TIME)
             return
         key = first_key
         pending = self._requests
@@ -100,6 +106,11 @@ class PythonInstance:
     def is_idle(self) -> bool:
         return not self._batches and not self._requests
 
+    @property
+    def is_executing(self) -> bool:
+        """Whether the worker has a batch."""
+        return bool(self._batches)
+
     def connect(self, link: HostLink, calls: Calls) -> None:
         """From now on batches go to the worker behind the link; `calls` are those that the worker makes."""
         self._link = link
@@ -118,7 +129,7 @@ class PythonInstance:
         self._watched.clear()
         for running in batches.values():
             responses = [_last_word(left.pop(key, None), held.get(key), error) for key in running.keys]
-            self._runner.finish(self, running.batch, running.merged(responses), _NO_TIME)
+            self._runner.finish(self, running.batch, _merged(responses, running.refused), _NO_TIME)
         for key, request in left.items():
             self._runner.respond(request, held.get(key) or InferenceResponse.of_error(error))
 
@@ -143,7 +154,7 @@ class PythonInstance:
         other_ns = time.monotonic_ns() - running.start_ns - infer_ns - output_ns
         timing = BatchTiming(other_ns if other_ns > input_ns else input_ns, infer_ns, output_ns)
         if running.refused is not None:
-            responses = running.merged(responses)
+            responses = _merged(responses, running.refused)
         self._runner.finish(self, running.batch, responses, timing)
 
     def on_response(self, message: tuple[Any, ...]) -> None:
@@ -220,6 +231,7 @@ class PythonInstance:
         """The batch's error for each request that has no final response yet."""
         kind, text = error
         failure = error_of((kind, f"Failed to process the request(s) for model '{self.name}', message: {text}"))
+        log.error("%s", failure.message)
         responses: list[InferenceResponse | None] = []
         for key in keys:
             self._held.pop(key, None)
@@ -231,11 +243,17 @@ class PythonInstance:
         self._runner.finish(self, batch, [InferenceResponse.of_error(error) for _ in batch.requests], _NO_TIME)
 
     def _admit(self, batch: Batch) -> tuple[list[InferenceRequest], list[InferenceResponse | None] | None]:
-        """Splits off requests that are refused because they killed workers; watches the others."""
+        """Splits off requests that are refused because they killed workers, and where one must run alone puts off the
+        others; watches those that remain."""
         admitted: list[InferenceRequest] = []
         refused: list[InferenceResponse | None] = []
         key = self._next_key
+        alone = self._quarantine.last_chance(batch.requests)
         for request in batch.requests:
+            if alone is not None and request is not alone:
+                self._runner.reschedule(request)
+                refused.append(_LATER)
+                continue
             fingerprint, refusal = self._quarantine.examine(request)
             refused.append(None if refusal is None else InferenceResponse.of_error(refusal))
             if refusal is None:
@@ -262,15 +280,18 @@ class _Running:
     def __init__(self, batch: Batch, keys: range, refused: list[InferenceResponse | None] | None) -> None:
         self.batch = batch
         self.keys = keys
-        self.refused = refused  # None where every request was sent; else what to answer at each place not sent
+        self.refused = refused  # None where every request was sent; else what stands at each place not sent
         self.start_ns = time.monotonic_ns()
 
-    def merged(self, responses: list[InferenceResponse | None]) -> list[InferenceResponse | None]:
-        """The responses beside the batch's requests, refusals in their places."""
-        if self.refused is None:
-            return responses
-        sent = iter(responses)
-        return [next(sent) if refusal is None else refusal for refusal in self.refused]
+
+def _merged(
+    responses: list[InferenceResponse | None], refused: list[InferenceResponse | None] | None
+) -> list[InferenceResponse | None]:
+    """The responses beside the batch's requests, refusals in their places."""
+    if refused is None:
+        return responses
+    sent = iter(responses)
+    return [next(sent) if other is None else None if other is _LATER else other for other in refused]
 
 
 def _last_word(

@@ -21,8 +21,8 @@ DRAIN_READS = 1024
 RELEASE_DELAY_S = 0.5
 """Blocks that nobody looks at any more travel with the next message, or on their own after this time."""
 
-TRIM_DELAY_S = 30.0
-"""Lent memory that came back whole is given to the system after this time."""
+TRIM_DELAY_S = 5.0
+"""Shared memory that nothing passed through between two looks goes back to the system, on both sides."""
 
 CLOSED = "it closed its connection"
 """The reason of a link that the worker, or its death, ended."""
@@ -81,7 +81,7 @@ class HostLink:
         self._trim_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.arena = Arena(self._announce)
-        self.attachments = Attachments()
+        self.attachments = Attachments(only_safe=True)  # a worker must not be able to take the server with it
         routes[messages.RELEASE] = self._on_release
         routes[messages.SEGMENT] = self._on_segment
         sock.setblocking(False)
@@ -190,14 +190,19 @@ class HostLink:
         for segment_id, offset in message[1]:
             self.arena.release(segment_id, offset)
         if self._trim_timer is None:
-            self._trim_timer = self._loop.call_later(TRIM_DELAY_S, self._trim)
+            self._plan_trim()
 
-    def _trim(self) -> None:
+    def _plan_trim(self) -> None:
+        use_count = self.arena.use_count + self.attachments.use_count
+        self._trim_timer = self._loop.call_later(TRIM_DELAY_S, self._trim, use_count)
+
+    def _trim(self, use_count: int) -> None:
         self._trim_timer = None
-        if self.arena.used_bytes:
-            self._trim_timer = self._loop.call_later(TRIM_DELAY_S, self._trim)
+        if self.arena.use_count + self.attachments.use_count != use_count:
+            self._plan_trim()
         else:
             self.arena.trim()
+            self.send((messages.TRIM,))
 
     def _on_segment(self, message: tuple[Any, ...]) -> None:
         _, segment_id, size_bytes = message
@@ -249,6 +254,8 @@ class HostLink:
         if released:
             self._borrowed_count -= len(released)
             self.send((messages.RELEASE, released))
+        if self._trim_timer is None:
+            self._plan_trim()
         if self._borrowed_count:
             self._release_timer = self._loop.call_later(RELEASE_DELAY_S, self._release_idle)
 

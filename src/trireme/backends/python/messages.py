@@ -35,6 +35,7 @@ FINALIZE = 7  # (kind,) -> FINALIZED, then the worker exits
 CALL_RESPONSE = 8  # (kind, call, response or None, is_final): an answer to a CALL
 CONTROL_RESULT = 9  # (kind, token, value, error): an answer to CONTROL or METRIC
 LOG_LEVEL = 10  # (kind, verbose level)
+TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not lent may go back to the system
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)

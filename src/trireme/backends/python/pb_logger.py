@@ -73,7 +73,8 @@ def write(letter: str, path: str, line: int, message: str) -> None:
 def route_standard_logging() -> None:
     """Records that no handler of the model's own takes become entries of the server's log, from INFO on.
 
-    The handler of last resort stands aside as soon as the model, or a library, configures logging for itself.
+    The handler of last resort stands aside as soon as the model, or a library, configures logging for itself; the
+    call of `basicConfig` without a wish, which `logging.info` and its like make, does not count as that.
     """
     import logging
 
@@ -92,8 +93,17 @@ def route_standard_logging() -> None:
         return "I" if level >= logging.INFO else "V"
 
     def _text(handler: Any, record: logging.LogRecord) -> str:
-        return str(handler.format(record))
+        runtime = pb_runtime.find()
+        text = str(handler.format(record))
+        return text if runtime is None else f"[{runtime.instance_name}] {text}"
 
+    configure = logging.basicConfig
+
+    def basic_config(**wishes: Any) -> None:
+        if wishes:
+            configure(**wishes)
+
+    logging.basicConfig = basic_config
     logging.lastResort = LastResort()
     if logging.root.level == logging.WARNING:
         logging.root.setLevel(logging.INFO)

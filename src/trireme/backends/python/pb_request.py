@@ -125,7 +125,7 @@ class InferenceRequest:
         """As JSON."""
         import json
 
-        return json.dumps(self._message[7] or {}, separators=(",", ":"))
+        return json.dumps(self._message[7] or {}, separators=(",", ":"), ensure_ascii=False)
 
     def trace(self) -> InferenceTrace:
         return InferenceTrace(self._message[8], self._message[0])

@@ -55,7 +55,16 @@ class Channel(Protocol):
 class Runtime:
     """The state of the one model that this process runs."""
 
-    __slots__ = ("cancelled", "channel", "errands", "is_decoupled", "model_dir", "phase", "verbose_level")
+    __slots__ = (
+        "cancelled",
+        "channel",
+        "errands",
+        "instance_name",
+        "is_decoupled",
+        "model_dir",
+        "phase",
+        "verbose_level",
+    )
 
     def __init__(self, channel: Channel, errands: Errands) -> None:
         self.channel = channel
@@ -63,6 +72,7 @@ class Runtime:
         self.model_dir = ""
         self.is_decoupled = False
         self.verbose_level = 0
+        self.instance_name = ""
         self.phase = LOADING
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError, UnavailableError
@@ -52,6 +52,17 @@ class Quarantine:
             f"one after another; the same inputs are refused for another {max(left_s, 1)} s"
         )
         return fingerprint, UnavailableError(text)
+
+    def last_chance(self, requests: Sequence[InferenceRequest]) -> InferenceRequest | None:
+        """One that must run alone, because one more death will have it refused: what merely shared a batch with the
+        killer is cleared that way. None where all may run together."""
+        if len(requests) > 1:
+            for request in requests:
+                fingerprint, refusal = self.examine(request)
+                suspect = self.suspects.get(fingerprint) if fingerprint is not None else None
+                if refusal is None and suspect is not None and suspect.deaths == DEATHS_BEFORE_REFUSAL - 1:
+                    return request
+        return None
 
     def absolve(self, fingerprint: bytes) -> None:
         """The same inputs were executed and the worker lives."""

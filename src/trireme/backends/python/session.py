@@ -11,7 +11,7 @@ from typing import Any
 from trireme.backends.python import messages
 from trireme.backends.python.calls import Calls
 from trireme.backends.python.control import Control
-from trireme.backends.python.death import cause_of, obituary, oom_kills
+from trireme.backends.python.death import MISBEHAVED, Death, cause_of, obituary, oom_kills
 from trireme.backends.python.exchange import error_of
 from trireme.backends.python.host_instance import PythonInstance
 from trireme.backends.python.host_link import CLOSED, HostLink, Routes
@@ -35,9 +35,11 @@ class WorkerSession:
         self.facts: Mapping[str, Any] = {}
         self._services = services
         self._calls: Calls | None = None
+        self._instance: PythonInstance | None = None
         self._reply: asyncio.Future[tuple[Any, ...]] | None = None
         self._check: asyncio.Future[bool] | None = None
         self._check_token = 0
+        self._was_ready = True  # as the model last said; it came up, so it is until it says otherwise
         self._oom_kills = oom_kills()
         self._is_debug = launch.inherits_terminal
         self._name = instance_name
@@ -73,6 +75,7 @@ class WorkerSession:
         """From now on this worker executes the instance's batches."""
         calls = Calls(self.link, self._services.inference, self._services.is_decoupled, instance.request_of)
         self._calls = calls
+        self._instance = instance
         self._routes[messages.RESULTS] = instance.on_results
         self._routes[messages.RESPONSE] = instance.on_response
         self._routes[messages.RESCHEDULE] = instance.on_reschedule
@@ -81,18 +84,16 @@ class WorkerSession:
         instance.connect(self.link, calls)
 
     async def is_ready(self) -> bool:
-        """Asks the model where it can say; callers that come while a question is out share its answer."""
+        """Asks the model where it can say; callers that come while a question is out share its answer. A worker that
+        executes a batch answers after it: until then its last answer counts."""
         if self.lost.done():
             return False
         if not self.facts.get("has_is_ready"):
             return True
-        if self._check is None:
-            self._check = asyncio.get_running_loop().create_future()
-            self._check_token += 1
-            self.link.send((messages.CHECK_READY, self._check_token))
-            if not self._is_debug:
-                asyncio.get_running_loop().call_later(READY_CHECK_TIMEOUT_S, self._expire_check, self._check)
-        return await asyncio.shield(self._check)
+        check = self._check or self._begin_check()
+        if self._is_executing and not self.facts.get("is_async"):
+            return self._was_ready
+        return await asyncio.shield(check)
 
     def set_verbose_level(self, level: int) -> None:
         """Tells the worker which of the model's log lines are wanted."""
@@ -114,20 +115,21 @@ class WorkerSession:
         finally:
             self.close()
 
-    async def report(self) -> str:
+    async def report(self) -> Death:
         """After `lost`: waits until the process is gone, and says why and what it printed last."""
-        reason = self.lost.result()
-        has_left = await self.process.wait(EXIT_WAIT_S if reason == CLOSED else 0.0)
+        why = self.lost.result()
+        has_left = await self.process.wait(EXIT_WAIT_S if why == CLOSED else 0.0)
         if has_left:
-            cause = cause_of(self.process.exited.result(), self._oom_kills, oom_kills())
+            reason, cause = cause_of(self.process.exited.result(), self._oom_kills, oom_kills())
         else:
-            cause = f"was killed because {reason}"
+            reason, cause = MISBEHAVED, f"was killed because {why}"
             self.process.send_signal(signal.SIGKILL)
             await self.process.wait(EXIT_WAIT_S)
         output = self.process.output
         if output is not None:
             output.drain()
-        return obituary(self.process.pid, cause, list(output.tail) if output is not None else [])
+        tail = list(output.tail) if output is not None else []
+        return Death(reason, obituary(self.process.pid, cause, tail))
 
     def close(self) -> None:
         """Lets go of everything; the process must be ended by other means."""
@@ -147,7 +149,7 @@ class WorkerSession:
         self.link.send(question)
         await asyncio.wait((reply, self.lost), return_when=asyncio.FIRST_COMPLETED)
         if not reply.done():
-            raise InternalError(f"Stub process '{self._name}' is not healthy. {await self.report()}")
+            raise InternalError(f"Stub process '{self._name}' is not healthy. {(await self.report()).report}")
         answer: tuple[Any, ...] = reply.result()
         if answer[0] == messages.FAILED:
             _, kind, text, trace = answer
@@ -164,17 +166,34 @@ class WorkerSession:
     def _on_finalized(self, _message: tuple[Any, ...]) -> None:
         log.debug("'%s' is finalized", self._name)
 
+    @property
+    def _is_executing(self) -> bool:
+        return self._instance is not None and self._instance.is_executing
+
+    def _begin_check(self) -> asyncio.Future[bool]:
+        check = self._check = asyncio.get_running_loop().create_future()
+        self._check_token += 1
+        self.link.send((messages.CHECK_READY, self._check_token))
+        if not self._is_debug:
+            asyncio.get_running_loop().call_later(READY_CHECK_TIMEOUT_S, self._expire_check, check)
+        return check
+
     def _on_readiness(self, message: tuple[Any, ...]) -> None:
         _, token, is_ready, reason = message
+        if not is_ready and reason:
+            log.warning("'%s' says that it is not ready: %s", self._name, reason)
+        self._was_ready = bool(is_ready)
         if token == self._check_token:
-            if not is_ready and reason:
-                log.warning("'%s' says that it is not ready: %s", self._name, reason)
-            self._settle_check(bool(is_ready))
+            self._settle_check(self._was_ready)
 
     def _expire_check(self, check: asyncio.Future[bool]) -> None:
-        if check is self._check:
-            log.warning("is_ready of '%s' did not answer within %g s", self._name, READY_CHECK_TIMEOUT_S)
-            self._settle_check(False)
+        if check is not self._check:
+            return
+        if self._is_executing:
+            self._settle_check(self._was_ready)  # it waits behind a batch
+            return
+        log.warning("is_ready of '%s' did not answer within %g s", self._name, READY_CHECK_TIMEOUT_S)
+        self._settle_check(False)
 
     def _settle_check(self, is_ready: bool) -> None:
         check, self._check = self._check, None

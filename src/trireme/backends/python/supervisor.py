@@ -8,23 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 from trireme.backends.python.backoff import Backoff
+from trireme.backends.python.death import NOT_STARTED
 from trireme.backends.python.host_instance import PythonInstance
 from trireme.backends.python.options import ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement
 from trireme.backends.python.quarantine import DEATHS_BEFORE_REFUSAL, Quarantine
 from trireme.backends.python.session import WorkerSession
 from trireme.core.errors import InternalError, ServingError, UnavailableError
-from trireme.core.ports import BatchRunner
+from trireme.core.ports import BatchRunner, WorkerWatch
 
 log = logging.getLogger(__name__)
 
 OpenSession = Callable[[str], WorkerSession]
+Watch = Callable[[str], WorkerWatch | None]
+"""Begins to tell observers about the instance of this name; None where nobody wants to know."""
 
 
 class Supervisor:
     """One instance and its worker processes, one after another.
 
-    `failure` says why there is no worker although one was tried; `changed` is called when it comes or goes.
+    `failure` says why there is no worker; `is_failing`, that a new one was tried and did not come up. `changed` is
+    called when a worker comes or cannot come.
     """
 
     def __init__(
@@ -39,10 +43,12 @@ class Supervisor:
         options: PythonOptions,
         parameters: ModelParameters,
         changed: Callable[[], None],
+        watch: Watch = lambda _name: None,
     ) -> None:
         self.placement = placement
         self.instance = instance
         self.failure: str | None = None
+        self.is_failing = False
         self._runner = runner
         self._quarantine = quarantine
         self._open_session = open_session
@@ -51,6 +57,8 @@ class Supervisor:
         self._options = options
         self._parameters = parameters
         self._changed = changed
+        self._begin_watch = watch
+        self._watch: WorkerWatch | None = None
         self._backoff = Backoff()
         self._session: WorkerSession | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -65,6 +73,7 @@ class Supervisor:
         """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
         fails; no process is left then."""
         await self._bring_up(session or self._open_session(self.instance.name))
+        self._watch = self._begin_watch(self.instance.name)
 
     def attach(self) -> None:
         """Lets the runner give batches to the instance."""
@@ -100,6 +109,9 @@ class Supervisor:
             await session.finalize(self._options.stop_timeout_s)
         self.instance.disconnect()
         self.instance.fail(UnavailableError(f"model instance '{self.instance.name}' was stopped"))
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     async def _bring_up(self, session: WorkerSession) -> None:
         try:
@@ -117,6 +129,9 @@ class Supervisor:
         if self._is_stopping or session is not self._session:
             return
         self._session = None
+        self.failure = "The worker process is gone."
+        if self._watch is not None:
+            self._watch.set_up(False)
         self.instance.disconnect()
         self.detach()
         self._recovery = asyncio.get_running_loop().create_task(self._recover(session))
@@ -132,11 +147,13 @@ class Supervisor:
     async def _bury(self, session: WorkerSession) -> None:
         name = self.instance.name
         try:
-            report = await session.report()
+            reason, report = await session.report()
         except BaseException:
             await session.discard()
             raise
         session.close()
+        self.failure = report
+        self._count_failure(reason)
         log.error("model instance '%s' lost its worker. %s", name, report)
         deaths = self._quarantine.accuse(self.instance.running)
         if deaths >= DEATHS_BEFORE_REFUSAL:
@@ -157,9 +174,17 @@ class Supervisor:
         except Exception as error:
             if not isinstance(error, ServingError):
                 log.exception("the restart of model instance '%s' failed", name)
-            self.failure = str(error)
+            self.failure, self.is_failing = str(error), True
+            self._count_failure(NOT_STARTED)
             log.error("model instance '%s' could not be restarted: %s", name, self.failure)
             self._changed()
             return False
-        self.failure = None
+        self.failure, self.is_failing = None, False
+        if self._watch is not None:
+            self._watch.count_restart()
+            self._watch.set_up(True)
         return True
+
+    def _count_failure(self, reason: str) -> None:
+        if self._watch is not None:
+            self._watch.count_failure(reason)

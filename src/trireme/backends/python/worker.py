@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
@@ -16,12 +17,15 @@ from trireme.backends.python.worker_load import extend_path, is_coroutine_functi
 from trireme.backends.python.worker_results import ModelReturnError, encode_results, failure_text
 
 _INTERNAL = 1  # ErrorKind.INTERNAL
+MODEL_FAILURES = (Exception, SystemExit, KeyboardInterrupt)
+"""What a model may raise without ending its process: `sys.exit` in a library is an error of one request."""
 
 
 class Worker:
     """Owns the model object. `receive` may be called in any thread; everything else belongs to the main thread."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._settings: dict[str, Any] = {}
         self._model_class: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] = self._refuse_execution
@@ -62,6 +66,9 @@ class Worker:
             self.runtime.cancelled.add(message[1])
         elif kind == messages.LOG_LEVEL:
             self.runtime.verbose_level = message[1]
+        elif kind == messages.TRIM:
+            if self.channel.arena is not None:
+                self.channel.arena.trim()
         else:
             return True
         return False
@@ -91,7 +98,7 @@ class Worker:
             result = self._execute(requests)
             if hasattr(result, "__await__"):
                 result = self._complete(result)
-        except Exception as error:
+        except MODEL_FAILURES as error:
             failure = self.describe(error)
         message = self.settle(batch, requests, result, failure, (start_ns, begin_ns))
         del requests, result  # so that memory lent by the server goes back with this very message
@@ -112,7 +119,7 @@ class Worker:
         if failure is None:
             try:
                 answers = encode_results(result, requests, self.runtime, self._settings["instance_name"])
-            except Exception as error:
+            except MODEL_FAILURES as error:
                 failure = self.describe(error)
         if failure is not None:
             for request in requests:
@@ -139,6 +146,8 @@ class Worker:
 
     def describe(self, error: BaseException) -> str:
         """What the client is told of the model's exception."""
+        if isinstance(error, SystemExit) and os.getpid() != self._pid:
+            raise error  # a child that the model forked is done
         if self.on_exception is not None:
             self.on_exception(error)
         return failure_text(error)
@@ -154,12 +163,13 @@ class Worker:
         runtime.model_dir = settings["version_dir"]
         runtime.is_decoupled = bool(settings.get("is_decoupled"))
         runtime.verbose_level = settings.get("verbose_level", 0)
+        runtime.instance_name = settings["instance_name"]
         extend_path(settings)
 
     def _on_auto_complete(self, message: tuple[Any, ...]) -> None:
         try:
             completed = self._auto_complete(message[1])
-        except Exception as error:
+        except MODEL_FAILURES as error:
             self._fail(error)
         else:
             self.channel.send((messages.COMPLETED, completed))
@@ -190,7 +200,7 @@ class Worker:
             initialize = getattr(self.model, "initialize", None)
             if initialize is not None:
                 initialize(message[1])
-        except Exception as error:
+        except MODEL_FAILURES as error:
             self._fail(error)
             return
         self._execute = getattr(self.model, "execute", self._refuse_execution)
@@ -214,7 +224,7 @@ class Worker:
             self._model_class = load_model_class(self._settings)
         return self._model_class
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         import traceback
 
         text = self.describe(error)
@@ -226,7 +236,7 @@ class Worker:
             answer = self.model.is_ready()
             if hasattr(answer, "__await__"):
                 answer = self._complete(answer)
-        except Exception as error:
+        except MODEL_FAILURES as error:
             self.channel.send((messages.READINESS, message[1], False, exception_text(error)))
         else:
             self.answer_readiness(message[1], answer)
@@ -245,7 +255,7 @@ class Worker:
                 answer = finalize()
                 if hasattr(answer, "__await__"):
                     self._complete(answer)
-        except Exception as error:
+        except MODEL_FAILURES as error:
             frame = error.__traceback__
             path, line = __file__, 0
             while frame is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trireme.backends.python import messages
 from trireme.backends.python.pb_errors import exception_text
-from trireme.backends.python.worker import Worker
+from trireme.backends.python.worker import MODEL_FAILURES, Worker
 from trireme.backends.python.worker_link import Link
 
 
@@ -95,7 +95,7 @@ class AsyncService:
             answer = worker.model.is_ready()
             if hasattr(answer, "__await__"):
                 answer = await answer
-        except Exception as error:
+        except MODEL_FAILURES as error:
             worker.channel.send((messages.READINESS, token, False, exception_text(error)))
         else:
             worker.answer_readiness(token, answer)
@@ -109,7 +109,7 @@ async def execute(worker: Worker, batch: int, forms: list[tuple[Any, ...]]) -> N
     result = failure = None
     try:
         result = await worker.model.execute(requests)
-    except (Exception, asyncio.CancelledError) as error:
+    except (*MODEL_FAILURES, asyncio.CancelledError) as error:
         failure = worker.describe(error)
     message = worker.settle(batch, requests, result, failure, (start_ns, begin_ns))
     del requests, result

@@ -1,0 +1,160 @@
+"""A `tritonserver` process on free ports, as the tests of this folder start it, ask it and end it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class RunningServer:
+    """`tritonserver --model-repository=model_repository`, typed in the folder that holds it."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository", *flags]
+        command += [f"--{kind}-port={port}" for kind, port in self.ports.items()]
+        command += [f"--{kind}-address=127.0.0.1" for kind in self.ports]
+        self.log_path = folder / "server.log"
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def wait_until_listening(self) -> None:
+        deadline = time.monotonic() + 60
+        while "Started Metrics Service" not in self.log:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+
+    def connect(self, port: str = "http") -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.ports[port], timeout=30)
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], bytes]:
+        connection = self.connect()
+        try:
+            return exchange(connection, method, path, body)
+        finally:
+            connection.close()
+
+    def status(self, path: str) -> int:
+        return self.ask("GET", path)[0]
+
+    def infer(self, model: str, *values: int, request_id: str = "") -> tuple[int, dict[str, Any]]:
+        """One request with an INT32 input IN of these values; status and answer."""
+        status, _, body = self.ask("POST", f"/v2/models/{model}/infer", int_request(*values, request_id=request_id))
+        return status, json.loads(body)
+
+    def index(self) -> dict[str, dict[str, str]]:
+        return {entry["name"]: entry for entry in json.loads(self.ask("POST", "/v2/repository/index")[2])}
+
+    def statistics(self, model: str) -> dict[str, Any]:
+        (entry,) = json.loads(self.ask("GET", f"/v2/models/{model}/stats")[2])["model_stats"]
+        return dict(entry)
+
+    def metrics_page(self) -> str:
+        connection = self.connect("metrics")
+        try:
+            return exchange(connection, "GET", "/metrics")[2].decode()
+        finally:
+            connection.close()
+
+    def metric(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """The samples of this name that have these labels, by their other labels."""
+        found = {}
+        for line in self.metrics_page().splitlines():
+            match = _SAMPLE.fullmatch(line)
+            if match is None or match[1] != name:
+                continue
+            present = dict(_LABEL.findall(match[2] or ""))
+            if labels.items() <= present.items():
+                found[tuple((key, present[key]) for key in present if key not in labels)] = float(match[3])
+        return found
+
+    def value(self, name: str, **labels: str) -> float:
+        """The one sample with exactly these labels."""
+        return self.metric(name, **labels)[()]
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 20) -> float:
+        """Waits; the seconds it took."""
+        began = time.monotonic()
+        while not condition():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() - began < timeout_s, self.log
+            time.sleep(0.005)
+        return time.monotonic() - began
+
+    def until_ready(self, model: str) -> float:
+        return self.until(lambda: self.status(f"/v2/models/{model}/ready") == 200)
+
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def children(self) -> list[int]:
+        listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(child) for child in listing.read_text().split()]
+
+
+def exchange(
+    connection: http.client.HTTPConnection, method: str, path: str, body: object = None
+) -> tuple[int, dict[str, str], bytes]:
+    content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    # curl -d says so, and the server reads JSON all the same.
+    connection.request(method, path, content, {"Content-Type": "application/x-www-form-urlencoded"})
+    response = connection.getresponse()
+    return response.status, dict(response.headers.items()), response.read()
+
+
+def int_request(*values: int, request_id: str = "") -> dict[str, object]:
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1, len(values)], "data": list(values)}
+    return {"id": request_id, "inputs": [tensor]}
+
+
+INT_CONFIG = """backend: "python"
+max_batch_size: 8
+input [{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }]
+output [{ name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] }]
+"""
+
+
+def write_model(folder: Path, name: str, code: str, config: str = INT_CONFIG) -> Path:
+    """A model in the repository of this folder; its directory."""
+    model = folder / "model_repository" / name
+    (model / "1").mkdir(parents=True, exist_ok=True)
+    (model / "config.pbtxt").write_text(config)
+    (model / "1" / "model.py").write_text(code)
+    return model
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
