@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from trireme import app_options
 from trireme.app_tables import log_tables
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
+from trireme.backends.python.nursery import Nursery
 from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
 from trireme.core.errors import InternalError, ServingError
@@ -26,12 +27,16 @@ from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
 
+REAP_INTERVAL_S = 10.0
+"""How often processes that models left behind are collected."""
+
 OnReady = Callable[[Sequence[ModelConfig]], None]
 Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
 
 
-def run(options: ServerOptions, on_ready: OnReady | None = None) -> int:
-    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served."""
+def run(options: ServerOptions, on_ready: OnReady | None = None, nursery: Nursery | None = None) -> int:
+    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served; workers are
+    forked in the nursery where there is one, which ends with the server."""
     settings = app_options.log_settings(options)
     try:
         configure(settings)
@@ -41,15 +46,18 @@ def run(options: ServerOptions, on_ready: OnReady | None = None) -> int:
     for notice in options.notices:
         log.warning("%s", notice)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_Application(options, settings, on_ready).serve())
+        return runner.run(_Application(options, settings, on_ready, nursery).serve())
 
 
 class _Application:
     """One life of the server: start-up, the wait for a signal, shutdown."""
 
-    def __init__(self, options: ServerOptions, settings: LogSettings, on_ready: OnReady | None) -> None:
+    def __init__(
+        self, options: ServerOptions, settings: LogSettings, on_ready: OnReady | None, nursery: Nursery | None
+    ) -> None:
         self._options = options
         self._on_ready = on_ready
+        self._nursery = nursery
         self._log_settings = settings
         self._metrics = MetricsRegistry(app_options.metrics_options(options))
         self._registry = ModelRegistry(app_options.registry_options(options), self._create_backend, self._metrics)
@@ -67,8 +75,15 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
+        strangers = asyncio.create_task(self._reap_strangers())
         await self._signal.wait()
+        strangers.cancel()
         return await self._shut_down()
+
+    async def _reap_strangers(self) -> None:
+        while self._nursery is not None:
+            await asyncio.sleep(REAP_INTERVAL_S)
+            self._nursery.reap_strangers()
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -141,6 +156,8 @@ class _Application:
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         for frontend in self._frontends:
             await frontend.close(1.0)
+        if self._nursery is not None:
+            self._nursery.close()
         if not is_drained:
             print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
         return 0 if is_drained else 1
@@ -159,6 +176,7 @@ class _Application:
                 is_decoupled=lambda name, version: server.inference.find(name, version).config.is_decoupled,
                 verbose_level=lambda: self._log_settings.log_verbose_level,
                 workers=self._metrics.workers,
+                nursery=self._nursery,
             ),
         )
 

@@ -117,8 +117,10 @@ class RunningServer:
         return self.process.wait(20)
 
     def children(self) -> list[int]:
+        """The worker processes."""
         listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(child) for child in listing.read_text().split()]
+        children = [int(child) for child in listing.read_text().split()]
+        return [child for child in children if Path(f"/proc/{child}/comm").read_text() == "trireme-worker\n"]
 
 
 def exchange(

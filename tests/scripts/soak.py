@@ -91,8 +91,8 @@ class Server:
         return 0
 
     def worker_ids(self) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(child) for child in children.split()]
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(child) for child in children if Path(f"/proc/{child}/comm").read_text() == "trireme-worker\n"]
 
 
 class Load(threading.Thread):

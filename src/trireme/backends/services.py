@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trireme.backends.python.nursery import Nursery
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 
 
@@ -42,3 +43,5 @@ class BackendServices:
     """The log's verbose level of this moment; None: 0."""
     workers: WorkerHealthPort | None = None
     """Told how worker processes fare; None: nobody wants to know."""
+    nursery: Nursery | None = None
+    """Where worker processes are forked; None: each starts from scratch."""

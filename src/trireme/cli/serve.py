@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     # Imported late: a wrong flag is answered before the server is read from disk.
-    from trireme.app import run
+    from trireme.app_launch import run
 
     return run(options, on_ready=greeting(options))
 

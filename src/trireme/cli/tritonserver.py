@@ -24,6 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(reason, file=sys.stderr)
         return 1
     # Imported late: a wrong flag is answered before the server is read from disk.
-    from trireme.app import run
+    from trireme.app_launch import run
 
     return run(options)

@@ -12,7 +12,7 @@ import pytest
 from trireme.backends.python.cache_folder import cache_root
 from trireme.backends.python.options import ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
-from trireme.backends.python.process import core_count, worker_environment
+from trireme.backends.python.worker_environment import core_count, worker_environment
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InvalidArgumentError
 from trireme.proto import model_config_pb2

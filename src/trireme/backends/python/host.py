@@ -12,11 +12,12 @@ from trireme.backends.python import environment
 from trireme.backends.python.host_instance import PythonInstance
 from trireme.backends.python.options import ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
-from trireme.backends.python.process import Launch, core_count, worker_environment
+from trireme.backends.python.process import Launch
 from trireme.backends.python.quarantine import Quarantine
 from trireme.backends.python.refusal import RefusingInstance
 from trireme.backends.python.session import WorkerSession
 from trireme.backends.python.supervisor import Supervisor
+from trireme.backends.python.worker_environment import core_count, worker_environment
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.json_form import from_json, to_json
 from trireme.config.model_config import ModelConfig
@@ -143,7 +144,9 @@ class PythonBackend:
         interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
         count = len(self._wanted(ModelConfig.from_message(source.config)))
         variables = {**worker_environment(os.environ, count), **interpreter.variables}
-        return Launch(source.name, interpreter.python, variables, inherits_terminal=self._is_debug)
+        return Launch(
+            source.name, interpreter.python, variables, inherits_terminal=self._is_debug, nursery=self._services.nursery
+        )
 
     def _wanted(self, config: ModelConfig) -> list[Placement]:
         placements = placements_of(config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trireme.backends.python.nursery import ForkedWorker, Nursery
 from trireme.backends.python.output_capture import OutputCapture
 from trireme.core.errors import InternalError
 
@@ -34,6 +34,8 @@ class Launch:
     """All variables of the process."""
     inherits_terminal: bool = False
     """The worker reads and writes the server's terminal, for a debugger; nothing is captured."""
+    nursery: Nursery | None = None
+    """Where workers are forked whose interpreter and variables fit; None starts every one from scratch."""
 
 
 class WorkerProcess:
@@ -139,8 +141,12 @@ class WorkerProcess:
             self._poll.cancel()
 
 
-def _spawn(launch: Launch, sock_fd: int, side_fd: int) -> subprocess.Popen[bytes]:
+def _spawn(launch: Launch, sock_fd: int, side_fd: int) -> subprocess.Popen[bytes] | ForkedWorker:
     own = launch.inherits_terminal
+    if launch.nursery is not None and not own:
+        forked = launch.nursery.fork(launch.python, launch.environment, sock_fd, side_fd)
+        if forked is not None:
+            return forked
     return subprocess.Popen(
         [str(launch.python), str(WORKER_SCRIPT), str(sock_fd), str(side_fd)],
         stdin=None if own else subprocess.DEVNULL,
@@ -150,31 +156,3 @@ def _spawn(launch: Launch, sock_fd: int, side_fd: int) -> subprocess.Popen[bytes
         env=dict(launch.environment),
         pass_fds=(sock_fd, side_fd),
     )
-
-
-def worker_environment(base: Mapping[str, str], instance_count: int) -> dict[str, str]:
-    """The variables of a worker: the server's own, a share of the cores, and the names Hugging Face tokens go by."""
-    environment = dict(base)
-    thread_names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    if not any(name in environment for name in thread_names):
-        threads = max(1, core_count() // max(1, instance_count))
-        environment.update(dict.fromkeys(thread_names, str(threads)))
-    token = environment.get("PRIVATE_REPO_TOKEN")
-    if token:
-        environment.setdefault("HF_TOKEN", token)
-        environment.setdefault("HUGGING_FACE_HUB_TOKEN", token)
-    environment.setdefault("PYTHONUNBUFFERED", "1")  # what a model prints is seen at once
-    environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a Python stack
-    return environment
-
-
-def core_count(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The cores this process may use: its affinity, and a container's quota where there is one."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = quota_file.read_text().split()
-        cores = min(cores, max(1, round(int(quota) / int(period))))
-    return cores

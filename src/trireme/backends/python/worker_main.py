@@ -20,9 +20,15 @@ def main() -> None:
     """Serves one model until it is finalized or the server is gone."""
     sock_fd, side_fd = int(sys.argv[1]), int(sys.argv[2])
     sys.argv = [""]
+    add_packages()
+    run_worker(sock_fd, side_fd)
+
+
+def run_worker(sock_fd: int, side_fd: int) -> None:
+    """The same in a process that is prepared for it and whose parent is the server."""
+    name_process("trireme-worker")
     die_with_parent()
     prepare_streams()
-    add_packages()
     sock, side = open_sockets(sock_fd, side_fd)
 
     from trireme.backends.python.pb_logger import route_standard_logging
@@ -65,6 +71,14 @@ def die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def name_process(name: str) -> None:
+    """The name that process listings show; at most fifteen characters of it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
 
 
 def prepare_streams() -> None:

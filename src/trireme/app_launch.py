@@ -1,0 +1,21 @@
+"""The start of the server process: what takes long and needs nothing else is begun first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trireme.backends.python.nursery import Nursery
+from trireme.config.model_config import ModelConfig
+from trireme.config.server_options import ServerOptions
+
+
+def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None] | None = None) -> int:
+    """Serves until a signal comes; the exit code of the process."""
+    nursery = Nursery.start()  # imports on another core what workers need, while this process imports the server
+    from trireme.app import run as run_application
+
+    try:
+        return run_application(options, on_ready, nursery)
+    finally:
+        if nursery is not None:
+            nursery.close()
