@@ -3,7 +3,7 @@
     python tests/scripts/differential_models.py REPOSITORY     # then start both servers on REPOSITORY
     python tests/scripts/differential_grpc.py --ours 127.0.0.1:8001 --theirs 127.0.0.1:9001
 
-Ends with 0 when nothing differs. Differences on purpose are explained in docs/compatibility.md.
+Statistics are compared, so both have to be fresh. Ends with 0 when nothing differs. Differences on purpose are explained in docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -96,6 +96,9 @@ def main() -> int:
             if args.only not in call.name:
                 continue
             theirs, ours = ask(theirs_at, call), ask(ours_at, call)
+            if any("Failed to connect" in answer.text for answer in (theirs, ours)):
+                print(f"a server is gone, before: {call.name}")
+                return 2
             kind = next((n for n, a, b in zip(Answer._fields, theirs, ours, strict=True) if a != b), "same")
             counts[kind] += 1
             if kind != "same":

@@ -12,14 +12,13 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from trireme.core.datatype import WIRE_NAMES
-from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
+from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.tensor import Buffer, Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.v2_grpc_contents import decode_contents
-from trireme.protocol.v2_grpc_parameters import RequestParameters, check_shared_memory, classification_count
+from trireme.protocol.v2_grpc_parameters import RequestParameters, classification_count, shared_memory_region
 
-SHARED_MEMORY_DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 _MAX_TEMPLATES = 1024
 _MAX_CACHED_HEAD_BYTES = 4096
 _SMALL_MESSAGE_BYTES = 4096
@@ -122,13 +121,14 @@ class InferTemplate:
             if not entry.parameters:
                 continue
             try:
-                if check_shared_memory(entry.name, entry.parameters):
+                region = shared_memory_region(entry.name, entry.parameters)
+                if region is not None:
                     if entry.HasField("contents"):
                         raise InvalidArgumentError(
                             f"unexpected 'content' provided when using shared memory for input tensor "
                             f"'{entry.name}' for model '{self.model_name}'"
                         )
-                    raise UnsupportedError(SHARED_MEMORY_DISABLED)
+                    raise _no_region(region)
             except ServingError as error:
                 errors.setdefault(entry.name, error)
         self._input_errors = errors or None
@@ -140,10 +140,11 @@ class InferTemplate:
                 if not entry.parameters:
                     continue
                 count = classification_count(entry.parameters)
-                if check_shared_memory(entry.name, entry.parameters):
+                region = shared_memory_region(entry.name, entry.parameters)
+                if region is not None:
                     if count is not None:
                         raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-                    raise UnsupportedError(SHARED_MEMORY_DISABLED)
+                    raise _no_region(region)
                 if count is not None:
                     counts[entry.name] = count
         except ServingError as error:
@@ -184,6 +185,11 @@ class InferTemplate:
                 break
             seen.add(name)
         return InvalidArgumentError(f"input '{name}' already exists in request").for_request(request_id)
+
+
+def _no_region(name: str) -> ServingError:
+    """No client can register one, so none is ever found."""
+    return NotFoundError(f"Unable to find shared memory region: '{name}'")
 
 
 class InferRequestDecoder:

@@ -83,8 +83,8 @@ def classification_count(entries: Mapping[str, Any]) -> int | None:
     return count
 
 
-def check_shared_memory(name: str, entries: Mapping[str, Any]) -> bool:
-    """Whether the tensor lies in shared memory; raises ServingError where the parameters do not fit together."""
+def shared_memory_region(name: str, entries: Mapping[str, Any]) -> str | None:
+    """The region that the tensor lies in, if any; raises ServingError where the parameters do not fit together."""
     kinds = {
         key: entries[key].WhichOneof("parameter_choice") for key in (_REGION, _OFFSET, _BYTE_SIZE) if key in entries
     }
@@ -100,13 +100,14 @@ def check_shared_memory(name: str, entries: Mapping[str, Any]) -> bool:
                 raise InvalidArgumentError(
                     f"'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{name}'"
                 )
-        return False
+        return None
     if _BYTE_SIZE not in kinds:
         raise InvalidArgumentError(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
             f"for tensor '{name}'"
         )
-    return True
+    region: str = entries[_REGION].string_param
+    return region
 
 
 def _wrong_type(key: str, expected: str) -> InvalidArgumentError:

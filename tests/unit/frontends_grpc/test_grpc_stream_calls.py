@@ -101,16 +101,23 @@ def test_bytes_that_are_no_request_are_an_error_inside_the_stream(client, tools,
     assert fields["grpc-status"] == "0"
 
 
-@pytest.mark.parametrize(("model", "status"), [("nope", "5"), ("broken", "13")])
-def test_the_first_error_ends_the_stream_where_metadata_says_so(client, tools, path, replies, model, status) -> None:
-    requests = [tools.infer_request("ident"), tools.infer_request("held"), tools.infer_request(model)]
+def test_the_first_error_ends_the_stream_where_metadata_says_so(client, tools, path, replies) -> None:
+    requests = [tools.infer_request("ident"), tools.infer_request("held"), tools.infer_request("broken")]
     stream_id = client.call(path, *requests, metadata=[("triton_grpc_error", "true")])
     assert len(replies(stream_id)[1]) == 1
     client.server.inference.release(client.server.inference.held[0])
     fields, found = replies(stream_id)
     assert len(found) == 1
-    assert fields["grpc-status"] == status
+    assert fields["grpc-status"] == "13"
     assert client.context.call_count == 0
+
+
+def test_a_refusal_does_not_end_the_stream_even_then(client, tools, path, replies) -> None:
+    requests = [tools.infer_request("nope"), tools.infer_request("ident")]
+    fields, (refused, fine) = replies(client.call(path, *requests, metadata=[("triton_grpc_error", "true")]))
+    assert refused.error_message == "Request for unknown model: 'nope' is not found"
+    assert fine.infer_response.model_name == "ident"
+    assert fields["grpc-status"] == "0"
 
 
 def test_an_error_that_ends_the_stream_cancels_the_rest(client, tools, path, replies) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.proto import service_pb2
-from trireme.protocol.v2_grpc import SHARED_MEMORY_DISABLED, InferRequestDecoder
+from trireme.protocol.v2_grpc import InferRequestDecoder
 
 names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
@@ -269,13 +269,14 @@ def test_parameters_reach_the_request() -> None:
     assert again.parameters == {"temperature": 0.5, "headers": "x"}
 
 
+NO_REGION = "Unable to find shared memory region: 'r'"
 REGION, SIZE, OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
 SHARED_MEMORY = [
     ({REGION: "r"}, f"'{SIZE}' must be specified along with '{REGION}' parameter for tensor '{{t}}'"),
     ({SIZE: 8}, f"'{SIZE}' can not be specified without '{REGION}' parameter for tensor '{{t}}'"),
     ({OFFSET: 8}, f"'{OFFSET}' can not be specified without '{REGION}' parameter for tensor '{{t}}'"),
     ({REGION: 1}, f"invalid value type for '{REGION}' parameter for tensor '{{t}}', expected string_param."),
-    ({REGION: "r", SIZE: 8}, SHARED_MEMORY_DISABLED),
+    ({REGION: "r", SIZE: 8}, NO_REGION),
 ]
 
 
@@ -288,7 +289,7 @@ def test_shared_memory_parameters_are_refused(parameters, text, where) -> None:
         setattr(tensor.parameters[key], "string_param" if isinstance(value, str) else "int64_param", value)
     error = refused(message)
     assert error.message == text.format(t=tensor.name)
-    assert error.kind == (ErrorKind.UNSUPPORTED if text == SHARED_MEMORY_DISABLED else ErrorKind.INVALID_ARGUMENT)
+    assert error.kind == (ErrorKind.NOT_FOUND if text == NO_REGION else ErrorKind.INVALID_ARGUMENT)
 
 
 def test_classification_is_read_per_output() -> None:

@@ -117,10 +117,8 @@ class StreamedRequest:
         return _whole(encoder.encode_execution_error(request, error.message, response.is_final))
 
     def _refuse(self, request_id: str, error: ServingError) -> None:
-        if self._call.plan.answers_with_status:
-            self._pass_on(error)
-        else:
-            self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)))
+        # A message even where errors are to end the stream: Triton ends it for requests that ran, and only for those.
+        self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)))
         self._complete()
 
     def _pass_on(self, item: Encoded | ServingError) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from trireme.core.errors import NotFoundError, UnsupportedError
 from trireme.frontends.grpc.services.rpc import INFERENCE_SERVICE, unary
 from trireme.proto import service_pb2
-from trireme.protocol.v2_grpc import SHARED_MEMORY_DISABLED
+
+SHARED_MEMORY_DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 
 
 def _status(kind: str, response_class: Any) -> Callable[[Any, Any], Any]:

@@ -1,0 +1,196 @@
+"""One real server with real model processes for all tests of this folder, and the official clients connected to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+HERE = Path(__file__).parent
+START_TIMEOUT_S = 60
+NOT_LOADED = "spare"
+
+
+class Server:
+    """The process, its ports, and its log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.repository = folder / "repository"
+        _write_repository(self.repository)
+        self.http_port, self.grpc_port, self.metrics_port = _free_ports(3)
+        self.http = f"127.0.0.1:{self.http_port}"
+        self.grpc = f"127.0.0.1:{self.grpc_port}"
+        self._log = folder / "log.txt"
+        models = sorted(path.name for path in self.repository.iterdir() if path.name != NOT_LOADED)
+        flags = [f"--model-repository={self.repository}", "--model-control-mode=explicit"]
+        flags += [f"--load-model={name}" for name in models]
+        flags += [f"--http-port={self.http_port}", f"--grpc-port={self.grpc_port}"]
+        flags += [f"--metrics-port={self.metrics_port}"]
+        flags += [f"--{door}-address=127.0.0.1" for door in ("http", "grpc", "metrics")]
+        flags += ["--http-header-forward-pattern=^x-", "--grpc-header-forward-pattern=^x-"]
+        flags += ["--grpc-infer-response-compression-level=low"]
+        with self._log.open("wb") as log:
+            command = [str(Path(sys.executable).parent / "tritonserver"), *flags]
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def log(self) -> str:
+        """Everything that the server and its models have printed."""
+        return self._log.read_text(encoding="utf-8")
+
+    def wait_until_ready(self) -> None:
+        end = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                if self.ask("GET", "/v2/health/ready")[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        pytest.fail(f"the server is not ready:\n{self.log()}")
+
+    def ask(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of one plain HTTP request; objects are sent as JSON."""
+        connection = http.client.HTTPConnection(self.http, timeout=20)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        try:
+            connection.request(method, path, data, headers or {})
+            response = connection.getresponse()
+            return response.status, {key.lower(): value for key, value in response.getheaders()}, response.read()
+        finally:
+            connection.close()
+
+    def metrics(self) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=20)
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+        connection.close()
+        return page
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=30)
+        finally:
+            self.process.kill()
+
+
+def _write_repository(target: Path) -> None:
+    shutil.copytree(HERE / "repository", target, ignore=shutil.ignore_patterns("__pycache__"))
+    (target / "pipeline" / "1").mkdir()
+    shutil.copytree(target / "queued" / "1", target / "ordered" / "1")
+    shutil.copytree(target / "caller", target / "caller_two")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for entry in sockets:
+            entry.bind(("127.0.0.1", 0))
+        return [entry.getsockname()[1] for entry in sockets]
+
+
+class Door:
+    """One protocol: the client's module, a client, and short ways to build what both modules build alike."""
+
+    def __init__(self, name: str, module: ModuleType, client: Any) -> None:
+        self.name = name
+        self.module = module
+        self.client = client
+
+    def tensor(self, name: str, array: np.ndarray, datatype: str | None = None, **options: Any) -> Any:
+        entry = self.module.InferInput(name, list(array.shape), datatype or _wire_name(array))
+        entry.set_data_from_numpy(array, **options)
+        return entry
+
+    def output(self, name: str, **options: Any) -> Any:
+        return self.module.InferRequestedOutput(name, **options)
+
+    def infer(self, model: str, inputs: dict[str, np.ndarray], outputs: list[Any] | None = None, **options: Any) -> Any:
+        tensors = [self.tensor(name, array) for name, array in inputs.items()]
+        return self.client.infer(model, tensors, outputs=outputs, **options)
+
+    def text(self, model: str, inputs: dict[str, np.ndarray], **options: Any) -> Any:
+        """What a model that answers with JSON in TEXT says."""
+        return json.loads(self.infer(model, inputs, **options).as_numpy("TEXT").reshape(-1)[0])
+
+    def way(self, model: str, name: str, **options: Any) -> Any:
+        """The answer of a model that has one behaviour per name."""
+        return self.text(model, {"WAY": np.array([name], dtype=object)}, **options)
+
+    def plain(self, response: Any) -> Any:
+        """An answer of the client that is a message for gRPC and a dictionary for HTTP, as a dictionary."""
+        if self.name == "http":
+            return response
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(response, preserving_proto_field_name=True)
+
+
+def _wire_name(array: np.ndarray) -> str:
+    from tritonclient.utils import np_to_triton_dtype
+
+    return str(np_to_triton_dtype(array.dtype))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("clients"))
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def http_door(server: Server) -> Iterator[Door]:
+    client = tritonclient.http.InferenceServerClient(server.http, concurrency=16, network_timeout=30)
+    yield Door("http", tritonclient.http, client)
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def grpc_door(server: Server) -> Iterator[Door]:
+    with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
+        yield Door("grpc", tritonclient.grpc, client)
+
+
+@pytest.fixture(params=["http", "grpc"])
+def door(request: pytest.FixtureRequest) -> Door:
+    found: Door = request.getfixturevalue(f"{request.param}_door")
+    return found
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits for what is true soon."""
+
+    def wait(is_true: Callable[[], bool]) -> None:
+        end = time.monotonic() + 10
+        while not is_true():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture(autouse=True)
+def _ready(server: Server) -> None:
+    """A model that the test before is still unloading makes the server unready for a moment."""
+    server.wait_until_ready()

@@ -1,0 +1,91 @@
+"""Calls other models in the way that its input names, and says what came of it."""
+
+import asyncio
+import json
+
+import numpy as np
+
+import triton_python_backend_utils as pb_utils
+
+
+def request(model, inputs, outputs, **options):
+    tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
+    return pb_utils.InferenceRequest(
+        model_name=model, inputs=tensors, requested_output_names=outputs, request_id="inner", **options
+    )
+
+
+def counting(count, **inputs):
+    given = {"COUNT": np.array([count], dtype=np.int32), **inputs}
+    return request("count", given, ["OUT"])
+
+
+def copying(value):
+    return request("types", {"IN_FP32": np.array([value], dtype=np.float32)}, ["OUT_FP32"])
+
+
+def summary(response):
+    if response.has_error():
+        return {"error": response.error().message()}
+    return [tensor.as_numpy().reshape(-1).tolist() for tensor in response.output_tensors()]
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for given in requests:
+            way = given.inputs()[0].as_numpy()[0].decode()
+            found = getattr(self, way)()
+            if asyncio.iscoroutine(found):
+                found = asyncio.run(found)
+            text = np.array([json.dumps(found).encode()], dtype=object)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", text)]))
+        return responses
+
+    def sync(self):
+        return summary(copying(1.5).exec())
+
+    def parameters(self):
+        wanted = {"n": 1, "s": "x", "b": True}
+        inner = request("describe", {}, ["TEXT"], parameters=wanted, correlation_id=9, timeout=10**9, flags=1)
+        response = inner.exec()
+        known = json.loads(response.output_tensors()[0].as_numpy()[0])
+        return [known, json.loads(response.parameters()), len(response.output_tensors())]
+
+    def decoupled(self):
+        return [summary(response) for response in counting(3).exec(decoupled=True)]
+
+    def decoupled_error(self):
+        fail_at = np.array([1], dtype=np.int32)
+        return [summary(response) for response in counting(3, FAIL_AT=fail_at).exec(decoupled=True)]
+
+    def decoupled_by_mistake(self):
+        return summary(counting(3).exec())
+
+    def unknown(self):
+        return summary(request("nosuch", {}, []).exec())
+
+    def unknown_decoupled(self):
+        return [summary(response) for response in request("nosuch", {}, []).exec(decoupled=True)]
+
+    def invalid(self):
+        return summary(request("types", {"IN_FP32": np.array([[1.0]], dtype=np.float32)}, ["OUT_FP32"]).exec())
+
+    def failing(self):
+        return summary(request("failing", {"MODE": np.array([1], dtype=np.int32)}, ["OUT"]).exec())
+
+    def ensemble(self):
+        return summary(request("pipeline", {"IN": np.array([2.5], dtype=np.float32)}, ["OUT"]).exec())
+
+    async def parallel(self):
+        waits = [request("overlap", {"SLEEP_S": np.array([0.2], dtype=np.float32)}, ["OUT"]) for _ in range(4)]
+        return [summary(response) for response in await asyncio.gather(*(wait.async_exec() for wait in waits))]
+
+    async def parallel_decoupled(self):
+        streams = await asyncio.gather(counting(2).async_exec(decoupled=True), counting(3).async_exec(decoupled=True))
+        return [[summary(response) for response in stream] for stream in streams]
+
+    async def nested(self):
+        text = np.array([b"sync"], dtype=object)
+        response = await request("caller_two", {"WAY": text}, ["TEXT"]).async_exec()
+        return json.loads(response.output_tensors()[0].as_numpy()[0])

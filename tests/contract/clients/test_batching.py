@@ -1,0 +1,150 @@
+"""Batches and queues as a client sees them: who runs with whom, who goes first, who is refused."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+
+class Burst:
+    """Requests sent together, and their answers as they come."""
+
+    def __init__(self, door) -> None:
+        self._door = door
+        self._found: queue.Queue = queue.Queue()
+        self._sent = 0
+
+    def send(self, model: str, name: str, array: np.ndarray, request_id: str = "", **options) -> None:
+        entry = triton.InferInput(name, list(array.shape), "FP32")
+        entry.set_data_from_numpy(array)
+        label = request_id or str(self._sent)
+        self._sent += 1
+        self._door.client.async_infer(
+            model,
+            [entry],
+            callback=lambda result, error: self._found.put((label, result if error is None else error)),
+            request_id=request_id,
+            **options,
+        )
+
+    def answers(self) -> dict:
+        """Results and errors by request id, in the order of their arrival."""
+        return dict(self._found.get(timeout=20) for _ in range(self._sent))
+
+
+@pytest.fixture
+def burst(grpc_door) -> Burst:
+    return Burst(grpc_door)
+
+
+def shapes(result) -> list:
+    return json.loads(result.as_numpy("SHAPES")[0][0])
+
+
+def stats(door, model: str):
+    return door.client.get_inference_statistics(model).model_stats[0]
+
+
+def row(columns: int, rows: int = 1) -> np.ndarray:
+    return np.zeros([rows, columns], dtype=np.float32)
+
+
+def test_requests_of_a_burst_share_an_execution_of_the_preferred_size(grpc_door, burst) -> None:
+    before = stats(grpc_door, "batcher")
+    for _ in range(8):
+        burst.send("batcher", "IN", row(3))
+    for result in burst.answers().values():
+        assert shapes(result) == [[1, 3]] * 4
+    after = stats(grpc_door, "batcher")
+    assert after.inference_count - before.inference_count == 8
+    assert after.execution_count - before.execution_count == 2
+    assert 4 in [entry.batch_size for entry in after.batch_stats]
+
+
+def test_a_lonely_request_waits_for_company_and_no_longer(grpc_door, burst) -> None:
+    start = time.monotonic()
+    burst.send("batcher", "IN", row(3))
+    (result,) = burst.answers().values()
+    assert shapes(result) == [[1, 3]]
+    assert 0.35 < time.monotonic() - start < 2
+
+
+def test_requests_of_unequal_shape_run_together_where_that_is_allowed(burst) -> None:
+    for columns in (2, 5, 3, 4):
+        burst.send("batcher", "IN", row(columns))
+    for result in burst.answers().values():
+        assert shapes(result) == [[1, 2], [1, 3], [1, 4], [1, 5]]
+
+
+def test_a_batch_counts_rows_not_requests(burst) -> None:
+    burst.send("batcher", "IN", row(3, rows=3))
+    burst.send("batcher", "IN", row(3, rows=1))
+    for result in burst.answers().values():
+        assert shapes(result) == [[1, 3], [3, 3]]
+
+
+def test_a_request_larger_than_any_batch_is_refused(door) -> None:
+    with pytest.raises(InferenceServerException, match="inference request batch-size must be <= 8 for 'batcher'"):
+        door.infer("batcher", {"IN": row(3, rows=9)})
+
+
+def sleep(seconds: float) -> np.ndarray:
+    return np.array([[seconds]], dtype=np.float32)
+
+
+def test_urgent_requests_go_first(burst) -> None:
+    burst.send("queued", "SLEEP_S", sleep(0.3), "running")
+    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(0), "later", priority=2)
+    burst.send("queued", "SLEEP_S", sleep(0), "default")
+    burst.send("queued", "SLEEP_S", sleep(0), "urgent", priority=1)
+    assert list(burst.answers()) == ["running", "urgent", "later", "default"]
+
+
+def test_a_full_queue_refuses(burst) -> None:
+    burst.send("queued", "SLEEP_S", sleep(0.3), "running")
+    time.sleep(0.1)
+    for number in range(4):
+        burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
+    answers = burst.answers()
+    (refused,) = [answer for answer in answers.values() if isinstance(answer, InferenceServerException)]
+    assert answers["waiting-3"] is refused
+    assert refused.status() == "StatusCode.UNAVAILABLE"
+    assert refused.message() == "[request id: waiting-3] Exceeds maximum queue size"
+
+
+def test_a_full_queue_refuses_over_http(server, burst, http_door) -> None:
+    burst.send("queued", "SLEEP_S", sleep(0.4), "running")
+    time.sleep(0.1)
+    for number in range(3):
+        burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
+    time.sleep(0.05)
+    body = {"inputs": [{"name": "SLEEP_S", "shape": [1, 1], "datatype": "FP32", "data": [0]}]}
+    status, _, answer = server.ask("POST", "/v2/models/queued/infer", body)
+    assert status == 503
+    assert json.loads(answer) == {"error": "[request id: <id_unknown>] Exceeds maximum queue size"}
+    assert len(burst.answers()) == 4
+
+
+def test_a_request_that_waits_too_long_is_refused(burst) -> None:
+    burst.send("queued", "SLEEP_S", sleep(0.4), "running")
+    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(0), "hasty", timeout=50_000)
+    burst.send("queued", "SLEEP_S", sleep(0), "patient")
+    answers = burst.answers()
+    assert answers["hasty"].status() == "StatusCode.UNAVAILABLE"
+    assert answers["hasty"].message().endswith("Request timeout expired")
+    assert not isinstance(answers["patient"], InferenceServerException)
+
+
+def test_responses_keep_the_order_of_requests_where_that_is_wanted(burst) -> None:
+    burst.send("ordered", "SLEEP_S", sleep(0.3), "slow")
+    time.sleep(0.05)
+    burst.send("ordered", "SLEEP_S", sleep(0), "fast")
+    assert list(burst.answers()) == ["slow", "fast"]
