@@ -49,6 +49,34 @@ class Tensor:
         return np.frombuffer(self.data, dtype=NUMPY_DTYPE[self.datatype]).reshape(self.shape)
 
 
+class CountedTensor(Tensor):
+    """A BYTES tensor whose data has been walked through before: many strings take a while, and whoever must not wait
+    has them counted elsewhere."""
+
+    __slots__ = ("string_count", "strings_end")
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor.name, tensor.datatype, tensor.shape, tensor.data)
+        self.string_count, self.strings_end = count_strings(tensor.data)
+
+    def has_elements(self, count: int) -> bool:
+        """Whether the data is exactly that many complete elements."""
+        return self.string_count == count and self.strings_end == len(self.data)
+
+
+def count_strings(data: Buffer) -> tuple[int, int]:
+    """How many complete BYTES elements there are from the beginning, and the offset behind the last."""
+    count = position = 0
+    last = len(data) - 4
+    while position <= last:
+        following = position + 4 + _LENGTH.unpack_from(data, position)[0]
+        if following > last + 4:
+            break
+        position = following
+        count += 1
+    return count, position
+
+
 def element_count(shape: Iterable[int]) -> int:
     """The number of elements of a shape; 1 for a scalar's empty shape."""
     count = 1

@@ -20,7 +20,7 @@ class MetricsFrontend:
     def __init__(self, server: InferenceServer, options: MetricsFrontendOptions) -> None:
         self._server = server
         self._options = options
-        self._endpoint = Endpoint("", self.answer, is_plain=True)
+        self._endpoint = Endpoint("", self.answer, is_plain=True, reads_body=False)
         self.listener = Listener(HeadReader(self._resolve), options.limits)
 
     @property

@@ -19,11 +19,22 @@ def frame(data: bytes) -> bytes:
 class ChunkedDecoder:
     """Takes the bytes behind a request's head in any pieces and gives the body and what follows it."""
 
-    __slots__ = ("_chunk_count", "_is_in_trailer", "_max_size", "_missing", "_parts", "_pending", "_size", "_trailer")
+    __slots__ = (
+        "_body",
+        "_chunk_count",
+        "_is_in_trailer",
+        "_is_kept",
+        "_max_size",
+        "_missing",
+        "_pending",
+        "_size",
+        "_trailer",
+    )
 
-    def __init__(self, max_size_bytes: int) -> None:
+    def __init__(self, max_size_bytes: int, is_kept: bool = True) -> None:
         self._max_size = max_size_bytes
-        self._parts: list[bytes] = []
+        self._is_kept = is_kept  # else the body is checked and thrown away
+        self._body = bytearray()
         self._size = 0
         self._chunk_count = 0
         self._missing = 0  # bytes of the present chunk that are still to come, with its line end
@@ -31,9 +42,9 @@ class ChunkedDecoder:
         self._is_in_trailer = False
         self._trailer = 0
 
-    def body(self) -> bytes:
+    def body(self) -> bytearray:
         """The body once `feed` has returned what follows it."""
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        return self._body
 
     def feed(self, data: bytes) -> bytes | None:
         """None while the body goes on, else the bytes that follow it; raises InvalidArgumentError."""
@@ -67,7 +78,8 @@ class ChunkedDecoder:
         content = self._missing - 2
         if content > 0:
             piece = data[position : position + content]
-            self._parts.append(piece)
+            if self._is_kept:
+                self._body += piece
             self._missing -= len(piece)
             position += len(piece)
         if self._missing == 2 and len(data) - position >= 2:

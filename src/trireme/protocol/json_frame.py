@@ -53,7 +53,7 @@ class DocumentFrames:
         with an id is not kept: the next one will have another."""
         if len(text) > MAX_TEXT_BYTES or document.request_id or len(document.inputs) != 1:
             return
-        if document.inputs[0].data is None or text.count(b'"data"') != 1:
+        if not document.inputs[0].data or text.count(b'"data"') != 1:  # no data is none to be compared with
             return
         begin = text.find(_MARK) + 7
         end = text.find(b"]", begin) + 1

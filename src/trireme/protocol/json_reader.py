@@ -1,7 +1,8 @@
 """The exact JSON reader: Triton's grammar with its error reasons and byte offsets, for texts the fast parsers refuse.
 
-It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8, any depth) and
-keeps repeated members. It is slow, so it reads only small texts and the texts in which an error must be named.
+It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8, hundreds of
+thousands of levels) and keeps repeated members. Runs of list elements are handed to a fast parser in pieces, so that
+a long text never holds up other threads for long; what has to be read value by value is slow, and bounded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 from typing import Any
+
+import orjson
 
 _SPACE = re.compile(rb"[ \n\r\t]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -22,7 +25,17 @@ _OPEN_LIST, _CLOSE_LIST, _OPEN_OBJECT, _CLOSE_OBJECT, _LOWER_U = 91, 93, 123, 12
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 NO_NAME = "Missing a name for object member."
-INVALID_VALUE = "Invalid value."
+MAX_STEPS = 500_000
+"""Values and containers read one by one before a text counts as too complex: some seconds, some hundred megabytes."""
+
+_RUN_BYTES = 32 << 10
+_LISTS_PER_STEP = 16  # in a run, where they cost less
+_NUMBERS = re.compile(rb'[^\[\]{}"]*,')
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
+_FLAT = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb")*+\]"
+_NESTED = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb"|" + _FLAT + rb")*+\]"
+_RUN = re.compile(rb'(?:[^\[\]{},"]*+(?:' + _TEXT + rb"|" + _NESTED + rb"|(?<=[0-9a-z]))[ \n\r\t]*+,)++", re.DOTALL)
+"""List elements, each with the comma behind it: numbers and words, strings, lists of at most two levels."""
 
 
 class RepeatedMembers(dict[str, Any]):
@@ -67,7 +80,14 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
     stack: list[tuple[list[Any], str | None]] = []
     items: list[Any] = []  # of the innermost open container; (name, value) pairs for an object
     name: str | None = None  # of the member being read, None inside a list
+    steps = no_run_before = 0
     while True:
+        if name is None and stack and position >= no_run_before:
+            position, no_run_before, weight = _take_run(text, position, items)
+            steps += weight
+        steps += 1
+        if steps > MAX_STEPS:
+            raise JsonSyntaxError("The document is too complex.", position)
         first = text[position] if position < len(text) else 0
         if first in (_OPEN_LIST, _OPEN_OBJECT):
             position = _skip(text, position + 1)
@@ -100,10 +120,25 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
             position += 1
 
 
+def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, int]:
+    """Adds a run of list elements to the items. Returns the position behind it, the one from which the next run may
+    be tried, and how many steps it counts for."""
+    end = position + _RUN_BYTES
+    match = _NUMBERS.match(text, position, end) or _RUN.match(text, position, end)
+    if match is None:
+        return position, position + 1, 0
+    try:
+        values = orjson.loads(b"[%b]" % match.group()[:-1])
+    except orjson.JSONDecodeError:  # something the standard does not know, or an error: value by value
+        return position, match.end(), 0
+    items += values
+    return _skip(text, match.end()), match.end(), match.group().count(b"[") // _LISTS_PER_STEP
+
+
 def _missing_comma(name: str | None) -> str:
     if name is None:
-        return "Missing a comma or ] after an array element."
-    return "Missing a comma or } after an object member."
+        return "Missing a comma or ']' after an array element."
+    return "Missing a comma or '}' after an object member."
 
 
 def _skip(text: bytes, position: int) -> int:
@@ -134,7 +169,7 @@ def _read_scalar(text: bytes, position: int, first: int) -> tuple[Any, int]:
 def _expect(text: bytes, position: int, word: bytes) -> int:
     for byte in word:
         if position >= len(text) or text[position] != byte:
-            raise JsonSyntaxError(INVALID_VALUE, position)
+            raise JsonSyntaxError("Invalid value.", position)
         position += 1
     return position
 

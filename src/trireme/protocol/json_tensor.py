@@ -16,6 +16,9 @@ from trireme.core.tensor import Buffer, Tensor, decode_bytes
 from trireme.protocol.json_text import encode_number, escape_bytes
 
 MAX_NESTING = 100
+SLICE = 32 << 10
+"""Elements that are read at once, and bytes that are written at once: more would keep other threads from running for
+long."""
 
 _CODES = {
     "BOOL": "?",
@@ -46,20 +49,22 @@ def check_json_input(name: str, datatype: str) -> None:
 
 
 def decode_elements(datatype: str, data: Any, count: int) -> bytes:
-    """The wire bytes of a `data` list, flat or nested, that must hold `count` elements; the number of BYTES
-    elements is left to the validation of the request."""
+    """The wire bytes of a `data` list, flat or nested, that must hold `count` elements; none are looked at where none
+    are wanted. The number of BYTES elements is left to the validation of the request."""
+    if count == 0:
+        return b""
     if type(data) is not list:
         raise InternalError("Unable to parse 'data': " + _ACCESS.format("non-array", "array"))
-    if count == 0 and datatype != BYTES:
-        return b""
-    types = set(map(type, data))
+    types = set(map(type, data)) if len(data) <= SLICE else _types_of(data)
     if list in types:
-        data, types = _flatten(data)
+        data = _flatten(data, types)
+        types = _types_of(data)
     if datatype == BYTES:
         return _encode_strings(data, types)
-    encoded = _encode_fixed(datatype, data, types)
     if len(data) > count:
+        _encode_fixed(datatype, data[:count], _types_of(data[:count]))  # what is wrong with these is told first
         raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
+    encoded = _encode_fixed(datatype, data, types) if count <= SLICE else _encode_many(datatype, data)
     if len(data) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     return encoded
@@ -70,14 +75,24 @@ def encode_elements(tensor: Tensor) -> bytes:
     code = _CODES.get(tensor.datatype)
     if code is None:
         return _encode_texts(tensor)
+    data = tensor.data
+    if len(data) > SLICE:
+        return _encode_many_numbers(tensor)
     try:
-        values = memoryview(tensor.data).cast("B").cast(code).tolist() if len(tensor.data) else []  # type: ignore[call-overload]
+        values = memoryview(data).cast("B").cast(code).tolist() if len(data) else []  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
         raise InternalError(f"output '{tensor.name}' does not hold whole {tensor.datatype} elements: {error}") from None
     encoded = orjson.dumps(values)
     if code in "fd" and b"n" in encoded:  # orjson writes `null` for what is not finite
         return b"[%b]" % b",".join(map(encode_number, values))
     return encoded
+
+
+def _encode_many_numbers(tensor: Tensor) -> bytes:
+    data = memoryview(tensor.data).cast("B")
+    starts = range(0, len(data), SLICE)  # SLICE is a multiple of every element's size
+    pieces = (Tensor(tensor.name, tensor.datatype, (), data[start : start + SLICE]) for start in starts)
+    return b"[%b]" % b",".join([encode_elements(piece)[1:-1] for piece in pieces])
 
 
 def encode_text_list(elements: list[bytes]) -> bytes:
@@ -93,19 +108,52 @@ def pack_string(raw: bytes) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _flatten(data: list[Any]) -> tuple[list[Any], set[type]]:
+def _types_of(data: list[Any]) -> set[type]:
+    if len(data) <= SLICE:
+        return set(map(type, data))
+    types: set[type] = set()
+    for start in range(0, len(data), SLICE):
+        types.update(map(type, data[start : start + SLICE]))
+    return types
+
+
+def _flatten(data: list[Any], types: set[type]) -> list[Any]:
+    """The elements of nested lists in order, level by level as long as there are only lists, else one by one."""
     depth = 1
-    types: set[type] = set(map(type, data))
-    while list in types:
+    while types == {list}:
         depth += 1
-        if depth > MAX_NESTING:
-            raise InvalidArgumentError(f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})")
-        if types == {list}:
-            data = list(chain.from_iterable(data))
+        _check_depth(depth)
+        joined: list[Any] = []
+        for start in range(0, len(data), SLICE):
+            joined += chain.from_iterable(data[start : start + SLICE])
+        data = joined
+        types = _types_of(data)
+    return _walk(data, depth) if list in types else data
+
+
+def _walk(data: list[Any], depth: int) -> list[Any]:
+    flat: list[Any] = []
+    open_lists = [iter(data)]
+    while open_lists:
+        for item in open_lists[-1]:
+            if type(item) is list:
+                _check_depth(depth + len(open_lists))
+                open_lists.append(iter(item))
+                break
+            flat.append(item)
         else:
-            data = list(chain.from_iterable(item if type(item) is list else (item,) for item in data))
-        types = set(map(type, data))
-    return data, types
+            open_lists.pop()
+    return flat
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_NESTING:
+        raise InvalidArgumentError(f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})")
+
+
+def _encode_many(datatype: str, data: list[Any]) -> bytes:
+    pieces = (data[start : start + SLICE] for start in range(0, len(data), SLICE))
+    return b"".join([_encode_fixed(datatype, piece, set(map(type, piece))) for piece in pieces])
 
 
 def _encode_fixed(datatype: str, data: list[Any], types: set[type]) -> bytes:

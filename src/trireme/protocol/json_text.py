@@ -14,10 +14,12 @@ from typing import Any
 import orjson
 
 from trireme.core.errors import InternalError
-from trireme.protocol.json_reader import INVALID_VALUE, JsonSyntaxError, RepeatedMembers, make_object, read
+from trireme.protocol.json_reader import JsonSyntaxError, RepeatedMembers, make_object, read
 
-EXACT_LIMIT_BYTES = 4 << 20
-"""Longer texts are not given to the exact reader: it would hold up the event loop for seconds."""
+QUICK_BYTES = 128 << 10
+"""Longer texts may take a while, and belong into a thread."""
+WHOLE_BYTES = 1 << 20
+"""Longer texts are read in pieces: a fast parser does not let other threads run until it is done."""
 
 _TO_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 _SHORT_ESCAPES = {
@@ -33,10 +35,12 @@ _SHORT_ESCAPES = {
 
 def parse(text: bytes) -> Any:
     """The value of a request's JSON text; raises InternalError with the reason and the byte offset."""
+    if len(text) > WHOLE_BYTES:
+        return _parse_exactly(text)
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        return _parse_tolerantly(text, error.pos)
+    except orjson.JSONDecodeError:
+        return _parse_tolerantly(text)
     if text.count(b":") != _member_count(value):
         return _parse_repeated(text, value)
     return value
@@ -116,16 +120,18 @@ def _parse_repeated(text: bytes, value: Any) -> Any:
         return value
 
 
-def _parse_tolerantly(text: bytes, offset: int) -> Any:
+def _parse_tolerantly(text: bytes) -> Any:
     if b"\\u" not in text:  # the standard library would let lone surrogates pass
         try:
             decoded = text.decode("utf-8", "surrogateescape")
             return json.loads(decoded, object_pairs_hook=make_object, parse_float=_finite, parse_int=_integer)
         except (RecursionError, ValueError, OverflowError):
             pass
+    return _parse_exactly(text)
+
+
+def _parse_exactly(text: bytes) -> Any:
     try:
-        if len(text) > EXACT_LIMIT_BYTES:
-            raise JsonSyntaxError(INVALID_VALUE, offset)
         return read(text)
     except JsonSyntaxError as error:
         raise InternalError(f"failed to parse the request JSON buffer: {error}") from None

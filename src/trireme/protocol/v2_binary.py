@@ -23,7 +23,7 @@ _MAX_CACHED_DOCUMENT_BYTES = 16384
 
 RAW_DOCUMENT = InferDocument()
 """What a raw request says: nothing, and it wants binary outputs."""
-RAW_DOCUMENT.is_binary_by_default = True
+RAW_DOCUMENT.is_binary_by_default = RAW_DOCUMENT.is_all_binary = True
 
 
 class InferDecoder:

@@ -7,6 +7,7 @@ from typing import Any
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, Parameter
+from trireme.core.tensor import element_count
 from trireme.protocol.json_access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
 from trireme.protocol.json_tensor import check_json_input, decode_elements
 from trireme.protocol.json_text import parse
@@ -58,6 +59,7 @@ class InferDocument:
         "has_classification",
         "has_parameters",
         "inputs",
+        "is_all_binary",
         "is_binary_by_default",
         "outputs",
         "parameters",
@@ -80,6 +82,7 @@ class InferDocument:
         self.is_binary_by_default = False
         self.has_classification = False
         self.has_parameters = False  # whether anything but inputs and outputs differs from what is usual
+        self.is_all_binary = False  # whether no output is to be written out, as JSON or as classes
 
 
 def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
@@ -103,6 +106,10 @@ def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
         _check_unique(document, "input", [entry.name for entry in document.inputs])
     if "outputs" in root:
         _read_outputs(document, _field(list_of, root["outputs"], "outputs"))
+    if document.outputs:
+        document.is_all_binary = all(wish.is_binary and not wish.class_count for wish in document.outputs.values())
+    else:
+        document.is_all_binary = document.is_binary_by_default
     return document
 
 
@@ -257,10 +264,10 @@ def _check_count(shape: tuple[int, ...], name: str) -> None:
 
 
 def _read_data(data: Any, name: str, datatype: str, shape: tuple[int, ...], max_size_bytes: int) -> bytes:
+    count = element_count(shape) if shape else 0  # an empty shape is refused later, whatever the data is
+    if not count:
+        return b""
     check_json_input(name, datatype)
-    count = 1
-    for dim in shape:
-        count *= dim
     if datatype != BYTES:
         if count * ITEM_SIZE[datatype] > max_size_bytes:
             raise input_too_large(name, count * ITEM_SIZE[datatype], max_size_bytes)

@@ -88,7 +88,7 @@ class ModelLoader:
     async def _override(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> LoadOverride | None:
         try:
             return await asyncio.to_thread(LoadOverride.create, name, config_json, files)
-        except (ServingError, OSError) as error:
+        except (ServingError, OSError, ValueError) as error:  # a path with a null character is a ValueError
             log.error("Poll failed for model directory '%s': %s", name, error)
             raise _poll_failure(name) from error
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.ports import Backend, InferencePort, Scheduler
 from trireme.core.request import InferenceRequest
+from trireme.core.tensor import CountedTensor
 from trireme.observe.stats import ModelStats
 from trireme.registry.input_check import InputCheck, has_elements
 from trireme.registry.repository import ModelId
@@ -118,6 +119,9 @@ class Model:
                 return False
             if check.item_size:
                 if len(tensor.data) != check.size:
+                    return False
+            elif type(tensor) is CountedTensor:
+                if not tensor.has_elements(check.size):
                     return False
             elif not has_elements(tensor.data, check.size):
                 return False

@@ -59,7 +59,7 @@ class Repositories:
 
     def locate(self, name: str) -> Scan:
         """The same for the folders of one name."""
-        folders = [path / name for path in self._paths if (path / name).is_dir()]
+        folders = [path / name for path in self._paths if os.path.isdir(path / name)]  # False for too long a name
         return self._resolve({name: folders} if folders else {})
 
     def _resolve(self, found: Mapping[str, Sequence[Path]]) -> Scan:

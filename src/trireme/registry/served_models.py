@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _LEADING_INTEGER = re.compile(r"\s*([+-]?\d+)")
 _MAX_VERSION = 2**63 - 1
+_MAX_VERSION_CHARS = 4000  # more than that Python does not convert
 
 
 class ServedModels:
@@ -177,7 +178,7 @@ def parse_version(version: str) -> int | None:
     if not version:
         return None
     match = _LEADING_INTEGER.match(version)
-    number = int(match.group(1)) if match is not None else None
+    number = int(match.group(1)) if match is not None and len(match.group(1)) <= _MAX_VERSION_CHARS else None
     if number is None or abs(number) > _MAX_VERSION:
         raise InvalidArgumentError(
             f"failed to get model version from specified version string '{version}' (details: stol), "

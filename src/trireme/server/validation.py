@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, from_config
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import Buffer, Tensor, element_count
+from trireme.core.tensor import CountedTensor, Tensor, element_count
 from trireme.registry.input_check import InputCheck
 from trireme.registry.model import Model
 
@@ -132,7 +132,7 @@ def _size_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingError
     shape = (max(tensor.shape[0], 1), *tensor.shape[1:]) if check.has_batch else tensor.shape
     count = element_count(shape)
     if check.datatype == BYTES:
-        return _elements_error(model, check, tensor.data, count)
+        return _elements_error(model, check, tensor, count)
     expected = count * ITEM_SIZE[check.datatype]
     if len(tensor.data) == expected:
         return None
@@ -142,24 +142,23 @@ def _size_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingError
     )
 
 
-def _elements_error(model: Model, check: InputCheck, data: Buffer, expected: int) -> ServingError | None:
+def _elements_error(model: Model, check: InputCheck, tensor: Tensor, expected: int) -> ServingError | None:
     where = f"for inference input '{check.name}' for model '{model.name}'"
-    count = position = 0
-    while position < len(data):
-        left = len(data) - position
+    data = tensor.data
+    counted = tensor if isinstance(tensor, CountedTensor) else CountedTensor(tensor)
+    count, position = counted.string_count, counted.strings_end
+    left = len(data) - position
+    if left:
         if left < 4:
             return InvalidArgumentError(
                 f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes available. "
                 "Please make sure the string length indicator is in one buffer."
             )
         (size,) = struct.unpack_from("<I", data, position)
-        if size > left - 4:
-            return InvalidArgumentError(
-                f"incomplete string data for inference input '{check.name}', expecting string of length {size} "
-                f"but only {left - 4} bytes available"
-            )
-        count += 1
-        position += 4 + size
+        return InvalidArgumentError(
+            f"incomplete string data for inference input '{check.name}', expecting string of length {size} "
+            f"but only {left - 4} bytes available"
+        )
     if count > expected:
         return InvalidArgumentError(f"unexpected number of string elements {count} {where}, expecting {expected}")
     if count < expected:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+_THREADS = 2  # for work in Python, which gains nothing from more; each piece of it may take much memory
+
 
 class BackgroundAnswers:
     """Runs the coroutines that answer exchanges; a client that leaves does not stop them."""
 
-    __slots__ = ("_tasks",)
+    __slots__ = ("_tasks", "_threads")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="trireme-http")
 
     def run(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Starts the work; an error it raises becomes the answer."""
         task = asyncio.get_running_loop().create_task(_answered(exchange, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Long work beside the event loop, a few pieces of it at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
 async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:

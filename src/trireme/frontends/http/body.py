@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from trireme.core.tensor import Buffer
+from trireme.protocol.body_buffer import reserve
 from trireme.protocol.http_chunks import ChunkedDecoder
 
 
@@ -25,7 +26,7 @@ class LargeBodyOwner(Protocol):
     def note_progress(self) -> None:
         """Bytes have arrived."""
 
-    def take_large_body(self, body: bytearray) -> None:
+    def take_large_body(self, body: memoryview) -> None:
         """The body is complete, and the owner is to take its place at the transport again."""
 
     def pause_writing(self) -> None:
@@ -79,17 +80,17 @@ class DiscardedBody:
 
 
 class ChunkedBody:
-    """A chunked body up to a size."""
+    """A chunked body up to a size, kept or thrown away."""
 
     __slots__ = ("_decoder",)
 
-    def __init__(self, max_size_bytes: int) -> None:
-        self._decoder = ChunkedDecoder(max_size_bytes)
+    def __init__(self, max_size_bytes: int, is_kept: bool = True) -> None:
+        self._decoder = ChunkedDecoder(max_size_bytes, is_kept)
 
     def feed(self, data: bytes) -> bytes | None:
         return self._decoder.feed(data)
 
-    def body(self) -> bytes:
+    def body(self) -> bytearray:
         return self._decoder.body()
 
 
@@ -99,19 +100,17 @@ class LargeBodyReader(asyncio.BufferedProtocol):
 
     def __init__(self, connection: LargeBodyOwner, size_bytes: int, first: bytes) -> None:
         self._connection = connection
-        self._buffer = bytearray(size_bytes)
-        self._view = memoryview(self._buffer)
-        self._view[: len(first)] = first
+        self._buffer = reserve(size_bytes)
+        self._buffer[: len(first)] = first
         self._filled = len(first)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view[self._filled :]
+        return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
         self._connection.note_progress()
         if self._filled == len(self._buffer):
-            self._view.release()
             self._connection.take_large_body(self._buffer)
 
     def eof_received(self) -> bool:

@@ -11,7 +11,8 @@ from typing import Protocol, cast
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.tensor import Buffer
 from trireme.frontends.http import answers
-from trireme.frontends.http.body import BodyCollector, ChunkedBody, DiscardedBody, FixedBody, LargeBodyReader
+from trireme.frontends.http.admission import create_collector, find_refusal, is_too_large
+from trireme.frontends.http.body import BodyCollector, LargeBodyReader
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import HeadReader, MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.options import ConnectionLimits
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 
 _HEAD_END = b"\r\n\r\n"
 _WRITE_HIGH_WATER_BYTES = 1 << 20
-_CHECKED_BODY_BYTES = 64 << 10
 
 
 class ConnectionOwner(Protocol):
@@ -55,7 +55,9 @@ class Connection(asyncio.Protocol):
         self._owes_continue = False
         self._is_reading_paused = False
         self._write_paused_s = 0.0  # since when the client leaves answers unread, 0 where it does not
-        self._progress_s = 0.0
+        self._unsent_bytes = 0  # when that was looked at last
+        self._held_bytes = 0  # of answers that wait for earlier ones
+        self._progress_s = 0.0  # when the present head began or the present body last went on
 
     @property
     def is_busy(self) -> bool:
@@ -90,10 +92,11 @@ class Connection(asyncio.Protocol):
             if head is not None and len(data) - end == head.content_length and not self._is_last_read:
                 self._dispatch(head, data[end:])
                 return
-        self._progress_s = monotonic()
         if self._unread:
             data = self._unread + data
             self._unread = b""
+        else:
+            self._progress_s = monotonic()
         self._advance(data)
 
     def eof_received(self) -> bool:
@@ -105,6 +108,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused_s = monotonic()
+        self._unsent_bytes = 0
         self._pause_reading()
 
     def resume_writing(self) -> None:
@@ -117,13 +121,20 @@ class Connection(asyncio.Protocol):
         """Ends a connection whose client neither goes on sending its request nor reads its answers."""
         oldest_s = now_s - self._limits.idle_timeout_s
         if self._write_paused_s:
-            if self._write_paused_s < oldest_s:
-                self.abort()
+            self._check_reading(now_s, oldest_s)
         elif self._is_mid_request and not self._is_reading_paused and self._progress_s < oldest_s:
             if self._exchanges:
                 self.abort()
             else:
                 self._refuse(408, "request was not received in time")
+
+    def _check_reading(self, now_s: float, oldest_s: float) -> None:
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if unsent < self._unsent_bytes:
+            self._write_paused_s = now_s  # the client reads, however slowly
+        elif self._write_paused_s < oldest_s:
+            self.abort()
+        self._unsent_bytes = unsent
 
     def close(self) -> None:
         """Closes after what is already written."""
@@ -177,43 +188,22 @@ class Connection(asyncio.Protocol):
         if 0 <= size <= len(rest):
             self._dispatch(head, rest[:size])
             return rest[size:]
-        if not self._check_head(head):
+        if is_too_large(head, self._limits):
+            self._refuse(413, f"request body of {size} bytes is too large")
+            return None
+        self._refusal = find_refusal(head)
+        if self._refusal is not None and head.expects_continue:
+            # Whether the body follows is now up to the client: the connection ends.
+            self._answer_refused(closing_head(), head, self._refusal)
             return None
         self._head = head
         if head.expects_continue and not rest:
             self._send_continue()
-        if head.is_chunked:
-            self._collector = ChunkedBody(self._max_body_bytes(head))
-        elif self._refusal is not None:
-            self._collector = DiscardedBody(size)
-        elif size >= self._limits.large_body_bytes:
+        self._collector = create_collector(head, self._limits, self._refusal is not None)
+        if self._collector is None:
             self._read_large_body(size, rest)
             return None
-        else:
-            self._collector = FixedBody(size)
         return rest
-
-    def _check_head(self, head: RequestHead) -> bool:
-        """Finds out whether the request is refused whatever its body is; False where the connection ends with that."""
-        if head.content_length > self._limits.max_body_bytes:
-            self._refuse(413, f"request body of {head.content_length} bytes is too large")
-            return False
-        check = head.endpoint.check if head.endpoint is not None else None
-        if check is None or not (head.expects_continue or head.content_length > _CHECKED_BODY_BYTES):
-            return True
-        try:
-            check(head)
-        except ServingError as error:
-            if head.expects_continue:
-                self._is_last_read = True  # whether the body follows is now up to the client: the connection ends
-                self._answer_refused(closing_head(), head, error)
-                return False
-            self._refusal = error
-        return True
-
-    def _max_body_bytes(self, head: RequestHead) -> int:
-        limit = head.endpoint.max_body_bytes if head.endpoint is not None else None
-        return min(limit(head), self._limits.max_body_bytes) if limit is not None else self._limits.max_body_bytes
 
     def _send_continue(self) -> None:
         if self._exchanges:
@@ -243,7 +233,7 @@ class Connection(asyncio.Protocol):
         """Part of a large body has arrived."""
         self._progress_s = monotonic()
 
-    def take_large_body(self, body: bytearray) -> None:
+    def take_large_body(self, body: memoryview) -> None:
         """A large body is complete."""
         self._become(self)
         head, self._head = self._head, None
@@ -314,12 +304,19 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         if self._exchanges[0] is not exchange:
-            if exchange.held is None:
-                exchange.held = []
-            exchange.held.append(data)
+            self._hold(exchange, data)
             return
         transport.write(data)
         if self._write_paused_s and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self.abort()
+
+    def _hold(self, exchange: Exchange, data: Buffer) -> None:
+        """Keeps an answer whose turn has not come; a client that lets too much gather counts as gone."""
+        if exchange.held is None:
+            exchange.held = []
+        exchange.held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes - len(data) > self._limits.max_unsent_bytes:
             self.abort()
 
     def complete(self, exchange: Exchange, data: Buffer) -> None:
@@ -328,9 +325,10 @@ class Connection(asyncio.Protocol):
             return
         exchanges = self._exchanges
         if exchanges[0] is not exchange:
-            if exchange.held is None:
-                exchange.held = []
-            exchange.held.append(data)
+            self._hold(exchange, data)
+            return
+        if self._write_paused_s and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self.abort()
             return
         transport.write(data)
         exchanges.popleft()
@@ -344,6 +342,7 @@ class Connection(asyncio.Protocol):
             first = exchanges[0]
             if first.held is not None:
                 transport.writelines(first.held)
+                self._held_bytes -= sum(map(len, first.held))
                 first.held = None
             if not first.is_answered:
                 break
@@ -381,6 +380,7 @@ class Connection(asyncio.Protocol):
         if self._is_reading_paused and self._transport is not None:
             self._is_reading_paused = False
             self._transport.resume_reading()
+            self._progress_s = monotonic()
             if self._unread:
                 data, self._unread = self._unread, b""
                 self._advance(data)

@@ -32,7 +32,7 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
     background = BackgroundAnswers()
     return [
         *InferEndpoint(server, options, background).routes(),
-        *GenerateEndpoints(server, options).routes(),
+        *GenerateEndpoints(server, options, background).routes(),
         *HealthEndpoints(server, background).routes(),
         *MetadataEndpoints(server).routes(),
         *RepositoryEndpoints(server, background).routes(),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
+from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.load_metrics import load_metrics_line
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
-from trireme.protocol.generate import NOT_ONE_RESPONSE, InputForm, decode_generate, encode_generate
+from trireme.protocol.generate import (
+    NOT_ONE_RESPONSE,
+    GenerateDocument,
+    InputForm,
+    decode_generate,
+    encode_generate,
+)
 from trireme.protocol.http_chunks import LAST_CHUNK, frame
 from trireme.protocol.http_compression import IDENTITY
-from trireme.protocol.json_text import encode_error
+from trireme.protocol.json_text import QUICK_BYTES, encode_error
 from trireme.protocol.sse import encode_event
 from trireme.protocol.v2_json import document_too_large
 
@@ -25,15 +33,17 @@ if TYPE_CHECKING:
     from trireme.registry.model import Model
     from trireme.server.server import InferenceServer
 
+_INLINE_ANSWER_BYTES = 256 << 10
 _MODEL = "/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
 
 class GenerateEndpoints:
     """`POST /v2/models/<model>[/versions/<version>]/generate` and `.../generate_stream`."""
 
-    def __init__(self, server: InferenceServer, options: HttpFrontendOptions) -> None:
+    def __init__(self, server: InferenceServer, options: HttpFrontendOptions, background: BackgroundAnswers) -> None:
         self._server = server
         self._max_input_size_bytes = options.max_input_size_bytes
+        self._background = background
 
     def routes(self) -> list[Route]:
         """The paths of this API."""
@@ -58,12 +68,26 @@ class GenerateEndpoints:
         """Answers with an event per response."""
         self._start(exchange, GenerateStreamCall)
 
-    def _start(self, exchange: Exchange, call_type: type[GenerateCall] | type[GenerateStreamCall]) -> None:
+    def _start(self, exchange: Exchange, call_type: CallType) -> None:
         head = exchange.head
         self.check(head)
         model = self._server.inference.find(head.model_name, head.model_version)
-        document = decode_generate(bytes(exchange.body), input_forms(model), self._max_input_size_bytes)
-        call = call_type(exchange, model, document.request_id, self._load_metrics(head))
+        text = bytes(exchange.body)
+        if len(text) > QUICK_BYTES:
+            self._background.run(exchange, self._decode_and_begin(exchange, call_type, model, text))
+        else:
+            document = decode_generate(text, input_forms(model), self._max_input_size_bytes)
+            self._begin(exchange, call_type, model, document)
+
+    async def _decode_and_begin(self, exchange: Exchange, call_type: CallType, model: Model, text: bytes) -> None:
+        forms = input_forms(model)
+        document = await self._background.compute(decode_generate, text, forms, self._max_input_size_bytes)
+        if not exchange.is_abandoned:
+            self._begin(exchange, call_type, model, document)
+
+    def _begin(self, exchange: Exchange, call_type: CallType, model: Model, document: GenerateDocument) -> None:
+        head = exchange.head
+        call = call_type(self._background, exchange, model, document.request_id, self._load_metrics(head))
         request = InferenceRequest(
             head.model_name, head.model_version, document.request_id, document.inputs, call.respond
         )
@@ -95,9 +119,12 @@ def input_forms(model: Model) -> dict[str, InputForm]:
 class GenerateCall:
     """A generate under way: the first response decides the status, and there has to be exactly one."""
 
-    __slots__ = ("_count", "_exchange", "_extra", "_kept", "_model", "_request_id", "_status")
+    __slots__ = ("_background", "_count", "_exchange", "_extra", "_kept", "_model", "_request_id", "_status")
 
-    def __init__(self, exchange: Exchange, model: Model, request_id: str, extra: bytes) -> None:
+    def __init__(
+        self, background: BackgroundAnswers, exchange: Exchange, model: Model, request_id: str, extra: bytes
+    ) -> None:
+        self._background = background
         self._exchange = exchange
         self._model = model
         self._request_id = request_id
@@ -115,54 +142,89 @@ class GenerateCall:
                 self._status = status_of(response.error)
             self._count += 1
             self._kept = response
-        if response.is_final:
-            self._answer()
-
-    def _answer(self) -> None:
-        exchange = self._exchange
-        if self._count != 1 or self._kept is None:
-            body = encode_error(NOT_ONE_RESPONSE)
-        else:
-            body, status = encode_response(self._model, self._request_id, self._kept)
-            self._status = status
-        if not exchange.head.takes_chunks:
-            exchange.send(answers.typed(exchange.head, self._status, body, extra=self._extra))
+        if not response.is_final:
             return
-        head = answers.stream_head(exchange.head, self._status, answers.JSON, self._extra)
+        if self._count != 1 or self._kept is None:
+            self._answer(encode_error(NOT_ONE_RESPONSE), self._status)
+        elif is_long(self._kept):
+            self._background.run(self._exchange, self._encode_and_answer(self._kept))
+        else:
+            self._answer(*encode_response(self._model, self._request_id, self._kept))
+
+    async def _encode_and_answer(self, response: InferenceResponse) -> None:
+        self._answer(*await self._background.compute(encode_response, self._model, self._request_id, response))
+
+    def _answer(self, body: bytes, status: int) -> None:
+        exchange = self._exchange
+        if not exchange.head.takes_chunks:
+            exchange.send(answers.typed(exchange.head, status, body, extra=self._extra))
+            return
+        head = answers.stream_head(exchange.head, status, answers.JSON, self._extra)
         exchange.send(head + frame(body) + LAST_CHUNK)
 
 
 class GenerateStreamCall:
     """A stream under way: the first response decides the status, each one becomes an event as it comes."""
 
-    __slots__ = ("_exchange", "_extra", "_is_begun", "_model", "_request_id")
+    __slots__ = ("_background", "_exchange", "_extra", "_is_begun", "_model", "_request_id", "_waiting")
 
-    def __init__(self, exchange: Exchange, model: Model, request_id: str, extra: bytes) -> None:
+    def __init__(
+        self, background: BackgroundAnswers, exchange: Exchange, model: Model, request_id: str, extra: bytes
+    ) -> None:
+        self._background = background
         self._exchange = exchange
         self._model = model
         self._request_id = request_id
         self._extra = extra
         self._is_begun = False
+        self._waiting: deque[InferenceResponse] = deque()  # from the first long one on that is being encoded
 
     def respond(self, response: InferenceResponse) -> None:
         """Takes the model's responses and sends each on."""
-        exchange = self._exchange
-        if exchange.is_answered:
+        if self._exchange.is_answered:
             return
+        if self._waiting or is_long(response):
+            self._waiting.append(response)
+            if len(self._waiting) == 1:
+                self._background.run(self._exchange, self._send_waiting())
+        elif response.is_empty:
+            self._send(b"", 200, response.is_final)
+        else:
+            self._send(*encode_response(self._model, self._request_id, response), response.is_final)
+
+    async def _send_waiting(self) -> None:
+        while self._waiting and not self._exchange.is_answered:
+            response = self._waiting[0]
+            body, status = b"", 200
+            if not response.is_empty:
+                encoding = self._background.compute(encode_response, self._model, self._request_id, response)
+                body, status = await encoding
+            self._send(body, status, response.is_final)
+            self._waiting.popleft()
+
+    def _send(self, body: bytes, status: int, is_final: bool) -> None:
+        exchange = self._exchange
         is_chunked = exchange.head.takes_chunks
-        data, status = b"", 200
-        if not response.is_empty:
-            body, status = encode_response(self._model, self._request_id, response)
-            data = frame(encode_event(body)) if is_chunked else encode_event(body)
+        data = encode_event(body) if body else b""
+        if data and is_chunked:
+            data = frame(data)
         if not self._is_begun:
             self._is_begun = True
             data = answers.stream_head(exchange.head, status, answers.EVENT_STREAM, self._extra) + data
             if not is_chunked:
                 exchange.connection.close_after(exchange)
-        if response.is_final:
+        if is_final:
             exchange.send(data + LAST_CHUNK if is_chunked else data)
         else:
             exchange.write(data)
+
+
+CallType = type[GenerateCall] | type[GenerateStreamCall]
+
+
+def is_long(response: InferenceResponse) -> bool:
+    """Whether writing it as JSON takes so long that it has to happen beside the event loop."""
+    return any(len(tensor.data) > _INLINE_ANSWER_BYTES for tensor in response.outputs)
 
 
 def encode_response(model: Model, request_id: str, response: InferenceResponse) -> tuple[bytes, int]:

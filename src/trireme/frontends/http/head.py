@@ -33,6 +33,8 @@ class Endpoint:
     """How large a body of unannounced length may become."""
     forwards_headers: bool = False
     """Whether headers become request parameters here."""
+    reads_body: bool = True
+    """Whether it looks at bodies; those that it does not look at are thrown away as they arrive."""
 
 
 class RequestHead:
@@ -125,13 +127,16 @@ def parse_head(raw: bytes) -> RequestHead:
         raise MalformedHeadError(str(error)) from None
     if not collected.is_complete:
         raise MalformedHeadError("incomplete request head")
+    version = parser.get_http_version()
+    if version not in ("1.0", "1.1"):
+        raise MalformedHeadError("unsupported HTTP version")
     head = RequestHead()
     head.method = parser.get_method().decode("latin-1")
     head.path = _path_of(collected.url)
     head.headers = [
         (name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in collected.headers
     ]
-    _read_connection(head, parser.get_http_version(), collected.is_keep_alive)
+    _read_connection(head, version, collected.is_keep_alive)
     collected.parser = None
     for name, value in head.headers:
         reader = _READERS.get(name.lower())
@@ -200,7 +205,7 @@ def _read_header_length(head: RequestHead, value: str) -> None:
     digits = value.strip()
     sign, digits = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
     length = 0
-    for digit in digits[:18]:
+    for digit in digits[:100]:
         if not "0" <= digit <= "9":
             break
         length = 10 * length + int(digit)

@@ -62,4 +62,4 @@ class HealthEndpoints:
             raise UnavailableError("Server exiting")
 
     def _endpoint(self, answer: object) -> Endpoint:
-        return Endpoint("health", answer, is_plain=True)  # type: ignore[arg-type]
+        return Endpoint("health", answer, is_plain=True, reads_body=False)  # type: ignore[arg-type]

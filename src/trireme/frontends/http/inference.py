@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from trireme.core.datatype import BYTES
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Buffer, Tensor
+from trireme.core.tensor import Buffer, CountedTensor, Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
@@ -17,6 +18,7 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.protocol.http_compression import IDENTITY, compress, decompress
 from trireme.protocol.json_frame import DocumentFrames
+from trireme.protocol.json_text import QUICK_BYTES
 from trireme.protocol.v2_binary import (
     RAW_DOCUMENT,
     InferDecoder,
@@ -25,7 +27,7 @@ from trireme.protocol.v2_binary import (
     take_raw_tensor,
     take_tensors,
 )
-from trireme.protocol.v2_json import InferDocument, document_too_large
+from trireme.protocol.v2_json import InferDocument, decode_document, document_too_large
 from trireme.server.classification import classify
 
 if TYPE_CHECKING:
@@ -33,8 +35,15 @@ if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
 _JOIN_LIMIT_BYTES = 64 << 10
-_INLINE_CODING_BYTES = 128 << 10  # larger bodies are compressed and inflated beside the event loop
+_INLINE_DEFLATE_BYTES = 128 << 10  # larger answers are compressed beside the event loop
+_INLINE_INFLATE_BYTES = 8 << 10  # larger bodies are inflated there: they may become a thousand times as large
+_INLINE_ANSWER_BYTES = 256 << 10  # larger tensors are written as JSON and classified there
+_INLINE_STRINGS_BYTES = 1 << 20  # the strings of larger inputs are counted there
 _CODINGS = ("gzip", "deflate")
+Encoded = tuple[bytes, list[Buffer]]
+"""An answer: its JSON, and the tensors that follow it."""
+Decoded = tuple[InferDocument, str, dict[str, Tensor]]
+"""What a body says: the document, the request's id, and the inputs."""
 _ACCEPTED_CODINGS = b"Accept-Encoding: gzip, deflate\r\n"
 
 
@@ -83,7 +92,7 @@ class InferEndpoint:
         elif head.content_encoding not in _CODINGS:
             message = "Unsupported compression type"
             exchange.send(answers.plain_error(head, 501, message, _ACCEPTED_CODINGS))
-        elif len(exchange.body) <= _INLINE_CODING_BYTES:
+        elif len(exchange.body) <= _INLINE_INFLATE_BYTES:
             self._infer(exchange, model, decompress(exchange.body, self._max_input_size_bytes))
         else:
             self._background.run(exchange, self._inflate_and_infer(exchange, model))
@@ -98,11 +107,17 @@ class InferEndpoint:
             raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
         return model
 
-    def _infer(self, exchange: Exchange, model: Model, body: Buffer) -> None:
+    def _infer(self, exchange: Exchange, model: Model, body: Buffer, decoded: Decoded | None = None) -> None:
+        """Begins the inference. What takes long is done beside the event loop, and then this is called again."""
         head = exchange.head
-        text, offset = split_body(body, head.header_length)
+        text, offset = (b"", 0) if decoded is not None else split_body(body, head.header_length)
+        if len(text) > QUICK_BYTES:
+            self._background.run(exchange, self._decode_and_infer(exchange, model, text, body))
+            return
         try:
-            if text:
+            if decoded is not None:
+                document, request_id, inputs = decoded
+            elif text:
                 repeated = self._frames.decode(text) if head.header_length is None else None
                 if repeated is not None:
                     document, inputs = repeated
@@ -115,6 +130,9 @@ class InferEndpoint:
             else:
                 document, request_id = RAW_DOCUMENT, ""
                 inputs = self._raw_input(model, body)
+            if len(body) > _INLINE_STRINGS_BYTES and any(map(_has_uncounted_strings, inputs.values())):
+                self._background.run(exchange, self._count_and_infer(exchange, model, (document, request_id, inputs)))
+                return
             call = InferCall(self, exchange, model, document, request_id)
             request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, call.respond)
             request.requested_outputs = document.requested_outputs
@@ -127,6 +145,23 @@ class InferEndpoint:
             self._infer_on(model, request)
         except ServingError as error:
             exchange.send_error(error)
+
+    async def _decode_and_infer(self, exchange: Exchange, model: Model, text: bytes, body: Buffer) -> None:
+        try:
+            document = await self._background.compute(decode_document, text, self._max_input_size_bytes)
+            inputs = take_tensors(document, body, len(text), model.name)
+        except ServingError as error:
+            exchange.send_error(error)
+        else:
+            await self._count_and_infer(exchange, model, (document, document.request_id, inputs))
+
+    async def _count_and_infer(self, exchange: Exchange, model: Model, decoded: Decoded) -> None:
+        inputs = decoded[2]
+        for name, tensor in inputs.items():
+            if _has_uncounted_strings(tensor):
+                inputs[name] = await self._background.compute(CountedTensor, tensor)
+        if not exchange.is_abandoned:
+            self._infer(exchange, model, b"", decoded)
 
     def _raw_input(self, model: Model, body: Buffer) -> dict[str, Tensor]:
         if len(body) > self._max_input_size_bytes:
@@ -142,6 +177,13 @@ class InferEndpoint:
     def compress_later(self, exchange: Exchange, parts: list[Buffer], head_of: HeadOf) -> None:
         """Compresses a large answer beside the event loop and sends it."""
         self._background.run(exchange, _compress_and_send(exchange, parts, head_of))
+
+    def encode_later(self, exchange: Exchange, call: InferCall, response: InferenceResponse) -> None:
+        """Encodes a large answer beside the event loop and sends it."""
+        self._background.run(exchange, self._encode_and_send(call, response))
+
+    async def _encode_and_send(self, call: InferCall, response: InferenceResponse) -> None:
+        call.answer(response, await self._background.compute(call.encode, response, InferEncoder()))
 
 
 class InferCall:
@@ -176,17 +218,29 @@ class InferCall:
             self._exchange.send_plain_error(self._kept.error)
         else:
             try:
-                self._answer(self._kept)
+                self.answer(self._kept)
             except ServingError as error:
-                self._exchange.send_error(error)
+                self._exchange.send_plain_error(error)
 
-    def _answer(self, response: InferenceResponse) -> None:
+    def encode(self, response: InferenceResponse, encoder: InferEncoder) -> Encoded:
+        """The answer's JSON and the binary tensors behind it; raises ServingError."""
         outputs, document, model = response.outputs, self._document, self._model
         if document.has_classification:
             outputs = [self._classified(tensor) for tensor in outputs]
-        json, buffers = self._endpoint.encoder.encode(
+        return encoder.encode(
             (model.name, model.version_text), self._request_id, outputs, response.parameters, document
         )
+
+    def answer(self, response: InferenceResponse, encoded: Encoded | None = None) -> None:
+        """Answers the exchange; a long response is encoded beside the event loop, and then this is called again."""
+        if encoded is None:
+            if not self._document.is_all_binary:
+                for tensor in response.outputs:
+                    if len(tensor.data) > _INLINE_ANSWER_BYTES:
+                        self._endpoint.encode_later(self._exchange, self, response)
+                        return
+            encoded = self.encode(response, self._endpoint.encoder)
+        json, buffers = encoded
         exchange = self._exchange
         if exchange.head.accepted_coding != IDENTITY:
             self._send_compressed(json, buffers)
@@ -213,7 +267,7 @@ class InferCall:
         exchange = self._exchange
         parts: list[Buffer] = [json, *buffers]
         head_of = HeadOf(exchange.head, len(json) if buffers else None)
-        if sum(map(len, parts)) <= _INLINE_CODING_BYTES:
+        if sum(map(len, parts)) <= _INLINE_DEFLATE_BYTES:
             exchange.send(head_of(compress(parts, exchange.head.accepted_coding)))
         else:
             self._endpoint.compress_later(exchange, parts, head_of)
@@ -233,6 +287,10 @@ class HeadOf:
         if self._json_size is None:
             return answers.typed(self._head, 200, body, extra=coding)
         return answers.octets_head(self._head, self._json_size, len(body), coding) + body
+
+
+def _has_uncounted_strings(tensor: Tensor) -> bool:
+    return tensor.datatype == BYTES and len(tensor.data) > _INLINE_STRINGS_BYTES
 
 
 async def _compress_and_send(exchange: Exchange, parts: list[Buffer], head_of: HeadOf) -> None:

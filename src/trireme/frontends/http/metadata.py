@@ -38,12 +38,12 @@ class MetadataEndpoints:
 
     def routes(self) -> list[Route]:
         """The paths of these APIs."""
-        statistics = Endpoint("statistics", self.statistics)
+        statistics = Endpoint("statistics", self.statistics, reads_body=False)
         return [
-            route("/v2", GET=Endpoint("metadata", self.server)),
+            route("/v2", GET=Endpoint("metadata", self.server, reads_body=False)),
             route("/v2/models/stats", GET=statistics),
-            route(_MODEL, GET=Endpoint("metadata", self.model)),
-            route(_MODEL + "/config", GET=Endpoint("model-config", self.config)),
+            route(_MODEL, GET=Endpoint("metadata", self.model, reads_body=False)),
+            route(_MODEL + "/config", GET=Endpoint("model-config", self.config, reads_body=False)),
             route(_MODEL + "/stats", GET=statistics),
         ]
 

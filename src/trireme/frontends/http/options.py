@@ -18,6 +18,9 @@ API_CATEGORIES = (
 )
 """The names that `--http-restricted-api` knows."""
 
+MAX_CONTROL_BYTES = 128 << 10
+"""The body of a request that asks for something small: the index, an unload, settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:

@@ -94,4 +94,4 @@ def _refusing(status: int, message: str, is_plain: bool = True) -> Endpoint:
     def answer(exchange: Exchange) -> None:
         exchange.send(form(exchange.head, status, message))
 
-    return Endpoint("", answer, is_plain)
+    return Endpoint("", answer, is_plain, reads_body=False)

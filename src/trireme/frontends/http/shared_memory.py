@@ -14,8 +14,8 @@ _PREFIX = "/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<region>[^/]+))?/"
 def shared_memory_routes() -> list[Route]:
     """The paths of both APIs."""
     return [
-        route(_PREFIX + "status", GET=Endpoint(_CATEGORY, status)),
-        route(_PREFIX + "(?:un)?register", POST=Endpoint(_CATEGORY, change)),
+        route(_PREFIX + "status", GET=Endpoint(_CATEGORY, status, reads_body=False)),
+        route(_PREFIX + "(?:un)?register", POST=Endpoint(_CATEGORY, change, reads_body=False)),
     ]
 
 

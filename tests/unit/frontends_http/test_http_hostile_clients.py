@@ -1,0 +1,124 @@
+"""Clients that are slow, greedy or gone: what a connection bears, with limits made short."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.http.options import ConnectionLimits
+
+GET = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+
+
+@pytest.fixture
+def impatient(connect: Any) -> Any:
+    return connect(ConnectionLimits(idle_timeout_s=10, max_unsent_bytes=1000))
+
+
+def sweep(client: Any, loop: asyncio.AbstractEventLoop, now_s: float) -> None:
+    async def check() -> None:
+        client.connection.check_progress(now_s)
+
+    loop.run_until_complete(check())
+
+
+def test_a_head_that_drips_is_given_up_however_steadily(
+    impatient: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("trireme.frontends.http.connection.monotonic", lambda: now[0])
+    for byte in b"GET /v2/health/li":
+        impatient.feed(bytes([byte]))
+        now[0] += 1
+    sweep(impatient, loop, now[0])
+    assert b"408 Request Timeout" in impatient.transport.output
+
+
+def test_a_body_that_goes_on_is_waited_for(
+    impatient: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("trireme.frontends.http.connection.monotonic", lambda: now[0])
+    impatient.feed(b"POST /v2/models/ident/infer HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+    for _ in range(20):
+        now[0] += 5
+        impatient.feed(b" ")
+        sweep(impatient, loop, now[0])
+    assert not impatient.transport.output
+    now[0] += 11
+    sweep(impatient, loop, now[0])
+    assert b"408 Request Timeout" in impatient.transport.output
+
+
+def test_a_client_that_reads_slowly_is_kept(impatient: Any, loop: asyncio.AbstractEventLoop) -> None:
+    impatient.connection.pause_writing()
+    begin_s = monotonic()
+    for number in range(10):
+        impatient.transport.buffer_size = 100 - number
+        sweep(impatient, loop, begin_s + 9 * number)
+    assert not impatient.transport.is_aborted
+    sweep(impatient, loop, begin_s + 100)
+    assert impatient.transport.is_aborted
+
+
+def test_answers_that_wait_for_an_earlier_one_are_bounded(impatient: Any, server: Any, post: Any) -> None:
+    requests: list[Any] = []
+    server.models["quiet"].behaviour = requests.append
+    body = b'{"INPUT0":[1]}'
+    for _ in range(2):
+        impatient.feed(post("/v2/models/quiet/generate_stream", body))
+    tensor = Tensor("OUTPUT0", "BYTES", (1,), b"\x90\x01\0\0" + b"x" * 400)
+    for _ in range(2):
+        requests[1].respond(InferenceResponse([tensor], is_final=False))
+    assert not impatient.transport.is_aborted
+    requests[1].respond(InferenceResponse([tensor], is_final=False))
+    assert impatient.transport.is_aborted
+
+
+def test_answers_to_a_client_that_reads_nothing_are_bounded(impatient: Any) -> None:
+    impatient.feed(GET)
+    impatient.connection.pause_writing()
+    impatient.transport.buffer_size = 2000
+    impatient.feed(GET)
+    assert impatient.transport.is_aborted
+
+
+def test_bodies_that_nobody_reads_are_thrown_away(client: Any) -> None:
+    client.feed(b"GET /v2/health/live HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n")
+    piece = bytes(100_000_000)
+    for _ in range(10):
+        client.feed(piece)
+    assert client.take().startswith(b"HTTP/1.1 200 OK")
+    chunked = b"POST /nowhere HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
+    assert client.ask(chunked).startswith(b"HTTP/1.1 404 Not Found")
+
+
+def test_settings_take_small_bodies_only(client: Any, loop: asyncio.AbstractEventLoop) -> None:
+    head = b"POST /v2/logging HTTP/1.1\r\nContent-Length: 200000\r\n\r\n"
+
+    async def asked() -> bytes:
+        return bytes(client.ask(head))
+
+    assert loop.run_until_complete(asked()).startswith(b"HTTP/1.1 413 Payload Too Large")
+
+
+def test_large_json_is_read_beside_the_event_loop(client: Any, post: Any, loop: asyncio.AbstractEventLoop) -> None:
+    count = 100_000
+    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,%d],"data":[' % count
+    body += b"1.5," * (count - 1) + b"1.5]}]}"
+
+    async def asked() -> bytes:
+        client.feed(post("/v2/models/ident/infer", body))
+        assert not client.transport.output
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.gather(*others)
+        return client.transport.output
+
+    answer = loop.run_until_complete(asked())
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b"1.5,1.5]}]}")
