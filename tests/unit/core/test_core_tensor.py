@@ -37,7 +37,7 @@ def test_big_endian_arrays_are_written_little_endian():
 
 
 def test_a_type_without_a_wire_name_is_refused_by_name():
-    with pytest.raises(TypeError, match="'x'.*complex128"):
+    with pytest.raises(TypeError, match=r"'x'.*complex128"):
         Tensor.from_numpy("x", np.zeros(1, dtype=np.complex128))
 
 
