@@ -45,7 +45,6 @@ def survives(target: Target) -> Iterator[None]:
         (b'{"a":-}', "Invalid value. at 6"),
         (b"\xef\xbb\xbf{}", "Invalid value. at 0"),
         (b"[" * 100_000, "Invalid value. at 100000"),
-        (b"[" * 2_000_000, "The document is too complex. at 500000"),
         (b'{"a":' * 100_000, "Invalid value. at 500000"),
     ],
 )
@@ -54,7 +53,7 @@ def test_text_that_is_not_json_is_told_with_its_place(target: Target, path: str,
     assert target.post(path, body) == (500, PARSE + text)
 
 
-def test_a_quarter_of_a_million_levels_are_read(target: Target) -> None:
+def test_a_quarter_of_a_million_levels_are_read_and_millions_refused(target: Target) -> None:
     deep = b"[" * 250_000 + b"]" * 250_000
     body = b'{"inputs":[{"name":"IN","datatype":"INT32","shape":[1],"data":%b}]}' % deep
     assert target.post(INFER, body) == (400, "JSON nesting depth exceeds maximum allowed limit (100)")
@@ -63,6 +62,7 @@ def test_a_quarter_of_a_million_levels_are_read(target: Target) -> None:
         "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'",
     )
     assert target.post("/v2/repository/index", b'{"ready":%b}' % deep[200_000:300_000])[0] == 400
+    assert target.post(INFER, b"[" * 2_000_000) == (500, PARSE + "The document is too complex. at 500000")
 
 
 NOT_ONE = (

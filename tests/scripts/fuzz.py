@@ -246,7 +246,8 @@ def grpc_is_well(address: str) -> bool:
     with client.InferenceServerClient(address) as server:
         tensor = client.InferInput("IN", [1, 3], "FP32")
         tensor.set_data_from_numpy(np.ones((1, 3), dtype=np.float32))
-        return server.infer("batch", [tensor], client_timeout=CONNECT_TIMEOUT_S).as_numpy("OUT").tolist() == [[1, 1, 1]]
+        result = server.infer("batch", [tensor], client_timeout=CONNECT_TIMEOUT_S)
+        return bool(result.as_numpy("OUT").tolist() == [[1, 1, 1]])
 
 
 def memory_bytes(pid: int) -> int:

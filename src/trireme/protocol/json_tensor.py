@@ -97,6 +97,9 @@ def _encode_many_numbers(tensor: Tensor) -> bytes:
 
 def encode_text_list(elements: list[bytes]) -> bytes:
     """A JSON list of strings; elements that are not UTF-8 are written as they are."""
+    if len(elements) > SLICE:
+        starts = range(0, len(elements), SLICE)
+        return b"[%b]" % b",".join([encode_text_list(elements[start : start + SLICE])[1:-1] for start in starts])
     try:
         return orjson.dumps([element.decode() for element in elements])
     except UnicodeDecodeError:

@@ -98,9 +98,18 @@ def sleep(seconds: float) -> np.ndarray:
     return np.array([[seconds]], dtype=np.float32)
 
 
+def until_pending(server, model: str, count: int) -> None:
+    """Returns when so many requests wait for the model."""
+    line = f'nv_inference_pending_request_count{{model="{model}",version="1"}} {count}'
+    deadline = time.monotonic() + 10
+    while line not in server.metrics():
+        assert time.monotonic() < deadline, server.metrics()
+        time.sleep(0.01)
+
+
 def test_urgent_requests_go_first(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(0.3), "running")
-    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
+    time.sleep(0.4)
     burst.send("queued", "SLEEP_S", sleep(0), "later", priority=2)
     burst.send("queued", "SLEEP_S", sleep(0), "default")
     burst.send("queued", "SLEEP_S", sleep(0), "urgent", priority=1)
@@ -108,8 +117,8 @@ def test_urgent_requests_go_first(burst) -> None:
 
 
 def test_a_full_queue_refuses(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(0.3), "running")
-    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
+    time.sleep(0.4)
     for number in range(4):
         burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
     answers = burst.answers()
@@ -120,11 +129,11 @@ def test_a_full_queue_refuses(burst) -> None:
 
 
 def test_a_full_queue_refuses_over_http(server, burst, http_door) -> None:
-    burst.send("queued", "SLEEP_S", sleep(0.4), "running")
-    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
+    time.sleep(0.4)
     for number in range(3):
         burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
-    time.sleep(0.05)
+    until_pending(server, "queued", 3)
     body = {"inputs": [{"name": "SLEEP_S", "shape": [1, 1], "datatype": "FP32", "data": [0]}]}
     status, _, answer = server.ask("POST", "/v2/models/queued/infer", body)
     assert status == 503
@@ -133,8 +142,8 @@ def test_a_full_queue_refuses_over_http(server, burst, http_door) -> None:
 
 
 def test_a_request_that_waits_too_long_is_refused(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(0.4), "running")
-    time.sleep(0.1)
+    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
+    time.sleep(0.4)
     burst.send("queued", "SLEEP_S", sleep(0), "hasty", timeout=50_000)
     burst.send("queued", "SLEEP_S", sleep(0), "patient")
     answers = burst.answers()
@@ -144,7 +153,7 @@ def test_a_request_that_waits_too_long_is_refused(burst) -> None:
 
 
 def test_responses_keep_the_order_of_requests_where_that_is_wanted(burst) -> None:
-    burst.send("ordered", "SLEEP_S", sleep(0.3), "slow")
-    time.sleep(0.05)
+    burst.send("ordered", "SLEEP_S", sleep(1.0), "slow")
+    time.sleep(0.3)
     burst.send("ordered", "SLEEP_S", sleep(0), "fast")
     assert list(burst.answers()) == ["slow", "fast"]
