@@ -27,6 +27,8 @@ from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
 
+GC_THRESHOLDS = (25_000, 20, 100)
+"""Requests in flight are many small objects that live for a moment and form no cycles."""
 REAP_INTERVAL_S = 10.0
 """How often processes that models left behind are collected."""
 
@@ -115,6 +117,7 @@ class _Application:
         # What exists now lives as long as the process: the collector need not walk it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         if self._on_ready is not None:
             self._on_ready([model.config for model in self._registry.models.serving()])
 

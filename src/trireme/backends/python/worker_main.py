@@ -59,6 +59,7 @@ def serve(worker: Any, link: Any) -> None:
         if worker.is_fresh:
             worker.is_fresh = False
             gc.freeze()  # what the model loaded stays; looking through it again and again would stall requests
+            gc.set_threshold(max(10_000, gc.get_threshold()[0]), *gc.get_threshold()[1:])
         if worker.is_async:
             from trireme.backends.python.worker_async import AsyncService
 
