@@ -1,17 +1,19 @@
 """Inference documents that differ from an earlier one only in the data of their single input.
 
 Clients send the same JSON over and over with other numbers in it. What stands around the data is looked up among the
-documents already read and checked, so that only the data is parsed: 5 instead of 10 microseconds for sixteen floats.
+documents already read and checked, so that only the data is parsed: 3 instead of 10 microseconds for sixteen floats.
 """
 
 from __future__ import annotations
+
+from array import array
 
 import orjson
 
 from trireme.core.errors import ServingError
 from trireme.core.tensor import Tensor, element_count
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.json_tensor import decode_elements
+from trireme.protocol.json_tensor import CODES, decode_elements
 from trireme.protocol.json_text import parse
 from trireme.protocol.v2_json import InferDocument
 
@@ -19,6 +21,7 @@ MAX_TEXT_BYTES = 16384
 """Longer texts are mostly data, for which the detour does not pay."""
 
 _MARK = b'"data":'
+_NUMBERS = {name: code for name, code in CODES.items() if name != "BOOL"}
 _PROBE = "\x01 any data"
 _PROBE_TEXT = orjson.dumps([_PROBE])
 
@@ -40,13 +43,22 @@ class DocumentFrames:
         document = self._frames.get(text[:begin] + text[end:])
         if document is None:
             return None
+        written = text[begin:end]
         try:
-            data = orjson.loads(text[begin:end])
+            data = orjson.loads(written)
         except orjson.JSONDecodeError:  # nested lists, brackets in strings, NaN
             return None
         entry = document.inputs[0]
-        encoded = decode_elements(entry.datatype, data, element_count(entry.shape))
-        return document, {entry.name: Tensor(entry.name, entry.datatype, entry.shape, encoded)}
+        datatype = entry.datatype
+        encoded = b""
+        if datatype in _NUMBERS and b"u" not in written and b"l" not in written:  # neither true nor false
+            try:
+                encoded = array(_NUMBERS[datatype], data).tobytes()
+            except (TypeError, OverflowError):  # what is wrong with it is found out below
+                pass
+        if len(encoded) != entry.size_bytes or not encoded:
+            encoded = decode_elements(datatype, data, element_count(entry.shape))
+        return document, {entry.name: Tensor(entry.name, datatype, entry.shape, encoded)}
 
     def keep(self, text: bytes, document: InferDocument) -> None:
         """Remembers a document that was read from the text, if texts like it can be told apart for sure. A document

@@ -20,7 +20,7 @@ SLICE = 32 << 10
 """Elements that are read at once, and bytes that are written at once: more would keep other threads from running for
 long."""
 
-_CODES = {
+CODES = {
     "BOOL": "?",
     "UINT8": "B",
     "UINT16": "H",
@@ -42,7 +42,7 @@ _ACCESS = "attempt to access JSON {0} as {1}"
 
 def check_json_input(name: str, datatype: str) -> None:
     """Raises InvalidArgumentError for the datatypes without a JSON form."""
-    if datatype not in _CODES and datatype != BYTES:
+    if datatype not in CODES and datatype != BYTES:
         raise InvalidArgumentError(
             f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
         )
@@ -72,7 +72,7 @@ def decode_elements(datatype: str, data: Any, count: int) -> bytes:
 
 def encode_elements(tensor: Tensor) -> bytes:
     """The elements as a flat JSON list."""
-    code = _CODES.get(tensor.datatype)
+    code = CODES.get(tensor.datatype)
     if code is None:
         return _encode_texts(tensor)
     data = tensor.data
@@ -163,7 +163,7 @@ def _encode_fixed(datatype: str, data: list[Any], types: set[type]) -> bytes:
     if datatype == "FP32" or datatype == "FP64":
         if not types <= _NUMBERS:
             raise _unreadable("non-number", "double")
-        return array(_CODES[datatype], data).tobytes()
+        return array(CODES[datatype], data).tobytes()
     if datatype == "BOOL":
         if not types <= {bool}:
             raise _unreadable("non-boolean", "boolean")
@@ -172,7 +172,7 @@ def _encode_fixed(datatype: str, data: list[Any], types: set[type]) -> bytes:
     if not types <= {int}:
         raise _unreadable("non-" + sign, sign)
     try:
-        return array(_CODES[datatype], data).tobytes()
+        return array(CODES[datatype], data).tobytes()
     except OverflowError:
         return _truncate(datatype, data, sign)
 
