@@ -27,7 +27,7 @@ from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
 
-GC_THRESHOLDS = (25_000, 20, 100)
+GC_THRESHOLDS = (10_000, 10, 10)
 """Requests in flight are many small objects that live for a moment and form no cycles."""
 REAP_INTERVAL_S = 10.0
 """How often processes that models left behind are collected."""

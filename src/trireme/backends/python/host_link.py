@@ -145,6 +145,10 @@ class HostLink:
         self._side.close()
         self.arena.close()
         self.attachments = Attachments()  # the maps go with the last view into them, which may outlive the link
+        # The link and what hangs on it refer to each other: its memory is not to wait for the collector.
+        self._routes = {}
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
 
     def _on_readable(self) -> bool:
         """Reads once and handles every complete frame; False where there was nothing to read."""
