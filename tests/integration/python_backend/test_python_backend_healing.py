@@ -112,8 +112,10 @@ def test_readiness_turns_and_requests_are_answered_within_half_a_second(reposito
 def test_an_idle_worker_that_dies_is_replaced(repository: Any) -> None:
     async def main() -> None:
         async with repository.serve(FRAGILE) as model:
-            os.kill(pid_of(model), signal.SIGTERM)
-            await asyncio.sleep(0.05)
+            old = pid_of(model)
+            os.kill(old, signal.SIGTERM)
+            while os.path.exists(f"/proc/{old}"):  # noqa: ASYNC110, its end is noticed when it is collected
+                await asyncio.sleep(0.01)
             await model.until_ready()
             np.testing.assert_array_equal(await model.infer(order(0)), order(0))
 
