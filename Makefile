@@ -1,23 +1,41 @@
-# install: a virtual environment with everything for development
+# install: a virtual environment with everything for development, the package compiled as users get it
+# develop: the same with the package taken from src, uncompiled, so that a change needs no new install
 # serve:   the example models, from a fresh clone, with the core packages only
 # test:    what .ci/run runs: lint, types, tests
 # bench:   measure this machine
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 CORE := $(VENV)/.core-installed
 TEST := $(VENV)/.test-installed
+DEVELOP := $(VENV)/.develop
 
-.PHONY: install serve test lint format reference bench clean
+# What the installed package is made of; in a development environment it follows src by itself.
+ifeq ($(wildcard $(DEVELOP)),)
+PACKAGE := .
+SOURCES := hatch_build.py $(shell find src -name '*.py')
+else
+PACKAGE := -e .
+SOURCES :=
+endif
+
+.PHONY: install develop serve test lint format reference bench clean
 
 install: $(TEST)
+
+develop: | $(BIN)/python
+	$(PIP) -e '.[test]'
+	@touch $(DEVELOP) $(CORE) $(TEST)
 
 serve: $(CORE)
 	$(BIN)/trireme serve examples/model_repository $(ARGS)
 
+# The tests see the sources; servers that they start, and the second run, the package as it is installed.
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --override-ini pythonpath= tests/unit/core tests/unit/observe tests/unit/protocol tests/unit/registry tests/unit/scheduling tests/unit/server
 
 lint: $(TEST)
 	$(BIN)/ruff check .
@@ -41,11 +59,13 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -c constraints.txt -e .
+$(CORE): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV); compiling takes a minute or two."
+	$(PIP) $(PACKAGE)
 	@touch $@
 
 # The test environment contains the core, so it stands for both.
-$(TEST): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -c constraints.txt -e '.[test]'
+$(TEST): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV); compiling takes a minute or two."
+	$(PIP) $(PACKAGE)[test]
 	@touch $(CORE) $@

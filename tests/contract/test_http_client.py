@@ -18,10 +18,11 @@ import uvloop
 from tritonclient.utils import InferenceServerException
 
 from trireme.config.model_config import TensorConfig
+from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import NotFoundError, UnavailableError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, decode_bytes, encode_bytes
+from trireme.core.tensor import Tensor
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
 from trireme.frontends.metrics import MetricsFrontend

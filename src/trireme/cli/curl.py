@@ -9,7 +9,7 @@ from typing import Any
 
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.datatype import BYTES
-from trireme.core.tensor import element_count
+from trireme.core.elements import element_count
 
 _LONGEST_LIST = 16
 """Elements that are written out; a longer input is made by a line of Python."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import Parameter
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, element_count
+from trireme.core.tensor import Tensor
 from trireme.protocol.json_access import in_field, members_of, object_of, string_of
 from trireme.protocol.json_tensor import check_json_input, decode_elements, encode_elements
 from trireme.protocol.json_text import encode_scalar, encode_string, members, parse

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.outbound import PreparedBlock
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InvalidArgumentError
-from trireme.core.tensor import Buffer
 
 IDENTITY = "identity"
 _CODINGS = frozenset({"gzip", "deflate", IDENTITY})

@@ -6,14 +6,15 @@ documents already read and checked, so that only the data is parsed: 3 instead o
 
 from __future__ import annotations
 
-from array import array
+from struct import error as StructError
 
 import orjson
 
+from trireme.core.elements import element_count
 from trireme.core.errors import ServingError
-from trireme.core.tensor import Tensor, element_count
+from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.json_tensor import CODES, decode_elements
+from trireme.protocol.json_tensor import CODES, decode_elements, layout_of
 from trireme.protocol.json_text import parse
 from trireme.protocol.v2_json import InferDocument
 
@@ -22,6 +23,7 @@ MAX_TEXT_BYTES = 16384
 
 _MARK = b'"data":'
 _NUMBERS = {name: code for name, code in CODES.items() if name != "BOOL"}
+_LETTER_L, _LETTER_U = b"lu"
 _PROBE = "\x01 any data"
 _PROBE_TEXT = orjson.dumps([_PROBE])
 
@@ -51,10 +53,11 @@ class DocumentFrames:
         entry = document.inputs[0]
         datatype = entry.datatype
         encoded = b""
-        if datatype in _NUMBERS and b"u" not in written and b"l" not in written:  # neither true nor false
+        code = _NUMBERS.get(datatype)
+        if code is not None and _LETTER_U not in written and _LETTER_L not in written:  # neither true nor false
             try:
-                encoded = array(_NUMBERS[datatype], data).tobytes()
-            except (TypeError, OverflowError):  # what is wrong with it is found out below
+                encoded = layout_of(code, len(data)).pack(*data)
+            except (StructError, TypeError, OverflowError):  # what is wrong with it is found out below
                 pass
         if len(encoded) != entry.size_bytes or not encoded:
             encoded = decode_elements(datatype, data, element_count(entry.shape))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from itertools import chain
 from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 import numpy as np
 import orjson
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
+from trireme.core.elements import Buffer, decode_bytes
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.tensor import Buffer, Tensor, decode_bytes
+from trireme.core.tensor import Tensor
 from trireme.protocol.json_text import encode_number, escape_bytes
 
 MAX_NESTING = 100
@@ -33,11 +36,20 @@ CODES = {
     "FP32": "f",
     "FP64": "d",
 }
-"""Format codes of the datatypes that JSON can carry, as `array` and `memoryview.cast` know them."""
+"""Format codes of the datatypes that JSON can carry, as `array` and `struct` know them."""
+
+ITEM_BYTES = {code: Struct("<" + code).size for code in CODES.values()}
+_LETTER_N = ord("n")
 
 _LENGTH = Struct("<I")
 _NUMBERS = {int, float}
 _ACCESS = "attempt to access JSON {0} as {1}"
+
+
+@lru_cache(maxsize=256)
+def layout_of(code: str, count: int) -> Struct:
+    """The layout of that many elements; for few of them it is quicker to use than an array."""
+    return Struct(f"<{count}{code}")
 
 
 def check_json_input(name: str, datatype: str) -> None:
@@ -79,11 +91,11 @@ def encode_elements(tensor: Tensor) -> bytes:
     if len(data) > SLICE:
         return _encode_many_numbers(tensor)
     try:
-        values = memoryview(data).cast("B").cast(code).tolist() if len(data) else []  # type: ignore[call-overload]
-    except (TypeError, ValueError) as error:
+        values = layout_of(code, len(data) // ITEM_BYTES[code]).unpack(data)
+    except StructError as error:
         raise InternalError(f"output '{tensor.name}' does not hold whole {tensor.datatype} elements: {error}") from None
     encoded = orjson.dumps(values)
-    if code in "fd" and b"n" in encoded:  # orjson writes `null` for what is not finite
+    if code in "fd" and _LETTER_N in encoded:  # orjson writes `null` for what is not finite
         return b"[%b]" % b",".join(map(encode_number, values))
     return encoded
 

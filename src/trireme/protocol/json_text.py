@@ -121,7 +121,7 @@ def _parse_repeated(text: bytes, value: Any) -> Any:
 
 
 def _parse_tolerantly(text: bytes) -> Any:
-    if b"\\u" not in text:  # the standard library would let lone surrogates pass
+    if text.find(b"\\u") < 0:  # the standard library would let lone surrogates pass
         try:
             decoded = text.decode("utf-8", "surrogateescape")
             return json.loads(decoded, object_pairs_hook=make_object, parse_float=_finite, parse_int=_integer)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import orjson
 
 from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.elements import Buffer, element_count
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import Parameter
-from trireme.core.tensor import Buffer, Tensor, element_count
+from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.json_tensor import encode_elements, pack_string
 from trireme.protocol.json_text import encode_scalar, encode_string
@@ -48,7 +49,7 @@ class InferDecoder:
                 document = self._decode_new(text, text)
             return document, document.request_id
         end = text.find(b'"', 7)
-        request_id = text[7:end].decode("utf-8", "surrogateescape")
+        request_id = text[7:end].decode("utf-8", "surrogateescape") if end > 0 else "\\"
         if "\\" in request_id or not request_id.isprintable():
             document = decode_document(text, self._max_input_size_bytes)
             return document, document.request_id

@@ -12,9 +12,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from trireme.core.datatype import WIRE_NAMES
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError
 from trireme.core.request import InferenceRequest, RespondCallback
-from trireme.core.tensor import Buffer, Tensor
+from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.v2_grpc_contents import decode_contents
 from trireme.protocol.v2_grpc_parameters import RequestParameters, classification_count, shared_memory_region
@@ -67,8 +68,10 @@ class InferTemplate:
         self._read_inputs(message)
         self._read_outputs(message)
         self._has_parameters = bool(message.parameters)
-        is_fine = self._error is None and self._output_error is None and self._input_errors is None
-        self._is_plain = is_fine and self._contents is None and len(self._inputs) == 1
+        self._is_plain = self._is_without_fault() and self._contents is None and len(self._inputs) == 1
+
+    def _is_without_fault(self) -> bool:
+        return self._error is None and self._output_error is None and self._input_errors is None
 
     @property
     def has_contents(self) -> bool:

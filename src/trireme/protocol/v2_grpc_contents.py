@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
+from trireme.core.elements import encode_bytes
 from trireme.core.errors import InvalidArgumentError
-from trireme.core.tensor import encode_bytes
 
 _FIELDS = (
     ("bool_contents", "BOOL", ("BOOL",)),

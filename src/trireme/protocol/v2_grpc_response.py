@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trireme.core.elements import Buffer
 from trireme.core.request import InferenceRequest, Parameter
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Buffer
 from trireme.proto import service_pb2
 
 _MAX_CACHED = 4096

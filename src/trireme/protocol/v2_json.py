@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
+from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, Parameter
-from trireme.core.tensor import element_count
 from trireme.protocol.json_access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
 from trireme.protocol.json_tensor import check_json_input, decode_elements
 from trireme.protocol.json_text import parse

@@ -6,7 +6,7 @@ import struct
 
 from trireme.config.model_config import TensorConfig
 from trireme.core.datatype import ITEM_SIZE
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 
 _length_at = struct.Struct("<I").unpack_from
 

@@ -26,7 +26,6 @@ class Model:
     """A version that serves requests, or is about to, or finishes those it took."""
 
     __slots__ = (
-        "__weakref__",
         "_labels",
         "_required",
         "backend",

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
+from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, element_count
+from trireme.core.tensor import Tensor
 from trireme.registry.model import Model
 
 _SEED = 20

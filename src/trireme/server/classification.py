@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.core.datatype import NUMPY_DTYPE
+from trireme.core.elements import encode_bytes
 from trireme.core.errors import InvalidArgumentError
-from trireme.core.tensor import Tensor, encode_bytes
+from trireme.core.tensor import Tensor
 
 MAX_ELEMENTS = 1_000_000
 _EXCLUDED = frozenset({"BOOL", "FP16"})

@@ -6,9 +6,10 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, from_config
+from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import CountedTensor, Tensor, element_count
+from trireme.core.tensor import CountedTensor, Tensor
 from trireme.registry.input_check import InputCheck
 from trireme.registry.model import Model
 

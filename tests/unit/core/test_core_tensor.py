@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trireme.core.datatype import NUMPY_DTYPE, WIRE_NAMES, from_config, from_numpy, to_config
-from trireme.core.tensor import Tensor, decode_bytes, element_count, encode_bytes
+from trireme.core.elements import decode_bytes, element_count, encode_bytes
+from trireme.core.tensor import Tensor
 
 ARRAYS = st.sampled_from(sorted(NUMPY_DTYPE)).flatmap(
     lambda name: hnp.arrays(NUMPY_DTYPE[name], hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import UnavailableError
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, decode_bytes, encode_bytes
+from trireme.core.tensor import Tensor
 from trireme.frontends.http.options import ConnectionLimits
 
 GENERATE = "/v2/models/stream/generate"

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from trireme.core.elements import encode_bytes
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.request import SEQUENCE_START
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, encode_bytes
+from trireme.core.tensor import Tensor
 
 INFER = "/v2/models/ident/infer"
 PAIR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32"}

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor, decode_bytes, encode_bytes
+from trireme.core.tensor import Tensor
 from trireme.protocol.generate import decode_generate, encode_generate
 
 FORMS = {

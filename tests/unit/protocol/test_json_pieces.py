@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trireme.core.elements import count_strings, encode_bytes
 from trireme.core.errors import InternalError, InvalidArgumentError
-from trireme.core.tensor import CountedTensor, Tensor, count_strings, encode_bytes
+from trireme.core.tensor import CountedTensor, Tensor
 from trireme.protocol import json_reader, json_tensor, json_text
 from trireme.protocol.json_tensor import decode_elements, encode_elements
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trireme.core.datatype import NUMPY_DTYPE
+from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.tensor import Tensor, decode_bytes, encode_bytes
+from trireme.core.tensor import Tensor
 from trireme.protocol.json_tensor import check_json_input, decode_elements, encode_elements
 from trireme.protocol.json_text import parse
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trireme.core.elements import decode_bytes
 from trireme.core.errors import InvalidArgumentError
-from trireme.core.tensor import Tensor, decode_bytes
+from trireme.core.tensor import Tensor
 from trireme.server.classification import MAX_ELEMENTS, classify
 
 LABELS = ["zero", "one", "two"]

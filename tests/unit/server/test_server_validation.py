@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trireme.core.elements import encode_bytes
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import Tensor, encode_bytes
+from trireme.core.tensor import Tensor
 from trireme.registry.input_check import has_elements
 
 NOTE = (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.backends.python import shared_file
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 
 Block = tuple[int, int, int]
 """(segment id, offset, size_bytes)."""

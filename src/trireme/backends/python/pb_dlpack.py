@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trireme.backends.python.pb_errors import TritonModelException
 from trireme.core.datatype import BF16, NUMPY_DTYPE
-from trireme.core.tensor import element_count
+from trireme.core.elements import element_count
 
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _FRESH, _USED = b"dltensor", b"used_dltensor"

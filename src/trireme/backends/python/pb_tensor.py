@@ -12,7 +12,7 @@ from trireme.backends.python.messages import INLINE_LIMIT_BYTES
 from trireme.backends.python.pb_errors import TritonModelException
 from trireme.backends.python.pb_types import DATATYPE_NUMBER
 from trireme.core.datatype import BF16, BYTES, NUMPY_DTYPE, from_numpy
-from trireme.core.tensor import decode_bytes, element_count, encode_bytes
+from trireme.core.elements import decode_bytes, element_count, encode_bytes
 
 _NO_NAME = "Tensor name cannot be an empty string."
 _BITS_16 = np.dtype("<u2")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.core.datatype import BF16, from_config
-from trireme.core.tensor import decode_bytes, encode_bytes
+from trireme.core.elements import decode_bytes, encode_bytes
 
 if TYPE_CHECKING:
     from trireme.backends.python.pb_request import InferenceRequest

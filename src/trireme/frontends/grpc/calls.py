@@ -7,9 +7,9 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import Buffer
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
 from trireme.protocol import grpc_frames as grpc

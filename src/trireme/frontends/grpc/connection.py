@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import cast
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.frontends.grpc.calls import Call, StreamCall
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError, UnsupportedError
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Buffer, Tensor
+from trireme.core.tensor import Tensor
 from trireme.frontends.grpc.calls import UnaryCall
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.protocol.http2.stream import Stream

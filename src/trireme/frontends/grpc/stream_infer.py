@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Buffer
 from trireme.frontends.grpc.calls import StreamCall, log
 from trireme.frontends.grpc.infer import classify_outputs
 from trireme.frontends.grpc.plan import CallPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.protocol.body_buffer import reserve
 from trireme.protocol.http_chunks import ChunkedDecoder
 

@@ -8,8 +8,8 @@ from collections import deque
 from time import monotonic
 from typing import Protocol, cast
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.tensor import Buffer
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, is_too_large
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import Buffer
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import RequestHead
 from trireme.frontends.http.status import status_of

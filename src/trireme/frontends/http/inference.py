@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from trireme.core.datatype import BYTES
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Buffer, CountedTensor, Tensor
+from trireme.core.tensor import CountedTensor, Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange

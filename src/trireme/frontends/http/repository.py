@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from trireme.core.tensor import Buffer
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.protocol.http2.frame_reader import FrameReader, HeaderBlockAssembly, without_padding
 from trireme.protocol.http2.headers import HeaderBlockDecoder
 from trireme.protocol.http2.limits import Budget, Http2Limits

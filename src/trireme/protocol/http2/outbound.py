@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.http2.wire import (
     DEFAULT_FRAME_SIZE,

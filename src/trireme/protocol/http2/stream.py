@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import RequestHeaders
 
 

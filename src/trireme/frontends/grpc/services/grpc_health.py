@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
-from trireme.core.tensor import Buffer
 from trireme.frontends.grpc.calls import StreamCall
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.services.rpc import parse, unary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trireme.core.tensor import Buffer
+from trireme.core.elements import Buffer
 from trireme.frontends.grpc.calls import StreamCall
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.services.grpc_health import DESCRIPTORS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
+from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError
-from trireme.core.tensor import Buffer
 from trireme.frontends.grpc.calls import UnaryCall
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.protocol.http2.stream import Stream

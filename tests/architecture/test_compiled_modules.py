@@ -1,0 +1,65 @@
+"""The modules that are compiled when a wheel is built: they exist, they are worth it, and no worker needs them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+
+@pytest.fixture(scope="module")
+def patterns() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"])
+
+
+def test_every_pattern_names_a_module(patterns: list[str]) -> None:
+    assert [pattern for pattern in patterns if not list(SOURCE.glob(pattern))] == []
+
+
+def test_a_worker_imports_none_of_them(patterns: list[str]) -> None:
+    """A worker may run in an environment of its own, where the extensions' shared part is not installed."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(SOURCE)!r})\n"
+        "import trireme.backends.python.worker, trireme.backends.python.worker_async\n"
+        "import trireme.backends.python.worker_link, trireme.backends.python.nursery_main\n"
+        "import triton_python_backend_utils\n"
+        "print(*(module.__file__ for name, module in sys.modules.items() if name.startswith('trireme.')), sep='\\n')"
+    )
+    listing = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    imported = {Path(line) for line in listing.split()}
+    compiled = {path for pattern in patterns for path in SOURCE.glob(pattern)}
+    assert SOURCE / "trireme/backends/python/worker.py" in imported
+    assert sorted(imported & compiled) == []
+
+
+def test_what_is_derived_from_them_is_compiled_too(patterns: list[str]) -> None:
+    """An interpreted class cannot be derived from a compiled one."""
+    compiled = {_name_of(path) for pattern in patterns for path in SOURCE.glob(pattern)}
+    strays = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        if _name_of(path) in compiled:
+            continue
+        tree = ast.parse(path.read_text())
+        origins = {
+            alias.asname or alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                strays += [f"{path.name}: {node.name}({base})" for base in bases if origins.get(base) in compiled]
+    assert strays == []
+
+
+def _name_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
