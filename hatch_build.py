@@ -23,7 +23,8 @@ from mypyc.build import mypycify
 from setuptools import setup
 
 modules = {modules!r}
-options = ["--config-file=", "--ignore-missing-imports"]
+# A class derived from one that is not known here, its package being absent, would be laid out wrongly and crash.
+options = ["--config-file=", "--ignore-missing-imports", "--disallow-subclassing-any"]
 extensions = mypycify([*options, *modules], opt_level="1", debug_level="0", multi_file=True, group_name="trireme")
 setup(name="trireme_compiled", packages=[], py_modules=[], ext_modules=extensions)
 """

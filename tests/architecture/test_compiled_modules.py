@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -38,6 +41,19 @@ def test_a_worker_imports_none_of_them(patterns: list[str]) -> None:
     compiled = {path for pattern in patterns for path in SOURCE.glob(pattern)}
     assert SOURCE / "trireme/backends/python/worker.py" in imported
     assert sorted(imported & compiled) == []
+
+
+def test_the_installed_package_has_them(patterns: list[str]) -> None:
+    """What users get; an editable install is the exception, and a machine without a compiler."""
+    files = importlib.metadata.files("trireme-server") or []
+    if not any(str(file).startswith("trireme/") for file in files):
+        pytest.skip("the package is taken from src")
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    installed = {str(file) for file in files}
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    expected = {path.relative_to(SOURCE).with_suffix(suffix) for pattern in patterns for path in SOURCE.glob(pattern)}
+    assert {str(path) for path in expected} <= installed
 
 
 def test_what_is_derived_from_them_is_compiled_too(patterns: list[str]) -> None:
