@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import textwrap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -289,3 +291,35 @@ def repository(tmp_path: Path) -> Repository:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIREME_CACHE", str(tmp_path / "cache"))
+
+
+TELL = """
+import json, os, sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.args = args
+
+    def execute(self, requests):
+        facts = {"args": self.args, "pid": os.getpid(), "prefix": sys.prefix, "executable": sys.executable,
+                 "threads": os.environ.get("OMP_NUM_THREADS"), "path": sys.path, "cwd": os.getcwd()}
+        out = pb_utils.Tensor("OUT", np.array([json.dumps(facts)], dtype=object))
+        return [pb_utils.InferenceResponse([out]) for r in requests]
+"""
+TELL_CONFIG = """
+backend: "python"
+input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_STRING dims: [1] }]
+"""
+
+
+async def _facts_of(model: Any) -> Any:
+    return json.loads((await model.infer(np.zeros(1, np.float32))).ravel()[0])
+
+
+@pytest.fixture
+def tell() -> SimpleNamespace:
+    """A model that tells what it sees of itself and its process: its code, its configuration, and how to ask it."""
+    return SimpleNamespace(code=TELL, config=TELL_CONFIG, facts_of=_facts_of)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import sys
 import tarfile
@@ -11,42 +10,17 @@ import venv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from trireme.core.errors import ErrorKind, ServingError
 
-TELL = """
-import json, os, sys
-import numpy as np
-import triton_python_backend_utils as pb_utils
 
-class TritonPythonModel:
-    def initialize(self, args):
-        self.args = args
-
-    def execute(self, requests):
-        facts = {"args": self.args, "pid": os.getpid(), "prefix": sys.prefix, "executable": sys.executable,
-                 "threads": os.environ.get("OMP_NUM_THREADS"), "path": sys.path, "cwd": os.getcwd()}
-        out = pb_utils.Tensor("OUT", np.array([json.dumps(facts)], dtype=object))
-        return [pb_utils.InferenceResponse([out]) for r in requests]
-"""
-TELL_CONFIG = """
-backend: "python"
-input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
-output [{ name: "OUT" data_type: TYPE_STRING dims: [1] }]
-"""
-ONE = np.zeros(1, np.float32)
-
-
-async def facts_of(model: Any) -> Any:
-    return json.loads((await model.infer(ONE)).ravel()[0])
-
-
-def test_requirements_that_cannot_be_installed_fail_the_load_with_the_installers_words(repository: Any) -> None:
+def test_requirements_that_cannot_be_installed_fail_the_load_with_the_installers_words(
+    repository: Any, tell: Any
+) -> None:
     async def main() -> None:
         with pytest.raises(ServingError) as caught:
-            async with repository.serve(TELL, TELL_CONFIG, files={"requirements.txt": "./no-such-package-here\n"}):
+            async with repository.serve(tell.code, tell.config, files={"requirements.txt": "./no-such-package-here\n"}):
                 pass
         assert caught.value.kind == ErrorKind.INTERNAL
         assert "requirements.txt" in caught.value.message
@@ -55,14 +29,14 @@ def test_requirements_that_cannot_be_installed_fail_the_load_with_the_installers
     repository.run(main())
 
 
-def test_requirements_already_there_give_an_environment_that_is_kept(repository: Any) -> None:
+def test_requirements_already_there_give_an_environment_that_is_kept(repository: Any, tell: Any) -> None:
     async def main() -> None:
-        async with repository.serve(TELL, TELL_CONFIG, files={"requirements.txt": "numpy\n"}) as model:
-            prefix = (await facts_of(model))["prefix"]
+        async with repository.serve(tell.code, tell.config, files={"requirements.txt": "numpy\n"}) as model:
+            prefix = (await tell.facts_of(model))["prefix"]
             assert Path(prefix).parent.name == "environments"
             marker = Path(prefix) / "marker"
             marker.touch()
-        async with repository.serve(TELL, TELL_CONFIG, files={"requirements.txt": "numpy\n"}):
+        async with repository.serve(tell.code, tell.config, files={"requirements.txt": "numpy\n"}):
             assert marker.exists()
 
     repository.run(main())
@@ -75,23 +49,23 @@ def own_environment(folder: Path) -> None:
     (packages / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
 
 
-def test_an_environment_folder_is_used(repository: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_folder_is_used(repository: Any, caplog: pytest.LogCaptureFixture, tell: Any) -> None:
     caplog.set_level(logging.INFO, logger="trireme")
     config = (
-        TELL_CONFIG + 'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }'
+        tell.config + 'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }'
     )
 
     async def main() -> None:
-        folder = repository.write(TELL, config)
+        folder = repository.write(tell.code, config)
         own_environment(folder / "env")
-        async with repository.serve(TELL, config) as model:
-            assert (await facts_of(model))["prefix"] == str(folder / "env")
+        async with repository.serve(tell.code, config) as model:
+            assert (await tell.facts_of(model))["prefix"] == str(folder / "env")
         assert f"Using Python execution env {folder}/env" in caplog.text
 
     repository.run(main())
 
 
-def test_an_archive_is_unpacked_once_and_used(repository: Any, tmp_path: Path) -> None:
+def test_an_archive_is_unpacked_once_and_used(repository: Any, tmp_path: Path, tell: Any) -> None:
     """The packed environment is a stand-in: a script as interpreter, as links out of it would be refused."""
     env = tmp_path / "build"
     (env / "bin").mkdir(parents=True)
@@ -100,17 +74,17 @@ def test_an_archive_is_unpacked_once_and_used(repository: Any, tmp_path: Path) -
     script.chmod(0o755)
     (env / "bin" / "conda-unpack").write_text("import sys, pathlib; pathlib.Path(sys.argv[0] + '.ran').touch()\n")
     config = (
-        TELL_CONFIG
+        tell.config
         + 'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }'
     )
 
     async def main() -> None:
-        folder = repository.write(TELL, config)
+        folder = repository.write(tell.code, config)
         with tarfile.open(folder / "env.tar.gz", "w:gz") as tar:
             tar.add(env, arcname=".")
         for _ in range(2):
-            async with repository.serve(TELL, config) as model:
-                assert await facts_of(model)
+            async with repository.serve(tell.code, config) as model:
+                assert await tell.facts_of(model)
         unpacked = [path for path in (tmp_path / "cache" / "environments").iterdir() if path.is_dir()]
         assert len(unpacked) == 1
         assert (unpacked[0] / "bin" / "conda-unpack.ran").exists()
@@ -118,20 +92,20 @@ def test_an_archive_is_unpacked_once_and_used(repository: Any, tmp_path: Path) -
     repository.run(main())
 
 
-def test_an_archive_that_escapes_is_refused_and_nothing_is_kept(repository: Any, tmp_path: Path) -> None:
+def test_an_archive_that_escapes_is_refused_and_nothing_is_kept(repository: Any, tmp_path: Path, tell: Any) -> None:
     config = (
-        TELL_CONFIG
+        tell.config
         + 'parameters { key: "EXECUTION_ENV_PATH" value: { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }'
     )
 
     async def main() -> None:
-        folder = repository.write(TELL, config)
+        folder = repository.write(tell.code, config)
         with tarfile.open(folder / "env.tar.gz", "w:gz") as tar:
             info = tarfile.TarInfo("../../../evil")
             info.size = 4
             tar.addfile(info, io.BytesIO(b"evil"))
         with pytest.raises(ServingError, match=r"\.\./\.\./\.\./evil"):
-            async with repository.serve(TELL, config):
+            async with repository.serve(tell.code, config):
                 pass
         assert not list(tmp_path.rglob("evil"))
         assert [path.suffix for path in (tmp_path / "cache" / "environments").iterdir()] == [".lock"]

@@ -15,31 +15,7 @@ import pytest
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import ServingError
 
-TELL = """
-import json, os, sys
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.args = args
-
-    def execute(self, requests):
-        facts = {"args": self.args, "pid": os.getpid(), "prefix": sys.prefix, "executable": sys.executable,
-                 "threads": os.environ.get("OMP_NUM_THREADS"), "path": sys.path, "cwd": os.getcwd()}
-        out = pb_utils.Tensor("OUT", np.array([json.dumps(facts)], dtype=object))
-        return [pb_utils.InferenceResponse([out]) for r in requests]
-"""
-TELL_CONFIG = """
-backend: "python"
-input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
-output [{ name: "OUT" data_type: TYPE_STRING dims: [1] }]
-"""
 ONE = np.zeros(1, np.float32)
-
-
-async def facts_of(model: Any) -> Any:
-    return json.loads((await model.infer(ONE)).ravel()[0])
 
 
 def has_process(pid: int) -> bool:
@@ -50,10 +26,10 @@ def has_process(pid: int) -> bool:
     return True
 
 
-def test_initialize_is_told_everything_as_text(repository: Any) -> None:
+def test_initialize_is_told_everything_as_text(repository: Any, tell: Any) -> None:
     async def main() -> None:
-        async with repository.serve(TELL, TELL_CONFIG) as model:
-            facts = await facts_of(model)
+        async with repository.serve(tell.code, tell.config) as model:
+            facts = await tell.facts_of(model)
             args = facts["args"]
             config = json.loads(args.pop("model_config"))
             assert args == {
@@ -72,17 +48,17 @@ def test_initialize_is_told_everything_as_text(repository: Any) -> None:
     repository.run(main())
 
 
-def test_instances_are_processes_of_their_own_with_a_share_of_the_cores(repository: Any) -> None:
-    config = TELL_CONFIG + 'instance_group [{ name: "g" count: 3 kind: KIND_CPU }]'
+def test_instances_are_processes_of_their_own_with_a_share_of_the_cores(repository: Any, tell: Any) -> None:
+    config = tell.config + 'instance_group [{ name: "g" count: 3 kind: KIND_CPU }]'
 
     async def main() -> None:
-        async with repository.serve(TELL, config) as model:
+        async with repository.serve(tell.code, config) as model:
             assert sorted(model.runner.history) == ["attach g_0", "attach g_1", "attach g_2"]
             seen = {}
             instances = list(model.runner.instances)
             for instance in instances:
                 model.runner.instances[:] = [instance]
-                facts = await facts_of(model)
+                facts = await tell.facts_of(model)
                 seen[facts["args"]["model_instance_name"]] = facts["pid"]
                 assert int(facts["threads"]) >= 1
             model.runner.instances[:] = instances
@@ -93,12 +69,12 @@ def test_instances_are_processes_of_their_own_with_a_share_of_the_cores(reposito
     repository.run(main())
 
 
-def test_resize_adds_and_removes_instances_while_others_serve(repository: Any) -> None:
-    config = TELL_CONFIG + 'instance_group [{ name: "g" count: 2 kind: KIND_CPU }]'
+def test_resize_adds_and_removes_instances_while_others_serve(repository: Any, tell: Any) -> None:
+    config = tell.config + 'instance_group [{ name: "g" count: 2 kind: KIND_CPU }]'
 
     async def main() -> None:
-        async with repository.serve(TELL, config) as model:
-            pid = (await facts_of(model))["pid"]
+        async with repository.serve(tell.code, config) as model:
+            pid = (await tell.facts_of(model))["pid"]
 
             def with_count(count: int) -> ModelConfig:
                 message = type(model.config.message)()
@@ -110,7 +86,7 @@ def test_resize_adds_and_removes_instances_while_others_serve(repository: Any) -
             assert [instance.name for instance in model.runner.instances] == ["g_0", "g_1", "g_2"]
             await model.backend.resize(with_count(1))
             assert [instance.name for instance in model.runner.instances] == ["g_0"]
-            assert (await facts_of(model))["pid"] == pid
+            assert (await tell.facts_of(model))["pid"] == pid
 
     repository.run(main())
 

@@ -298,6 +298,7 @@ def test_200_reloads_under_traffic_lose_no_request(world: Any) -> None:
             while not is_over:
                 assert (await world.infer(server, "model")).error is None
                 answered += 1
+                await asyncio.sleep(0.0005)  # else the threads that read the folder hardly come to run
 
         clients = [asyncio.create_task(client()) for _ in range(4)]
         for _ in range(200):
