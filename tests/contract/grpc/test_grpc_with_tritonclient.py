@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 
 import numpy as np
 import pytest
@@ -98,6 +99,9 @@ def test_stopping_a_stream_with_cancellation_cancels_requests(client, listener) 
     assert results.get(timeout=5)[1] is None
     client.stop_stream(cancel_requests=True)
     assert results.get(timeout=5)[1] is not None
+    end = time.monotonic() + 5
+    while not listener.server.inference.cancelled and time.monotonic() < end:
+        time.sleep(0.005)  # the client knows of its own cancellation before the server does
     assert len(listener.server.inference.cancelled) == 1
 
 
