@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core import datatype
 
 
@@ -98,6 +99,7 @@ class ModelConfig:
     has_response_cache: bool
     message: Any
     """The normalised `inference.ModelConfig` message; not to be changed."""
+    sequence_batching: SequenceBatchingConfig | None = None
 
     @property
     def is_ensemble(self) -> bool:
@@ -107,6 +109,7 @@ class ModelConfig:
     def from_message(cls, message: Any) -> ModelConfig:
         """Reads a normalised message; the message is kept, so hand over one that nobody else changes."""
         has_dynamic = message.HasField("dynamic_batching")
+        has_sequence = message.HasField("sequence_batching")
         return cls(
             name=message.name,
             platform=message.platform,
@@ -125,6 +128,7 @@ class ModelConfig:
             is_decoupled=message.model_transaction_policy.decoupled,
             has_response_cache=message.response_cache.enable,
             message=message,
+            sequence_batching=SequenceBatchingConfig.from_message(message.sequence_batching) if has_sequence else None,
         )
 
 

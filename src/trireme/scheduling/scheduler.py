@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from trireme.config.model_config import ModelConfig
+from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import UnsupportedError
 from trireme.core.ports import InferencePort
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.dynamic_batch import Defer, DynamicBatchScheduler
 from trireme.scheduling.ensemble import EnsembleScheduler
+from trireme.scheduling.sequence_batch import SequenceScheduler
+from trireme.scheduling.sequence_strategies import DirectSequenceScheduler, OldestSequenceScheduler
 from trireme.scheduling.timer import CallLater
 
 
@@ -21,19 +25,36 @@ def create_scheduler(
     clock: Clock = monotonic_ns,
     call_later: CallLater | None = None,
     defer: Defer | None = None,
-) -> DirectScheduler | EnsembleScheduler:
-    """The scheduler of the model; all but an ensemble's are also the runner that its instances report to."""
+    folder: Path | None = None,
+) -> DirectScheduler | SequenceScheduler | EnsembleScheduler:
+    """The scheduler of the model; all but an ensemble's are also the runner that its instances report to. `folder` is
+    the model's, where its sequences begin with a state from a file."""
     if config.is_ensemble:
         if inference is None:
             raise ValueError(f"ensemble '{config.name}' needs a way to run its steps")
         return EnsembleScheduler(config, stats, inference, clock=clock)
-    if config.message is not None and config.message.HasField("sequence_batching"):
-        raise UnsupportedError(
-            f"model '{config.name}' asks for sequence_batching, which this server does not support yet; "
-            "remove it from the configuration, or use dynamic_batching where the model keeps no state"
-        )
+    if config.sequence_batching is not None:
+        return _sequence_scheduler(config, config.sequence_batching, stats, clock, call_later, defer, folder)
     if config.dynamic_batching is None:
         return DirectScheduler(stats, clock=clock)
     return DynamicBatchScheduler(
         config, config.dynamic_batching, stats, clock=clock, call_later=call_later, defer=defer
+    )
+
+
+def _sequence_scheduler(
+    config: ModelConfig,
+    batching: SequenceBatchingConfig,
+    stats: ModelStats,
+    clock: Clock,
+    call_later: CallLater | None,
+    defer: Defer | None,
+    folder: Path | None,
+) -> SequenceScheduler:
+    if batching.oldest is None:
+        return DirectSequenceScheduler(
+            config, batching, stats, clock=clock, call_later=call_later, defer=defer, folder=folder
+        )
+    return OldestSequenceScheduler(
+        config, batching, batching.oldest, stats, clock=clock, call_later=call_later, defer=defer, folder=folder
     )

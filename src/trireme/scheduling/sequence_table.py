@@ -1,0 +1,165 @@
+"""Which sequences there are, which instance each is bound to, and which of them wait, are silent, or are overdue."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from trireme.core.ports import Instance
+from trireme.core.request import InferenceRequest
+from trireme.scheduling.sequence import Lane, LiveSequence
+
+
+class SequenceTable:
+    """All sequences of one model. `ring_at` is told the moments at which `end_idle` or `take_expired` have work."""
+
+    def __init__(self, capacity: int, max_idle_ns: int, ring_at: Callable[[int], None]) -> None:
+        self.by_id: dict[int | str, LiveSequence] = {}
+        self.lanes: dict[int, Lane] = {}  # by the instance's id()
+        self.backlog: dict[LiveSequence, None] = {}  # those that no instance has room for, first come first served
+        self.idle: dict[LiveSequence, None] = {}  # the one that is silent the longest comes first
+        self.is_stopped = False  # whether silent sequences end at once
+        self._capacity = capacity
+        self._max_idle_ns = max_idle_ns
+        self._ring_at = ring_at
+        self._deadlines: list[tuple[int, int, LiveSequence]] = []  # a heap; an entry may be out of date
+        self._number = 0  # gives moments and entries an order
+
+    def begin(self, correlation_id: int | str) -> LiveSequence:
+        """A new sequence, in the backlog until it has a request and `fill` is called."""
+        sequence = self.by_id[correlation_id] = LiveSequence(correlation_id)
+        self.backlog[sequence] = None
+        return sequence
+
+    def add_lane(self, instance: Instance, now_ns: int) -> None:
+        if id(instance) not in self.lanes:
+            self.lanes[id(instance)] = Lane(instance, self._capacity)
+            self.fill(now_ns)
+
+    def remove_lane(self, instance: Instance, now_ns: int) -> list[InferenceRequest]:
+        """Ends the sequences bound to the instance; returns those of their requests that can not run any more. What
+        has not begun there begins elsewhere."""
+        lane = self.lanes.pop(id(instance), None)
+        lost: list[InferenceRequest] = []
+        if lane is None:
+            return lost
+        for sequence in list(lane.sequences):
+            lost.extend(sequence.take_until_start())
+            self._part(sequence, lane)
+        self.fill(now_ns)
+        return lost
+
+    def settle(self, sequence: LiveSequence, now_ns: int) -> None:
+        """The sequence goes on, waits for its client, or is over."""
+        if sequence.running is not None:
+            return
+        if sequence.waiting:
+            if sequence.lane is not None:
+                self.make_ready(sequence, now_ns)
+        elif not sequence.is_open or self.is_stopped:
+            self.close(sequence, now_ns)
+        else:
+            sequence.idle_ns = now_ns
+            self.idle[sequence] = None
+            self._ring_at(now_ns + self._max_idle_ns)
+
+    def make_ready(self, sequence: LiveSequence, now_ns: int) -> None:
+        """The next request of the sequence, which is bound to an instance, can run."""
+        lane = sequence.lane
+        assert lane is not None
+        self.idle.pop(sequence, None)
+        if sequence not in lane.ready:
+            sequence.ready_ns = now_ns
+            lane.ready[sequence] = None
+
+    def end(self, sequence: LiveSequence, now_ns: int) -> None:
+        """The last request of a sequence bound to an instance is over. What waits behind it uses the id again: that is
+        another sequence, which waits its turn like any other."""
+        lane = sequence.lane
+        assert lane is not None
+        self._part(sequence, lane)
+        self.fill(now_ns)
+
+    def close(self, sequence: LiveSequence, now_ns: int) -> None:
+        """Forgets a sequence that has no requests."""
+        del self.by_id[sequence.id]
+        self.idle.pop(sequence, None)
+        self.backlog.pop(sequence, None)
+        if sequence.lane is not None:
+            sequence.lane.release(sequence)
+            self.fill(now_ns)
+
+    def fill(self, now_ns: int) -> None:
+        """Takes sequences out of the backlog while an instance has room."""
+        while self.backlog:
+            lane = self._roomiest()
+            if lane is None:
+                return
+            sequence = next(iter(self.backlog))
+            del self.backlog[sequence]
+            sequence.deadline_ns = 0
+            lane.take(sequence)
+            self._number += 1
+            lane.assigned = self._number
+            self.make_ready(sequence, now_ns)
+
+    def note_deadline(self, sequence: LiveSequence, request: InferenceRequest) -> None:
+        """A sequence must leave the backlog before the timeout of any of its requests has passed."""
+        if request.timeout_us <= 0:
+            return
+        deadline_ns = request.queue_ns + request.timeout_us * 1000
+        if not sequence.deadline_ns or deadline_ns < sequence.deadline_ns:
+            sequence.deadline_ns = deadline_ns
+            self._number += 1
+            heapq.heappush(self._deadlines, (deadline_ns, self._number, sequence))
+            self._ring_at(deadline_ns)
+
+    def end_idle(self, now_ns: int) -> list[LiveSequence]:
+        """Forgets and returns the sequences that have been silent for too long."""
+        ended: list[LiveSequence] = []
+        for sequence in self.idle:
+            if not self.is_stopped and sequence.idle_ns + self._max_idle_ns > now_ns:
+                self._ring_at(sequence.idle_ns + self._max_idle_ns)
+                break
+            ended.append(sequence)
+        for sequence in ended:
+            self.close(sequence, now_ns)
+        return ended
+
+    def take_expired(self, now_ns: int) -> list[InferenceRequest]:
+        """Forgets the sequences that were in the backlog for too long; returns their requests."""
+        expired: list[InferenceRequest] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            deadline_ns, _, sequence = heapq.heappop(self._deadlines)
+            if sequence in self.backlog and sequence.deadline_ns == deadline_ns:
+                expired.extend(sequence.waiting)
+                sequence.waiting.clear()
+                self.close(sequence, now_ns)
+        if self._deadlines:
+            self._ring_at(self._deadlines[0][0])
+        return expired
+
+    def _part(self, ended: LiveSequence, lane: Lane) -> None:
+        """Takes the sequence off its instance; what waits behind it is another one under the same id."""
+        lane.release(ended)
+        self.idle.pop(ended, None)
+        del self.by_id[ended.id]
+        if not ended.waiting:
+            return
+        sequence = self.begin(ended.id)
+        sequence.waiting, ended.waiting = ended.waiting, sequence.waiting
+        sequence.is_open = ended.is_open
+        for request in sequence.waiting:
+            self.note_deadline(sequence, request)
+
+    def _roomiest(self) -> Lane | None:
+        """The lane with the fewest sequences; of several the one that has waited the longest for its next."""
+        best: Lane | None = None
+        for lane in self.lanes.values():
+            if lane.has_room and (best is None or _load(lane) < _load(best)):
+                best = lane
+        return best
+
+
+def _load(lane: Lane) -> tuple[int, int]:
+    return len(lane.sequences), lane.assigned
