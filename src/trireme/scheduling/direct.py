@@ -11,6 +11,7 @@ from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.queue import RequestQueue
+from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 
 
@@ -79,11 +80,33 @@ class DirectScheduler(InstanceRunner):
     def _dispatch(self, now_ns: int) -> None:
         """Starts batches while instances are free; not entered again from inside, where an instance answers at
         once, so that a long queue does not become a deep stack."""
+        if self._gate is not None:
+            self._dispatch_limited(self._gate, now_ns)
+            return
         if self._is_dispatching or not self._free or not self._queue.count or (self._hold_count and self._is_held()):
             return
         self._is_dispatching = True
         try:
             while self._start_next(now_ns) and self._free and self._queue.count:
+                now_ns = self._clock()
+        finally:
+            self._is_dispatching = False
+
+    def _dispatch_limited(self, gate: InstanceGate, now_ns: int) -> None:
+        """The same where an instance may only start when the rate limiter says so; the gate calls again later."""
+        if self._is_dispatching or (self._hold_count and self._is_held()):
+            return
+        self._is_dispatching = True
+        try:
+            while self._queue.count:
+                instance = gate.take()
+                if instance is None:
+                    return
+                self._free.append(instance)
+                if not self._start_next(now_ns):
+                    # It is better to wait, and without keeping from others what they could use meanwhile.
+                    gate.put_back(self._free.pop())
+                    return
                 now_ns = self._clock()
         finally:
             self._is_dispatching = False

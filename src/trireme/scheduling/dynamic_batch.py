@@ -79,7 +79,7 @@ class DynamicBatchScheduler(DirectScheduler):
             self._order.join(request)
         if deadline_ns is not None:
             self._alarm.set(deadline_ns)
-        if not self._free or self._is_deferred or self._is_dispatching:
+        if (not self._free and self._gate is None) or self._is_deferred or self._is_dispatching:
             return
         if self._wake_size and self._queue.size < self._wake_size and self._fits_waiting(request):
             return

@@ -16,6 +16,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import BACKEND, ModelStats
 from trireme.scheduling.queue import RequestQueue
+from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class InstanceRunner(ABC):
         self._queue = queue
         self._order = order
         self._free: deque[Instance] = deque()  # an instance stands here once for every batch it can still take
+        self._gate: InstanceGate | None = None  # where executions are limited, idle instances stand there instead
         self._attached: dict[int, Instance] = {}
         self._running: dict[Batch, Instance] = {}
         self._streams: dict[InferenceRequest, _Stream] = {}
@@ -73,14 +75,20 @@ class InstanceRunner(ABC):
             return
         self._attached[id(instance)] = instance
         busy = sum(1 for running in self._running.values() if running is instance)
-        self._free.extend([instance] * max(0, instance.max_concurrency - busy))
-        self._spread()
+        count = max(0, instance.max_concurrency - busy)
+        if self._gate is not None:
+            self._gate.add(instance, count)
+        else:
+            self._free.extend([instance] * count)
+            self._spread()
         self._dispatch(self._clock())
 
     def detach(self, instance: Instance) -> None:
         """From now on the instance takes none."""
         if self._attached.pop(id(instance), None) is not None:
             self._free = deque(free for free in self._free if free is not instance)
+            if self._gate is not None:
+                self._gate.discard(instance)
 
     def respond(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Passes one response of a stream on to the client."""
@@ -112,11 +120,14 @@ class InstanceRunner(ABC):
             log.error("instance '%s' finished a batch that is not running", instance.name)
             return
         now_ns = self._clock()
-        if id(instance) in self._attached:
+        is_attached = id(instance) in self._attached
+        if self._gate is not None:
+            self._gate.finish(instance, is_attached)
+        elif is_attached:
             self._free.append(instance)
-            if self._queue.count:
-                # The instance works while its clients are being answered.
-                self._dispatch(now_ns)
+        if is_attached and self._queue.count:
+            # The instance works while its clients are being answered.
+            self._dispatch(now_ns)
         requests = batch.requests
         stats = self._stats
         if len(responses) == len(requests) and _have_succeeded(responses):
@@ -128,6 +139,8 @@ class InstanceRunner(ABC):
             stats.record_execution(batch.size, timing)
             responses = self._record_mixed(instance, batch, responses, timing, now_ns)
         for request, response in zip(requests, responses, strict=True):
+            if request.trace is not None:
+                request.trace.ran(batch.start_ns, timing[0], timing[1], now_ns, batch.size)
             if response is not None:
                 self._inflight_count -= 1
                 request.on_cancel = None
@@ -138,6 +151,19 @@ class InstanceRunner(ABC):
     def reschedule(self, request: InferenceRequest) -> None:
         """The request will wait again once `finish` of its batch has come with None in its place."""
         self._rescheduled.add(request)
+
+    # What the rate limiter and the response cache need.
+
+    def limit(self, gate: InstanceGate) -> None:
+        """From now on every execution passes the gate; called before the first instance is attached."""
+        self._gate = gate
+        gate.open(lambda: self._queue.count > 0, lambda: self._dispatch(self._clock()))
+
+    def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Answers a request that was never enqueued, in its turn where the order is preserved."""
+        if self._order is not None:
+            self._order.join(request)
+        self._answer(request, response)
 
     # What schedulers call.
 
@@ -167,6 +193,8 @@ class InstanceRunner(ABC):
             if self._drained is None:
                 self._drained = asyncio.Event()
             await self._drained.wait()
+        if self._gate is not None:
+            self._gate.close()
 
     def _check_drained(self) -> None:
         if self._drained is not None and not self._inflight_count and not self._running:

@@ -1,0 +1,30 @@
+"""What makes two requests to a model the same for the response cache: one digest of all that may change the answer."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from trireme.core.request import InferenceRequest
+
+_DIGEST_BYTES = 24
+
+
+def request_digest(request: InferenceRequest) -> bytes:
+    """A digest of inputs (name, datatype, shape, content), requested outputs, parameters, correlation id and flags.
+
+    Triton looks at the names and the content of inputs only, so that two shapes of the same bytes are one entry there.
+    The request id, the priority and the timeout say who asks and how urgently, and are left out.
+    """
+    inputs = request.inputs
+    names = sorted(inputs)
+    head = [
+        (tensor.name, tensor.datatype, tuple(tensor.shape), len(tensor.data))
+        for tensor in (inputs[name] for name in names)
+    ]
+    parameters = sorted(request.parameters.items()) if request.parameters else ()
+    # repr tells 1 from 1.0, True and "1", and quotes what could pass for a separator.
+    facts = repr((head, request.requested_outputs, parameters, request.correlation_id, request.flags))
+    digest = blake2b(facts.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES)
+    for name in names:
+        digest.update(inputs[name].data)
+    return digest.digest()
