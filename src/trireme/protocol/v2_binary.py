@@ -14,13 +14,17 @@ from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.json_tensor import encode_elements, pack_string
 from trireme.protocol.json_text import encode_scalar, encode_string
+from trireme.protocol.region_place import ReadRegion
 from trireme.protocol.v2_json import InferDocument, decode_document
 
 COPY_LIMIT_BYTES = 4096
 """Tensors up to this size are copied out of the body: that is cheaper than a view of it."""
 
 _ID_PREFIX = b'{"id":"'
+_REGION = b'"shared_memory_region"'
 _MAX_CACHED_DOCUMENT_BYTES = 16384
+_IN_JSON, _IN_REGION = -1, -2
+"""What stands for the size of a tensor that does not follow the answer's JSON."""
 
 RAW_DOCUMENT = InferDocument()
 """What a raw request says: nothing, and it wants binary outputs."""
@@ -30,17 +34,19 @@ RAW_DOCUMENT.is_binary_by_default = RAW_DOCUMENT.is_all_binary = True
 class InferDecoder:
     """Decodes documents and remembers those without data, because clients repeat them byte for byte."""
 
-    __slots__ = ("_documents", "_max_input_size_bytes")
+    __slots__ = ("_documents", "_has_regions", "_max_input_size_bytes")
 
-    def __init__(self, max_input_size_bytes: int) -> None:
+    def __init__(self, max_input_size_bytes: int, has_regions: bool = False) -> None:
         self._max_input_size_bytes = max_input_size_bytes
+        self._has_regions = has_regions  # whether tensors may be in shared memory
         self._documents: BoundedCache[bytes, InferDocument] = BoundedCache()
 
     def decode(self, text: bytes, is_alone: bool) -> tuple[InferDocument, str]:
         """The document and the request's id, which a remembered document does not know. A text that is alone, with
-        no binary data behind it, holds its data itself and is not looked for among the remembered."""
+        no binary data behind it, holds its data itself, unless it is in shared memory, and is not looked for among
+        the remembered."""
         document: InferDocument | None
-        if is_alone:
+        if is_alone and not (self._has_regions and _REGION in text):
             document = decode_document(text, self._max_input_size_bytes)
             return document, document.request_id
         if not text.startswith(_ID_PREFIX):
@@ -74,13 +80,22 @@ def split_body(body: Buffer, header_length: int | None) -> tuple[bytes, int]:
     return bytes(body[:header_length]), header_length
 
 
-def take_tensors(document: InferDocument, body: Buffer, offset: int, model_name: str) -> dict[str, Tensor]:
-    """The inputs in the document's order, with the binary data that begins at the offset dealt out to them."""
+def take_tensors(
+    document: InferDocument, body: Buffer, offset: int, model_name: str, read_region: ReadRegion | None = None
+) -> dict[str, Tensor]:
+    """The inputs in the document's order, with the binary data that begins at the offset dealt out to them; those in
+    shared memory are read where they are."""
     tensors: dict[str, Tensor] = {}
     total = len(body)
     for entry in document.inputs:
         data: Buffer | None = entry.data
         if data is None:
+            place = entry.place
+            if place is not None:
+                assert read_region is not None
+                data = read_region(place.region, place.offset, place.size_bytes)
+                tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape, data)
+                continue
             size = entry.size_bytes
             end = offset + size
             if end > total:
@@ -151,8 +166,12 @@ class InferEncoder:
                 wish = requested.get(tensor.name)
                 if wish is None:
                     continue
+                if wish.place is not None:
+                    key = (tensor.name, tensor.datatype, tuple(tensor.shape), _IN_REGION)
+                    entries.append(self._entries.get(key) or self._make_entry(key))
+                    continue
                 is_binary = wish.is_binary
-            size = len(tensor.data) if is_binary else -1
+            size = len(tensor.data) if is_binary else _IN_JSON
             key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
             entry = self._entries.get(key) or self._make_entry(key)
             if not is_binary:
@@ -169,8 +188,11 @@ class InferEncoder:
 
     def _make_entry(self, key: tuple[str, str, tuple[int, ...], int]) -> bytes:
         name, datatype, shape, size = key
-        tail = b'"data":' if size < 0 else b'"parameters":{"binary_data_size":%d}}' % size
-        text = b'{"name":%b,"datatype":"%b","shape":%b,%b' % (
+        if size >= 0:
+            tail = b',"parameters":{"binary_data_size":%d}}' % size
+        else:
+            tail = b',"data":' if size == _IN_JSON else b"}"
+        text = b'{"name":%b,"datatype":"%b","shape":%b%b' % (
             encode_string(name),
             datatype.encode(),
             orjson.dumps(shape),

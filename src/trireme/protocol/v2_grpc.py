@@ -13,12 +13,13 @@ from google.protobuf.message import DecodeError
 
 from trireme.core.datatype import WIRE_NAMES
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
+from trireme.protocol.region_place import ReadRegion, RegionPlace
 from trireme.protocol.v2_grpc_contents import decode_contents
-from trireme.protocol.v2_grpc_parameters import RequestParameters, classification_count, shared_memory_region
+from trireme.protocol.v2_grpc_parameters import RequestParameters, classification_count, region_place
 
 _MAX_TEMPLATES = 1024
 _MAX_CACHED_HEAD_BYTES = 4096
@@ -41,9 +42,13 @@ class InferTemplate:
         "_inputs",
         "_is_plain",
         "_output_error",
+        "_places",
+        "_region_count",
         "classifications",
+        "has_regions",
         "model_name",
         "model_version",
+        "output_places",
         "parameters",
         "requested_outputs",
     )
@@ -58,6 +63,8 @@ class InferTemplate:
             (entry.name, entry.datatype if entry.datatype in WIRE_NAMES else _UNKNOWN_DATATYPE, tuple(entry.shape))
             for entry in message.inputs
         )
+        self.output_places: dict[str, RegionPlace] = {}  # where outputs go that are not sent
+        self._places: list[RegionPlace | None] = []  # beside the inputs
         self._error: ServingError | None = None
         self._output_error: ServingError | None = None
         self._input_errors: dict[str, ServingError] | None = None
@@ -67,6 +74,8 @@ class InferTemplate:
         self._read_parameters(message)
         self._read_inputs(message)
         self._read_outputs(message)
+        self._region_count = sum(place is not None for place in self._places)
+        self.has_regions = bool(self._region_count or self.output_places)
         self._has_parameters = bool(message.parameters)
         self._is_plain = self._is_without_fault() and self._contents is None and len(self._inputs) == 1
 
@@ -77,6 +86,27 @@ class InferTemplate:
     def has_contents(self) -> bool:
         """Whether the head itself carries tensor data."""
         return self._contents is not None
+
+    def with_regions(self, raw_contents: list[Buffer], read_region: ReadRegion) -> list[Buffer]:
+        """The raw contents with the data of inputs in shared memory at their places among them, so that `request`
+        finds all data in the order of the inputs; raises ServingError where there is no such memory."""
+        if not self._region_count or self._error is not None or self._input_errors is not None:
+            return raw_contents
+        raws = iter(raw_contents)
+        found: list[Buffer] = []
+        for index, place in enumerate(self._places):
+            data: Buffer | None
+            if place is not None:
+                data = read_region(place.region, place.offset, place.size_bytes)
+            elif self._contents is not None and self._contents[index] is not None:
+                continue
+            else:
+                data = next(raws, None)
+                if data is None:
+                    break
+            found.append(data)
+        found.extend(raws)
+        return found
 
     def request(
         self, request_id: str, raw_contents: list[Buffer], respond: RespondCallback, forwarded: dict[str, str] | None
@@ -121,19 +151,18 @@ class InferTemplate:
     def _read_inputs(self, message: Any) -> None:
         errors: dict[str, ServingError] = {}
         for entry in message.inputs:
-            if not entry.parameters:
-                continue
+            place = None
             try:
-                region = shared_memory_region(entry.name, entry.parameters)
-                if region is not None:
-                    if entry.HasField("contents"):
-                        raise InvalidArgumentError(
-                            f"unexpected 'content' provided when using shared memory for input tensor "
-                            f"'{entry.name}' for model '{self.model_name}'"
-                        )
-                    raise _no_region(region)
+                if entry.parameters:
+                    place = region_place(entry.name, entry.parameters)
+                if place is not None and entry.HasField("contents"):
+                    raise InvalidArgumentError(
+                        f"unexpected 'content' provided when using shared memory for input tensor "
+                        f"'{entry.name}' for model '{self.model_name}'"
+                    )
             except ServingError as error:
                 errors.setdefault(entry.name, error)
+            self._places.append(place)
         self._input_errors = errors or None
 
     def _read_outputs(self, message: Any) -> None:
@@ -143,11 +172,11 @@ class InferTemplate:
                 if not entry.parameters:
                     continue
                 count = classification_count(entry.parameters)
-                region = shared_memory_region(entry.name, entry.parameters)
-                if region is not None:
+                place = region_place(entry.name, entry.parameters)
+                if place is not None:
                     if count is not None:
                         raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-                    raise _no_region(region)
+                    self.output_places[entry.name] = place
                 if count is not None:
                     counts[entry.name] = count
         except ServingError as error:
@@ -166,7 +195,7 @@ class InferTemplate:
                 data = next(raws, None)
                 if data is None:
                     raise self._no_data(name)
-            elif raw_contents:
+            elif len(raw_contents) > self._region_count:
                 raise InvalidArgumentError(
                     f"contents field must not be specified when using raw_input_contents for '{name}' "
                     f"for model '{self.model_name}'"
@@ -188,11 +217,6 @@ class InferTemplate:
                 break
             seen.add(name)
         return InvalidArgumentError(f"input '{name}' already exists in request").for_request(request_id)
-
-
-def _no_region(name: str) -> ServingError:
-    """No client can register one, so none is ever found."""
-    return NotFoundError(f"Unable to find shared memory region: '{name}'")
 
 
 class InferRequestDecoder:

@@ -7,6 +7,7 @@ from typing import Any
 
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, Parameter
+from trireme.protocol.region_place import RegionPlace
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 MAX_STRING_CORRELATION_ID = 128
@@ -83,8 +84,8 @@ def classification_count(entries: Mapping[str, Any]) -> int | None:
     return count
 
 
-def shared_memory_region(name: str, entries: Mapping[str, Any]) -> str | None:
-    """The region that the tensor lies in, if any; raises ServingError where the parameters do not fit together."""
+def region_place(name: str, entries: Mapping[str, Any]) -> RegionPlace | None:
+    """Where in shared memory the tensor is, if it is; raises ServingError where the parameters do not fit together."""
     kinds = {
         key: entries[key].WhichOneof("parameter_choice") for key in (_REGION, _OFFSET, _BYTE_SIZE) if key in entries
     }
@@ -106,8 +107,8 @@ def shared_memory_region(name: str, entries: Mapping[str, Any]) -> str | None:
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
             f"for tensor '{name}'"
         )
-    region: str = entries[_REGION].string_param
-    return region
+    offset = entries[_OFFSET].int64_param & _UINT64 if _OFFSET in kinds else 0  # what is negative fits no region
+    return RegionPlace(entries[_REGION].string_param, offset, entries[_BYTE_SIZE].int64_param & _UINT64)
 
 
 def _wrong_type(key: str, expected: str) -> InvalidArgumentError:

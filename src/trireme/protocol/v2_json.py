@@ -6,11 +6,12 @@ from typing import Any
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
 from trireme.core.elements import element_count
-from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, ServingError, UnsupportedError
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, Parameter
 from trireme.protocol.json_access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
 from trireme.protocol.json_tensor import check_json_input, decode_elements
 from trireme.protocol.json_text import parse
+from trireme.protocol.region_place import RegionPlace
 
 RESERVED_PARAMETERS = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
@@ -18,6 +19,7 @@ RESERVED_PARAMETERS = frozenset(
 MAX_CORRELATION_ID_CHARS = 128
 _MAX_COUNT = 2**63 - 1
 _SURE_RANK, _SURE_DIM = 4, 32767  # shapes within both cannot overflow the count
+_NO_SIZE = 2**64  # fits no region: whoever uses one must say how much of it
 _NONE: dict[str, Any] = {}
 _INPUT_FIELDS = (
     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
@@ -27,24 +29,35 @@ _RAISE_LIMIT = "Use --http-max-input-size to increase the limit."
 
 
 class InputEntry:
-    """One input as the document describes it; `data` is None where the bytes follow the document."""
+    """One input as the document describes it; `data` is None where the bytes follow the document or are in a shared
+    memory region."""
 
-    __slots__ = ("data", "datatype", "name", "shape", "size_bytes")
+    __slots__ = ("data", "datatype", "name", "place", "shape", "size_bytes")
 
-    def __init__(self, name: str, datatype: str, shape: tuple[int, ...], data: bytes | None, size_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        shape: tuple[int, ...],
+        data: bytes | None,
+        size_bytes: int,
+        place: RegionPlace | None = None,
+    ) -> None:
         self.name = name
         self.datatype = datatype
         self.shape = shape
         self.data = data
         self.size_bytes = size_bytes
+        self.place = place
 
 
 class OutputEntry:
     """How one requested output is to be sent."""
 
-    __slots__ = ("class_count", "is_binary")
+    __slots__ = ("class_count", "is_binary", "place")
 
-    def __init__(self, is_binary: bool, class_count: int) -> None:
+    def __init__(self, is_binary: bool, class_count: int, place: RegionPlace | None = None) -> None:
+        self.place = place  # where the data is to be put in place of sending it
         self.is_binary = is_binary
         self.class_count = class_count  # 0: the tensor itself
 
@@ -58,6 +71,7 @@ class InferDocument:
         "flags",
         "has_classification",
         "has_parameters",
+        "has_regions",
         "inputs",
         "is_all_binary",
         "is_binary_by_default",
@@ -82,6 +96,7 @@ class InferDocument:
         self.is_binary_by_default = False
         self.has_classification = False
         self.has_parameters = False  # whether anything but inputs and outputs differs from what is usual
+        self.has_regions = False  # whether an input or output is in shared memory
         self.is_all_binary = False  # whether no output is to be written out, as JSON or as classes
 
 
@@ -102,12 +117,17 @@ def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
     except InternalError as error:
         raise in_field("inputs", error) from None
     document.inputs = [_read_input(entry, max_input_size_bytes) for entry in inputs]
+    for entry in document.inputs:
+        if entry.place is not None:
+            document.has_regions = True
     if len(inputs) > 1:
         _check_unique(document, "input", [entry.name for entry in document.inputs])
     if "outputs" in root:
         _read_outputs(document, _field(list_of, root["outputs"], "outputs"))
     if document.outputs:
-        document.is_all_binary = all(wish.is_binary and not wish.class_count for wish in document.outputs.values())
+        document.is_all_binary = all(
+            wish.place is not None or (wish.is_binary and not wish.class_count) for wish in document.outputs.values()
+        )
     else:
         document.is_all_binary = document.is_binary_by_default
     return document
@@ -207,7 +227,8 @@ def _read_input(entry: Any, max_input_size_bytes: int) -> InputEntry:
         data = _read_data(entry["data"], name, datatype, shape, max_input_size_bytes)
         return InputEntry(name, datatype, shape, data, len(data))
     if "shared_memory_region" in parameters:
-        raise _unknown_region(parameters)
+        place = _read_place(parameters)
+        return InputEntry(name, datatype, shape, None, place.size_bytes, place)
     return InputEntry(name, datatype, shape, None, _field(uint_of, parameters["binary_data_size"], "binary_data_size"))
 
 
@@ -284,9 +305,11 @@ def _read_outputs(document: InferDocument, entries: list[Any]) -> None:
         name: str = _required(string_of, entry, "name")
         names.append(name)
         parameters = entry.get("parameters")
-        document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
-        if document.outputs[name].class_count:
+        wish = document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
+        if wish.class_count:
             document.has_classification = True
+        if wish.place is not None:
+            document.has_regions = True
     if len(names) > 1:
         _check_unique(document, "output", names)
     document.requested_outputs = tuple(names)
@@ -302,13 +325,17 @@ def _read_output(parameters: dict[str, Any]) -> OutputEntry:
         for clash, is_set in (("classification", class_count > 0), ("binary_data", is_binary)):
             if is_set:
                 raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{clash}'")
-        raise _unknown_region(parameters)
+        return OutputEntry(False, 0, _read_place(parameters))
     return OutputEntry(is_binary, class_count)
 
 
-def _unknown_region(parameters: dict[str, Any]) -> ServingError:
+def _read_place(parameters: dict[str, Any]) -> RegionPlace:
     region = _field(string_of, parameters["shared_memory_region"], "shared_memory_region")
-    return NotFoundError(f"Unable to find shared memory region: '{region}'")
+    offset = _field(uint_of, parameters.get("shared_memory_offset", 0), "shared_memory_offset")
+    size_bytes = _NO_SIZE
+    if "shared_memory_byte_size" in parameters:
+        size_bytes = _field(uint_of, parameters["shared_memory_byte_size"], "shared_memory_byte_size")
+    return RegionPlace(region, offset, size_bytes)
 
 
 def _check_unique(document: InferDocument, kind: str, names: list[str]) -> None:

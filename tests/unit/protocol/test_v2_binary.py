@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.tensor import Tensor
+from trireme.protocol.region_place import RegionPlace
 from trireme.protocol.v2_binary import (
     COPY_LIMIT_BYTES,
     InferDecoder,
@@ -50,6 +51,52 @@ def test_binary_data_is_dealt_out_in_the_order_of_the_inputs() -> None:
     large = tensors["i2"].data
     assert isinstance(large, memoryview)
     assert large.obj is body
+
+
+def in_region(name: str, size_bytes: int, offset: int = 0) -> dict[str, Any]:
+    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": size_bytes, "shared_memory_offset": offset}
+    return {"name": name, "shape": [size_bytes], "datatype": "UINT8", "parameters": parameters}
+
+
+def shared(region: str, offset: int, size_bytes: int) -> bytes:
+    """What a region holds that consists of its name."""
+    return (region.encode() * (offset + size_bytes))[offset : offset + size_bytes]
+
+
+def test_inputs_in_regions_take_no_binary_data() -> None:
+    body, length = body_of([2, 3])
+    inputs = json.loads(body[:length])["inputs"]
+    document = {"inputs": [in_region("a", 4), inputs[0], in_region("b", 5, 6), inputs[1]]}
+    text = json.dumps(document).encode()
+    found, _ = InferDecoder(1 << 20).decode(text, False)
+    assert found.has_regions
+    tensors = take_tensors(found, text + body[length:], len(text), "m", shared)
+    assert {name: bytes(tensor.data) for name, tensor in tensors.items()} == {
+        "a": b"rrrr",
+        "i0": b"\0\0",
+        "b": b"rrrrr",
+        "i1": b"\1\1\1",
+    }
+
+
+def test_documents_with_all_data_in_regions_are_remembered_with_or_without_a_header_length() -> None:
+    decoder = InferDecoder(1 << 20, has_regions=True)
+    for request_id in (b"1", b"2"):
+        text = b'{"id":"%b","inputs":%b}' % (request_id, json.dumps([in_region("a", 4)]).encode())
+        document, found_id = decoder.decode(text, True)
+        assert (found_id, decoder.decode(text, True)[0]) == (request_id.decode(), document)
+
+
+def test_an_output_in_a_region_is_described_and_not_sent() -> None:
+    document = InferDocument()
+    document.outputs = {"s": OutputEntry(False, 0, RegionPlace("r", 0, 8)), "b": OutputEntry(True, 0)}
+    outputs = [Tensor("s", "INT8", [1, 2], b""), Tensor("b", "INT8", (1,), b"\1")]
+    text, buffers = InferEncoder().encode(MODEL, "", outputs, None, document)
+    assert json.loads(text)["outputs"] == [
+        {"name": "s", "datatype": "INT8", "shape": [1, 2]},
+        {"name": "b", "datatype": "INT8", "shape": [1], "parameters": {"binary_data_size": 1}},
+    ]
+    assert buffers == [b"\1"]
 
 
 def test_missing_and_leftover_bytes_are_errors() -> None:

@@ -269,27 +269,84 @@ def test_parameters_reach_the_request() -> None:
     assert again.parameters == {"temperature": 0.5, "headers": "x"}
 
 
-NO_REGION = "Unable to find shared memory region: 'r'"
 REGION, SIZE, OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
 SHARED_MEMORY = [
     ({REGION: "r"}, f"'{SIZE}' must be specified along with '{REGION}' parameter for tensor '{{t}}'"),
     ({SIZE: 8}, f"'{SIZE}' can not be specified without '{REGION}' parameter for tensor '{{t}}'"),
     ({OFFSET: 8}, f"'{OFFSET}' can not be specified without '{REGION}' parameter for tensor '{{t}}'"),
     ({REGION: 1}, f"invalid value type for '{REGION}' parameter for tensor '{{t}}', expected string_param."),
-    ({REGION: "r", SIZE: 8}, NO_REGION),
+    ({REGION: "r", SIZE: "8"}, f"invalid value type for '{SIZE}' parameter for tensor '{{t}}', expected int64_param."),
 ]
 
 
 @pytest.mark.parametrize(("parameters", "text"), SHARED_MEMORY)
 @pytest.mark.parametrize("where", ["input", "output"])
-def test_shared_memory_parameters_are_refused(parameters, text, where) -> None:
+def test_wrong_shared_memory_parameters_are_refused(parameters, text, where) -> None:
     message = request_message(None if where == "input" else bytes(16))
     tensor = message.inputs[0] if where == "input" else message.outputs.add(name="OUTPUT0")
     for key, value in parameters.items():
         setattr(tensor.parameters[key], "string_param" if isinstance(value, str) else "int64_param", value)
     error = refused(message)
-    assert error.message == text.format(t=tensor.name)
-    assert error.kind == (ErrorKind.NOT_FOUND if text == NO_REGION else ErrorKind.INVALID_ARGUMENT)
+    assert (error.kind, error.message) == (ErrorKind.INVALID_ARGUMENT, text.format(t=tensor.name))
+
+
+def place(tensor, region: str, offset: int, size_bytes: int) -> None:
+    tensor.parameters[REGION].string_param = region
+    tensor.parameters[OFFSET].int64_param = offset
+    tensor.parameters[SIZE].int64_param = size_bytes
+
+
+def shared(region: str, offset: int, size_bytes: int) -> bytes:
+    """What a region holds that consists of its name and offset, repeated."""
+    return f"{region}{offset} ".encode().ljust(size_bytes, b".")[:size_bytes]
+
+
+@pytest.mark.parametrize("shared_inputs", [{0}, {1}, {2}, {0, 2}, {0, 1, 2}])
+def test_raw_contents_belong_to_the_inputs_that_are_not_in_regions(shared_inputs) -> None:
+    message = service_pb2.ModelInferRequest(model_name="m")
+    for index in range(3):
+        entry = message.inputs.add(name=f"i{index}", datatype="INT8", shape=[8])
+        if index in shared_inputs:
+            place(entry, "r", index, 8)
+        else:
+            message.raw_input_contents.append(b"raw%d...." % index)
+    decoder = InferRequestDecoder()
+    for _ in range(2):
+        template, request_id, raw = decoder.decode(message.SerializeToString())
+        assert template.has_regions
+        request = template.request(request_id, template.with_regions(raw, shared), lambda response: None, None)
+        expected = [b"r%d ....." % index if index in shared_inputs else b"raw%d...." % index for index in range(3)]
+        assert [bytes(tensor.data) for tensor in request.inputs.values()] == expected
+
+
+def test_typed_contents_and_regions_go_together() -> None:
+    message = service_pb2.ModelInferRequest(model_name="m")
+    place(message.inputs.add(name="a", datatype="INT8", shape=[8]), "r", 0, 8)
+    message.inputs.add(name="b", datatype="INT32", shape=[1]).contents.int_contents.append(7)
+    template, request_id, raw = InferRequestDecoder().decode(message.SerializeToString())
+    request = template.request(request_id, template.with_regions(raw, shared), lambda response: None, None)
+    assert [bytes(tensor.data) for tensor in request.inputs.values()] == [b"r0 .....", struct.pack("<i", 7)]
+
+
+def test_an_input_without_data_is_named_also_between_inputs_in_regions() -> None:
+    message = service_pb2.ModelInferRequest(model_name="m")
+    place(message.inputs.add(name="a", datatype="INT8", shape=[8]), "r", 0, 8)
+    message.inputs.add(name="b", datatype="INT8", shape=[8])
+    place(message.inputs.add(name="c", datatype="INT8", shape=[8]), "r", 0, 8)
+    template, request_id, raw = InferRequestDecoder().decode(message.SerializeToString())
+    with pytest.raises(ServingError, match="unable to find data for input tensor 'b' for model 'm' in request"):
+        template.request(request_id, template.with_regions(raw, shared), lambda response: None, None)
+
+
+def test_places_of_outputs_are_read_and_negative_numbers_fit_no_region() -> None:
+    message = request_message()
+    place(message.outputs.add(name="a"), "r", -1, 16)
+    message.outputs.add(name="b")
+    template, _, _ = InferRequestDecoder().decode(message.SerializeToString())
+    assert {name: (entry.region, entry.offset, entry.size_bytes) for name, entry in template.output_places.items()} == {
+        "a": ("r", 2**64 - 1, 16)
+    }
+    assert not InferRequestDecoder().decode(request_message().SerializeToString())[0].has_regions
 
 
 def test_classification_is_read_per_output() -> None:

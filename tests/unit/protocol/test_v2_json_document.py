@@ -134,7 +134,17 @@ def without(*names: str) -> dict[str, Any]:
             INVALID,
             "Output can't set both 'shared_memory_region' and 'binary_data'",
         ),
-        (with_output(shared_memory_region="x"), ErrorKind.NOT_FOUND, "Unable to find shared memory region: 'x'"),
+        (
+            with_output(shared_memory_region=1),
+            INTERNAL,
+            "Unable to parse 'shared_memory_region': attempt to access JSON non-string as string",
+        ),
+        (
+            with_output(shared_memory_region="x", shared_memory_byte_size=-1),
+            INTERNAL,
+            "Unable to parse 'shared_memory_byte_size': attempt to access JSON non-unsigned-integer as "
+            "unsigned-integer",
+        ),
         ({"parameters": []}, INTERNAL, "failed to get request params.: attempt to get members for non-object"),
         (
             {"parameters": {"a": None}},

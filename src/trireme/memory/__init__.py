@@ -1,0 +1,1 @@
+"""Memory that clients share with the server: system regions and regions on a GPU."""
