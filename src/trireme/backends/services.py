@@ -34,6 +34,8 @@ class BackendServices:
     backend_config: Mapping[str, Mapping[str, str]]
     """`--backend-config`, by backend; the key "" holds settings for every backend."""
     is_auto_complete_enabled: bool
+    backend_directory: Path | None = None
+    """`--backend-directory`: where folders of python-based backends are, each with a model.py."""
     debug_model: str | None = None
     """The model to be run on the server's terminal, where a debugger can be used."""
     is_decoupled: Callable[[str, str], bool] | None = None

@@ -136,24 +136,28 @@ def test_the_cache_lies_where_the_user_wants_it() -> None:
 
 
 def source(backend: str, platform: str = "") -> Any:
-    return SimpleNamespace(name="m", config=model_config_pb2.ModelConfig(name="m", backend=backend, platform=platform))
+    config = model_config_pb2.ModelConfig(name="m", backend=backend, platform=platform)
+    return SimpleNamespace(name="m", config=config, model_dir=Path("missing"), version_dir=Path("missing/1"))
+
+
+SERVICES: Any = SimpleNamespace(backend_directory=None)
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones_and_the_nearest() -> None:
     from trireme.backends import catalog
 
     with pytest.raises(InvalidArgumentError) as caught:
-        catalog.create_backend(source("pyhton"), None)  # type: ignore[arg-type]
+        catalog.create_backend(source("pyhton"), SERVICES)
     assert "'pyhton'" in caught.value.message
     assert "did you mean 'python'?" in caught.value.message
-    with pytest.raises(InvalidArgumentError, match=r"tensorrt_plan.*known backends: 'python'"):
-        catalog.create_backend(source("", "tensorrt_plan"), None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"tensorrt_plan.*known backends: .*'onnxruntime'.*'python'"):
+        catalog.create_backend(source("", "tensorrt_plan"), SERVICES)
 
 
 def test_the_start_up_table_names_each_backend_with_its_settings() -> None:
     from trireme.backends import catalog
 
-    ((name, path, settings),) = catalog.backend_names({"python": {"thread-pool-size": "8"}, "": {"x": "1"}})
+    (name, path, settings), *_others = catalog.backend_names({"python": {"thread-pool-size": "8"}, "": {"x": "1"}})
     assert name == "python"
     assert Path(path).exists()
     assert settings == '{"cmdline":{"x":"1","thread-pool-size":"8"}}'

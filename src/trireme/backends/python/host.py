@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from trireme.backends.python import environment
 from trireme.backends.python.host_instance import PythonInstance
-from trireme.backends.python.options import ModelParameters, PythonOptions
+from trireme.backends.python.options import SETTINGS_VARIABLE, ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process import Launch
 from trireme.backends.python.quarantine import Quarantine
@@ -20,7 +22,9 @@ from trireme.backends.python.supervisor import Supervisor
 from trireme.backends.python.worker_environment import core_count, worker_environment
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.json_form import from_json, to_json
+from trireme.config.message import copy_of
 from trireme.config.model_config import ModelConfig
+from trireme.config.normalise import normalise_instance_groups
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.core.ports import BatchRunner, WorkerWatch
 
@@ -31,12 +35,14 @@ IDLE_POLL_S = 0.02
 
 
 class PythonBackend:
-    """Implements `core.ports.Backend` with one worker process per instance."""
+    """Implements `core.ports.Backend` with one worker process per instance. The code that these run is the model's
+    own, or where a python-based backend runs the model, the `runtime_file` of that."""
 
-    def __init__(self, source: ModelSource, services: BackendServices) -> None:
+    def __init__(self, source: ModelSource, services: BackendServices, runtime_file: Path | None = None) -> None:
         settings = services.backend_config
         self._source = source
         self._services = services
+        self._runtime_file = None if runtime_file is None else runtime_file.absolute()
         self._options = PythonOptions.from_backend_config({**settings.get("", {}), **settings.get("python", {})})
         parameters = {key: value.string_value for key, value in source.config.parameters.items()}
         self._parameters = ModelParameters.from_parameters(parameters)
@@ -81,6 +87,11 @@ class PythonBackend:
             self.set_verbose_level(self._current_verbose_level())
         for supervisor in supervisors:
             supervisor.attach()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The processes that run this model now."""
+        return [pid for supervisor in self._supervisors if (pid := supervisor.pid) is not None]
 
     async def stop(self) -> None:
         if self._refusal is not None:
@@ -128,6 +139,10 @@ class PythonBackend:
             supervisor.set_verbose_level(level)
 
     def _check_file(self) -> None:
+        if self._runtime_file is not None:
+            if not self._runtime_file.is_file():
+                raise InternalError(f"Python model file not found in '{self._runtime_file}'")
+            return
         name = self._file_name
         if not name.endswith(".py"):
             raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
@@ -142,8 +157,14 @@ class PythonBackend:
     async def _prepare_launch(self) -> Launch:
         source = self._source
         interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
-        count = len(self._wanted(ModelConfig.from_message(source.config)))
+        config = copy_of(source.config)
+        normalise_instance_groups(config, 0)  # as many as there will be, where the configuration does not say
+        count = len(self._wanted(ModelConfig.from_message(config)))
         variables = {**worker_environment(os.environ, count), **interpreter.variables}
+        if self._runtime_file is not None:
+            given = self._services.backend_config
+            merged = {**given.get("", {}), **given.get(source.config.backend, {})}
+            variables[SETTINGS_VARIABLE] = json.dumps(merged)
         return Launch(
             source.name, interpreter.python, variables, inherits_terminal=self._is_debug, nursery=self._services.nursery
         )
@@ -193,13 +214,14 @@ class PythonBackend:
 
     def _settings(self, instance_name: str, config: ModelConfig) -> dict[str, Any]:
         """What the worker must know before it loads the model's file."""
-        source = self._source
+        source, runtime = self._source, self._runtime_file
         return {
             "model_name": source.name,
             "model_version": str(source.version),
             "model_dir": str(source.model_dir),
             "version_dir": str(source.version_dir),
-            "model_file": str((source.version_dir / self._file_name).absolute()),
+            "model_file": str(runtime or (source.version_dir / self._file_name).absolute()),
+            "source_path_extra": () if runtime is None else (str(runtime.parent),),
             "instance_name": instance_name,
             "is_decoupled": config.is_decoupled,
             "is_debug": self._is_debug,

@@ -38,8 +38,10 @@ class PythonInstance:
         self._model_name = config.name
         self._max_batch_size = config.max_batch_size
         self._is_decoupled = config.is_decoupled
-        self._outputs = dict.fromkeys(config.outputs)
-        self._output_names = tuple(config.outputs)
+        # With the states of sequences, which the scheduler keeps from clients that did not ask for them.
+        states = config.sequence_batching.states if config.sequence_batching is not None else ()
+        self._outputs = dict.fromkeys([*config.outputs, *[state.output_name for state in states]])
+        self._output_names = tuple(self._outputs)
         self._link: HostLink | None = None
         self._calls: Calls | None = None
         self._next_batch = 1
@@ -201,7 +203,7 @@ class PythonInstance:
                         request.flags,
                         request.timeout_us,
                         request.parameters,
-                        None,
+                        None if request.trace is None else request.trace.carrier,
                     )
                 )
                 key += 1

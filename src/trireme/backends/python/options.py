@@ -11,6 +11,9 @@ DEFAULT_STOP_TIMEOUT_S = 30
 DEFAULT_CONCURRENCY = 64
 """Batches at once in a model whose execute is a coroutine."""
 
+SETTINGS_VARIABLE = "TRIREME_BACKEND_CONFIG"
+"""Where a worker of a python-based backend finds that backend's `--backend-config`, as a JSON object of texts."""
+
 _SMALLEST = {
     "shm-default-byte-size": 4 * 1024 * 1024,
     "shm-growth-byte-size": 1,

@@ -69,6 +69,11 @@ class Supervisor:
     def is_alive(self) -> bool:
         return self._session is not None
 
+    @property
+    def pid(self) -> int | None:
+        """The worker's process; None where there is none."""
+        return None if self._session is None else self._session.process.pid
+
     async def start(self, session: WorkerSession | None = None) -> None:
         """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
         fails; no process is left then."""

@@ -15,6 +15,7 @@ from trireme.backends.python.pb_types import using_decoupled_model_transaction_p
 from trireme.backends.python.worker_errands import Errands
 from trireme.backends.python.worker_load import extend_path, is_coroutine_function, load_model_class
 from trireme.backends.python.worker_results import ModelReturnError, encode_results, failure_text
+from trireme.backends.python.worker_trace import enter_trace
 
 _INTERNAL = 1  # ErrorKind.INTERNAL
 MODEL_FAILURES = (Exception, SystemExit, KeyboardInterrupt)
@@ -94,12 +95,16 @@ class Worker:
         requests = self.decode_batch(forms)
         begin_ns = monotonic_ns()
         result = failure = None
+        context = forms[0][8]
+        leave = enter_trace(context) if context is not None else None
         try:
             result = self._execute(requests)
             if hasattr(result, "__await__"):
                 result = self._complete(result)
         except MODEL_FAILURES as error:
             failure = self.describe(error)
+        if leave is not None:
+            leave()
         message = self.settle(batch, requests, result, failure, (start_ns, begin_ns))
         del requests, result  # so that memory lent by the server goes back with this very message
         self.channel.send(message)

@@ -23,7 +23,7 @@ def load_model_class(settings: Mapping[str, Any]) -> Any:
     package = str(settings["model_version"])
     name = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
     parent = types.ModuleType(package)
-    parent.__path__ = [settings["version_dir"]]
+    parent.__path__ = [*settings.get("source_path_extra", ()), settings["version_dir"]]
     sys.modules[package] = parent
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

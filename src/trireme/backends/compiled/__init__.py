@@ -1,0 +1,1 @@
+"""What the backends for compiled models share; it runs in worker processes and knows no framework."""

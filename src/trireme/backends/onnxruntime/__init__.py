@@ -1,0 +1,1 @@
+"""ONNX models, run by ONNX Runtime in worker processes."""

@@ -1,0 +1,1 @@
+"""TorchScript files and exported programs, run by PyTorch in worker processes."""

@@ -1,0 +1,1 @@
+"""SavedModels, run by TensorFlow in worker processes."""
