@@ -48,6 +48,8 @@ def _check_files(options: ServerOptions) -> None:
 def _check_start_up_models(options: ServerOptions) -> None:
     if options.load_model and options.model_control_mode != "explicit":
         raise OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+    if options.pin_model and options.model_control_mode != "auto":
+        raise OptionError("Error: Use of '--pin-model' requires setting '--model-control-mode=auto' as well.")
     if "*" in options.load_model and len(set(options.load_model)) > 1:
         raise OptionError(
             "error: creating server: Invalid argument - Wildcard model name '*' must be the ONLY startup model "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trireme.config.option import option
+from trireme.config.option_sizes import BYTE_SIZE, SECONDS
 from trireme.config.option_values import (
     BOOLEAN,
     COUNT,
@@ -75,15 +76,45 @@ class RepositoryOptions:
     )
     model_control_mode: str = option(
         "none",
-        choice("none", "poll", "explicit"),
+        choice("none", "poll", "explicit", "auto"),
         "none loads every model at start; poll follows changes of the repository; explicit loads what --load-model "
-        "and the model control API ask for.",
+        "and the model control API ask for; auto, which is Trireme's own, loads a model when the first request for "
+        "it comes.",
     )
     repository_poll_secs: int = option(
         15, COUNT, "Seconds between two looks at the repository in mode poll; 0 is never."
     )
     load_model: tuple[str, ...] = option(
         (), TEXTS, "A model to load at start in mode explicit; repeat it for more, or give * alone for all."
+    )
+    pin_model: tuple[str, ...] = option(
+        (),
+        TEXTS,
+        "A model to load at start in mode auto and never to evict; repeat it for more. The parameter trireme_pin of a "
+        "model's configuration does the same.",
+        is_extension=True,
+    )
+    on_demand_memory_budget: int = option(
+        0,
+        BYTE_SIZE,
+        "The resident memory that the workers of all models may use in mode auto, as in 8GiB; models that have not "
+        "been used for the longest time make room for others. 0 is no limit.",
+        is_extension=True,
+    )
+    on_demand_ttl: float = option(
+        0.0, SECONDS, "Seconds without a request after which mode auto unloads a model; 0 is never.", is_extension=True
+    )
+    on_demand_queue_size: int = option(
+        100, POSITIVE, "How many requests may wait for one model to load in mode auto.", is_extension=True
+    )
+    on_demand_load_timeout: float = option(
+        60.0, SECONDS, "Seconds a request may wait for its model to load in mode auto.", is_extension=True
+    )
+    on_demand_backoff: float = option(
+        10.0,
+        SECONDS,
+        "Seconds for which mode auto does not try again to load a model whose load failed.",
+        is_extension=True,
     )
     model_config_name: str | None = option(
         None, REQUIRED_TEXT, "Use configs/<name>.pbtxt of a model folder instead of its config.pbtxt, where it exists."

@@ -32,7 +32,6 @@ from trireme.config.option_values import (
 
 _NO_POOL = "the server keeps no such pool; models allocate their own memory"
 _BUILT_IN = "what can be loaded is part of the package"
-_NO_RATE_LIMITER = "this version has no rate limiter; every instance runs as soon as it is free"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class TraceOptions:
         TRACE_SETTINGS,
         "mode, level, rate and count for all modes; triton,file and triton,log-frequency; opentelemetry,url, "
         "opentelemetry,resource=<key>=<value> and the bsp_ settings.",
-        ignored="settings are kept and reported, but this version does not write traces",
     )
 
 
@@ -79,7 +77,9 @@ class BackendOptions:
     TITLE: ClassVar[str] = "Backend"
 
     backend_directory: str = option(
-        "/opt/tritonserver/backends", TEXT, "Where shared libraries of backends are.", ignored=_BUILT_IN
+        "/opt/tritonserver/backends",
+        TEXT,
+        "Where python-based backends are: <folder>/<backend>/model.py runs the models that name the backend.",
     )
     backend_config: Mapping[str, Mapping[str, str]] = option(
         {}, BACKEND_SETTINGS, "A setting for one backend, <backend>,<setting>=<value>, or for all, <setting>=<value>."
@@ -106,8 +106,7 @@ class CacheOptions:
     cache_config: CacheSettings | None = option(  # noqa: RUF009
         None,
         CACHE_SETTINGS,
-        "The cache and its settings, as in local,size=1048576.",
-        ignored="this version has no response cache; every request is executed",
+        "The response cache and its settings: local,size=<bytes>, or redis,host=<name> and redis,port=<number>.",
     )
     cache_directory: str = option(
         "/opt/tritonserver/caches", TEXT, "Where shared libraries of caches are.", ignored=_BUILT_IN
@@ -124,13 +123,11 @@ class RateLimitOptions:
         "off",
         choice("off", "execution_count"),
         "Whether executions are limited by resources and priorities of instance groups.",
-        ignored=_NO_RATE_LIMITER,
     )
     rate_limit_resource: tuple[RateLimitResource, ...] = option(
         (),
         RESOURCES,
         "A resource and how much there is of it, <name>:<count>[:<device>]; names are compared without case.",
-        ignored=_NO_RATE_LIMITER,
     )
 
 
@@ -141,10 +138,7 @@ class DeviceOptions:
     TITLE: ClassVar[str] = "Memory/Device Management"
 
     allow_client_shm: bool = option(
-        False,
-        BOOLEAN,
-        "Whether clients may register shared memory.",
-        ignored="this version takes tensors in requests only",
+        False, BOOLEAN, "Whether clients may register shared memory, of the system and of GPUs, and put tensors in it."
     )
     pinned_memory_pool_byte_size: int = option(268435456, COUNT, "Pinned host memory to set aside.", ignored=_NO_POOL)
     cuda_memory_pool_byte_size: Mapping[int, int] = option(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from trireme.registry.lifecycle import READY, UNAVAILABLE, UNLOADED_REASON, ModelRecord, VersionLife
+from trireme.registry.lifecycle import LOADING, READY, UNAVAILABLE, UNLOADED_REASON, UNLOADING, ModelRecord, VersionLife
 from trireme.registry.repository import DUPLICATE_REASON, Repositories, Scan
 from trireme.registry.served_models import ServedModels
 
@@ -22,7 +23,32 @@ class IndexEntry:
     reason: str = ""
 
 
-def index_of(models: ServedModels, repositories: Repositories, ready_only: bool) -> list[IndexEntry]:
+@dataclass(frozen=True, slots=True)
+class AbsentModels:
+    """What is said of models that are not loaded, where requests load them."""
+
+    reasons: Mapping[str, str]
+    """Why a model that was loaded, or was to be, is not; by name."""
+    loading: frozenset[str]
+    """Those that requests wait for."""
+    otherwise: str
+    """What is said of the rest."""
+
+    def explained(self, entry: IndexEntry) -> IndexEntry:
+        """The entry with its reason; as it is where the model is loaded or a load says more about it."""
+        if entry.state == UNLOADING:
+            return replace(entry, reason=self.reasons.get(entry.name, ""))
+        if entry.state and not _is_unloaded(entry):
+            return entry
+        if entry.name in self.loading:
+            return replace(entry, state=LOADING, reason="")
+        unloaded = entry.reason or self.otherwise
+        return replace(entry, state=UNAVAILABLE, reason=self.reasons.get(entry.name, unloaded))
+
+
+def index_of(
+    models: ServedModels, repositories: Repositories, ready_only: bool, absent: AbsentModels | None = None
+) -> list[IndexEntry]:
     """Sorted by name and version. Reads the disk; blocks for as long as listing the repositories takes."""
     scan = _scan(repositories)
     entries = []
@@ -35,6 +61,8 @@ def index_of(models: ServedModels, repositories: Repositories, ready_only: bool)
         entries += [IndexEntry(name, "", UNAVAILABLE, DUPLICATE_REASON) for name in scan.duplicates]
         listed = {entry.name for entry in entries}
         entries += [IndexEntry(model_id.name) for model_id in scan.folders if model_id.name not in listed]
+        if absent is not None:
+            entries = [absent.explained(entry) for entry in entries]
     return sorted(entries, key=lambda entry: (entry.name, int(entry.version or -1)))
 
 

@@ -37,6 +37,7 @@ class Model:
         "input_count",
         "is_sequence",
         "is_serving",
+        "is_stand_in",
         "load_seconds",
         "loaded_ns",
         "max_batch_size",
@@ -70,6 +71,7 @@ class Model:
         self.backend = backend  # None for an ensemble
         self.folder = folder  # keeps a temporary model folder as long as the model
         self.is_serving = False  # set while the registry hands the model out
+        self.is_stand_in = False  # set where requests wait here for the model itself, which is being loaded
         self.load_seconds = 0.0
         self.loaded_ns = time.monotonic_ns()
         self._labels = labels or {}
@@ -135,6 +137,13 @@ class Model:
         else:
             request.batch_size = 1
         return True
+
+    def stand_for(self, model: Model) -> None:
+        """Takes over what answers are made of, for front ends that hold this stand-in while the model answers."""
+        self.version = model.version
+        self.version_text = model.version_text
+        self.config = model.config
+        self._labels = model._labels
 
     async def stop(self) -> None:
         """Returns when every request it took is answered and nothing of the model runs any more."""

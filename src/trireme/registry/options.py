@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-ControlMode = Literal["none", "poll", "explicit"]
+from trireme.registry.on_demand_options import OnDemandOptions
+
+ControlMode = Literal["none", "poll", "explicit", "auto"]
 
 EVERY_MODEL = "*"
 """The start-up model name that stands for every model of the repositories."""
@@ -19,7 +21,7 @@ class RegistryOptions:
     repositories: tuple[Path, ...]
     """Folders whose sub-folders are models."""
     control_mode: ControlMode = "none"
-    """Whether models change after the start, and who says so: nobody, the file system, or the API."""
+    """Whether models change after the start, and who says so: nobody, the file system, the API, or every request."""
     startup_models: tuple[str, ...] = ()
     """Explicit mode: the models to load at the start; `*` alone is every model."""
     poll_seconds: float = 15
@@ -38,8 +40,22 @@ class RegistryOptions:
     """Whether the server is ready only while all of its models are."""
     gpu_count: int = 0
     """Devices that instance groups may name."""
+    on_demand: OnDemandOptions = OnDemandOptions()  # noqa: RUF009 - a frozen value
+    """Auto mode: how models come and go with their requests."""
 
     @property
     def loads_every_model(self) -> bool:
         """Whether the start loads whatever the repositories hold."""
+        if self.control_mode == "auto":
+            return False
         return self.control_mode != "explicit" or EVERY_MODEL in self.startup_models
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether requests load the models they need."""
+        return self.control_mode == "auto"
+
+    @property
+    def allows_control(self) -> bool:
+        """Whether the API may load and unload."""
+        return self.control_mode in ("explicit", "auto")

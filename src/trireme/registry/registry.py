@@ -7,11 +7,18 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from trireme.config.model_config import ModelConfig
 from trireme.core.errors import UnavailableError
+from trireme.core.ports import Backend
 from trireme.observe.metrics import MetricsRegistry
-from trireme.registry.index import IndexEntry, index_of
+from trireme.observe.on_demand import OnDemandMetrics, OnDemandMetricsRegistry
+from trireme.registry.index import AbsentModels, IndexEntry, index_of
+from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import ModelLoader
 from trireme.registry.model import Model, ModelInference
+from trireme.registry.on_demand import NOT_LOADED, OnDemandModels
+from trireme.registry.on_demand_config import readable_configs
+from trireme.registry.on_demand_memory import ResidentBytes
 from trireme.registry.options import RegistryOptions
 from trireme.registry.poller import RepositoryPoller
 from trireme.registry.repository import Repositories
@@ -29,13 +36,26 @@ Result = TypeVar("Result")
 class ModelRegistry:
     """Composes the registry's parts and owns the tasks in which loads and unloads run."""
 
-    def __init__(self, options: RegistryOptions, backend_factory: BackendFactory, metrics: MetricsRegistry) -> None:
+    def __init__(
+        self,
+        options: RegistryOptions,
+        backend_factory: BackendFactory,
+        metrics: MetricsRegistry,
+        resident_bytes: ResidentBytes | None = None,
+    ) -> None:
         self.options = options
         self.models = ServedModels(metrics, options.has_namespacing)
         self.find: Callable[[str, str], Model] = self.models.find
+        self.find_to_infer: Callable[[str, str], Model] = self.models.find
+        """The same for inference, which has a model loaded that is not where the mode is auto: it returns a stand-in
+        then, and the request waits there."""
         self._repositories = Repositories(options.repositories, options.has_namespacing)
         self._switch = VersionSwitch(options, self.models, VersionLoader(options, backend_factory))
         self._loader = ModelLoader(options, self.models, self._repositories, self._switch)
+        self._on_demand: OnDemandModels | None = None
+        if options.is_on_demand:
+            self._on_demand = self._create_on_demand(metrics, resident_bytes or _no_bytes)
+            self.find_to_infer = self._on_demand.find
         self._poller: asyncio.Task[None] | None = None
         self._operations: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
@@ -56,23 +76,56 @@ class ModelRegistry:
         if self.options.control_mode == "poll" and self.options.poll_seconds > 0:
             poller = RepositoryPoller(self.models, self._repositories, self._loader)
             self._poller = asyncio.create_task(poller.run(self.options.poll_seconds))
+        if self._on_demand is not None:
+            self._poller = asyncio.create_task(self._on_demand.sweep())
         return report
+
+    async def loaded(self, name: str, version: str) -> Model:
+        """The model that serves, where the mode is auto after waiting for it to be loaded; raises ServingError."""
+        return self.find(name, version) if self._on_demand is None else await self._on_demand.loaded(name, version)
 
     async def load(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> None:
         """Loads or reloads, and returns when that is done; goes on when the caller goes away."""
-        await self._run(self._loader.load(name, config_json, files))
+        on_demand = self._on_demand
+        if on_demand is None:
+            await self._run(self._loader.load(name, config_json, files))
+        else:
+            await self._run(on_demand.load(name, lambda: self._loader.load(name, config_json, files)))
 
     async def unload(self, name: str, unload_dependents: bool) -> None:
         """Unloads, and returns when the model takes no more requests."""
+        if self._on_demand is not None:
+            self._on_demand.eviction.reasons.pop(name, None)
         await self._run(self._loader.unload(name, unload_dependents))
+
+    def available_configs(self) -> list[ModelConfig]:
+        """Of every model that can be asked for now: those that serve or, where requests load them, all that the
+        repositories hold, as far as their files tell. Blocks on the file system in that case."""
+        if self._on_demand is None:
+            return [model.config for model in self.models.serving()]
+        return readable_configs(self.options, self._repositories)
+
+    def needed_records(self) -> list[ModelRecord]:
+        """The models without which the server is not ready: those it was told to have. One that comes on demand says
+        nothing about the server when it loads or fails."""
+        if self._on_demand is None:
+            return list(self.models.records.values())
+        return self._on_demand.eviction.pinned_records()
 
     def index(self, ready_only: bool) -> list[IndexEntry]:
         """Every version of every known model, and the models the repositories hold at this moment."""
-        return index_of(self.models, self._repositories, ready_only)
+        absent = None
+        if self._on_demand is not None:
+            absent = AbsentModels(
+                self._on_demand.reasons(), frozenset(self._on_demand.loading_names()), otherwise=NOT_LOADED
+            )
+        return index_of(self.models, self._repositories, ready_only, absent)
 
     async def stop(self, timeout_s: float, progress: Progress | None = None) -> bool:
         """Ends all loads, waits for all requests, unloads everything; False where the time did not suffice."""
         self._is_stopping = True
+        if self._on_demand is not None:
+            self._on_demand.stop()
         for task in (*self._operations, *([self._poller] if self._poller is not None else [])):
             task.cancel()
         return await drain_models(self.models, timeout_s, lambda: len(self._operations), progress)
@@ -81,12 +134,36 @@ class ModelRegistry:
         if self._is_stopping:
             operation.close()
             raise UnavailableError("Server exiting")
-        task = asyncio.get_running_loop().create_task(operation)
-        self._operations.add(task)
-        task.add_done_callback(self._operations.discard)
+        task = self._begin(operation)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
                 raise UnavailableError("the operation was interrupted: Server exiting") from None
             raise
+
+    def _begin(self, operation: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = asyncio.get_running_loop().create_task(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+        return task
+
+    def _create_on_demand(self, metrics: MetricsRegistry, resident_bytes: ResidentBytes) -> OnDemandModels:
+        counted = OnDemandMetrics()
+        if isinstance(metrics, OnDemandMetricsRegistry):
+            metrics.on_demand = counted
+        return OnDemandModels(
+            self.options,
+            self.models,
+            self._repositories,
+            self._loader,
+            self._begin,
+            lambda: self.inference,
+            resident_bytes,
+            counted,
+        )
+
+
+def _no_bytes(backend: Backend) -> int:
+    """Where nobody measures, sizes are what configurations declare."""
+    return 0

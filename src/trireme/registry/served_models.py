@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
 from trireme.observe.metrics import MetricsRegistry
@@ -27,6 +27,7 @@ class ServedModels:
     def __init__(self, metrics: MetricsRegistry, has_namespacing: bool) -> None:
         self.records: dict[ModelId, ModelRecord] = {}
         self.draining: dict[Model, asyncio.Task[None]] = {}
+        self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
         self._metrics = metrics
         self._has_namespacing = has_namespacing
         self._routes: dict[str, dict[str, Model]] = {}  # name to version as asked for ("" is the newest) to model
@@ -91,6 +92,8 @@ class ServedModels:
                 has_cache=model.config.has_response_cache,
             )
         self._route(record.id.name)
+        if self.on_install is not None:
+            self.on_install(record.id.name)
 
     def withdraw(
         self, record: ModelRecord, versions: Iterable[int], after: Iterable[asyncio.Task[None]] = ()

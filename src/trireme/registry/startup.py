@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trireme.core.errors import ServingError
 from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.loading import ModelLoader
+from trireme.registry.on_demand_config import pinned_names
 from trireme.registry.options import RegistryOptions
 from trireme.registry.repository import Repositories
 from trireme.registry.served_models import ServedModels
@@ -38,6 +39,9 @@ async def load_startup_models(
     repositories.check()
     if options.loads_every_model:
         failures = await _load_every_model(repositories, loader)
+    elif options.is_on_demand:
+        pinned = await asyncio.to_thread(pinned_names, options, repositories)
+        failures = await _load_named_models(pinned, loader)
     else:
         failures = await _load_named_models(options.startup_models, loader)
     for model_id, record in models.records.items():

@@ -7,6 +7,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from trireme.registry.model import Model
 from trireme.registry.options import RegistryOptions
 from trireme.registry.warmup import WarmupGate, warm_up
 from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
+from trireme.scheduling.rate_limiter_resources import instance_limits
+from trireme.scheduling.response_cache_front import ResponseCacheFront
 from trireme.scheduling.scheduler import create_scheduler
 
 log = logging.getLogger(__name__)
@@ -31,12 +35,26 @@ EnsembleLink = Callable[[Any], tuple[Any, Mapping[str, Sequence[str]]]]
 Raises ServingError where it does not fit them."""
 
 
+@dataclass(frozen=True, slots=True)
+class SharedFactory:
+    """A backend factory that also brings what the models of one server have in common."""
+
+    create_backend: BackendFactory
+    response_cache: ResponseCacheFront | None = None
+    rate_limiter: RateLimiter | None = None
+
+    def __call__(self, source: ModelSource) -> Backend:
+        return self.create_backend(source)
+
+
 class VersionLoader:
     """Loads versions, a limited number of them at a time."""
 
     def __init__(self, options: RegistryOptions, backend_factory: BackendFactory) -> None:
         self._options = options
         self._create_backend = backend_factory
+        shared = backend_factory if isinstance(backend_factory, SharedFactory) else SharedFactory(backend_factory)
+        self._cache, self._limiter = shared.response_cache, shared.rate_limiter
         self._slots = asyncio.Semaphore(max(1, options.load_concurrency))
 
     async def load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
@@ -75,27 +93,50 @@ class VersionLoader:
         labels = {**inherited, **await asyncio.to_thread(read_labels, config, polled.folder)}
         stats = ModelStats(config.name, version)
         scheduler = create_scheduler(config, stats, inference=inference)
-        return Model(polled.id, version, config, scheduler, stats, labels=labels, folder=_keeper(polled))
+        model = Model(polled.id, version, config, scheduler, stats, labels=labels, folder=_keeper(polled))
+        await self._put_cache_before(model, polled.folder / str(version))
+        return model
 
     async def _load_backend(self, polled: PolledModel, version: int) -> Model:
         version_dir = polled.folder / str(version)
         source = ModelSource(polled.id.name, version, polled.folder, version_dir, copy.deepcopy(polled.message))
         backend = self._create_backend(source)
+        limits: InstanceGate | None = None
         try:
             completed = await backend.complete_config()
             config = ModelConfig.from_message(finalize_config(completed, self._options.gpu_count))
             labels = await asyncio.to_thread(read_labels, config, polled.folder)
             stats = ModelStats(config.name, version)
             gate = WarmupGate()
-            scheduler = create_scheduler(config, stats, defer=gate if config.message.model_warmup else None)
+            defer = gate if config.message.model_warmup else None
+            scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
             assert isinstance(scheduler, InstanceRunner), "only an ensemble has no instances"
+            limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled))
             await warm_up(model, polled.folder, gate)
+            await self._put_cache_before(model, version_dir)
         except BaseException:  # also a cancelled load leaves no process behind
+            if limits is not None:
+                limits.close()
             await asyncio.shield(_stop(backend))
             raise
         return model
+
+    async def _put_cache_before(self, model: Model, version_dir: Path) -> None:
+        """After the warm-up, which is to run on the instances."""
+        if self._cache is not None:
+            model.scheduler = await self._cache.before(model.scheduler, model.config, model.stats, version_dir)
+
+    def _limit(self, scheduler: InstanceRunner, config: ModelConfig) -> InstanceGate | None:
+        if self._limiter is None:
+            return None
+        if config.message.HasField("sequence_batching"):
+            log.warning("model '%s' runs past the rate limiter, which does not know sequences", config.name)
+            return None
+        gate = self._limiter.gate(instance_limits(config))
+        scheduler.limit(gate)
+        return gate
 
 
 def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:

@@ -66,7 +66,9 @@ def _instance_count(model: Model) -> int:
 def _requests(model: Model, sample: Any, tensors: dict[str, Tensor]) -> Iterator[InferenceRequest]:
     """As many requests of one row as the sample says where the scheduler puts them together; else one request
     with all rows, which is what such a model gets from its clients."""
-    is_joined = model.config.dynamic_batching is None and model.max_batch_size > 0
+    config = model.config
+    has_batcher = config.dynamic_batching is not None or config.sequence_batching is not None
+    is_joined = not has_batcher and model.max_batch_size > 0
     rows = sample.batch_size if is_joined else 1
     for _ in range(1 if is_joined else sample.batch_size):
         inputs = {name: _with_rows(model, tensor, rows) for name, tensor in tensors.items()}

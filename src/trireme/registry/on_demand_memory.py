@@ -1,0 +1,68 @@
+"""How much memory models have, and how much they are expected to need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trireme.core.ports import Backend
+from trireme.registry.lifecycle import ModelRecord
+from trireme.registry.on_demand_config import Needs, declared_bytes
+from trireme.registry.served_models import ServedModels
+
+ResidentBytes = Callable[[Backend], int]
+"""The resident memory of all processes of a backend, at this moment."""
+
+
+class ModelMemory:
+    """Sizes by name: measured where a model is loaded; else as its configuration declares it, or as it was last."""
+
+    def __init__(self, models: ServedModels, resident_bytes: ResidentBytes) -> None:
+        self._models = models
+        self._resident_bytes = resident_bytes
+        self._last_bytes: dict[str, int] = {}
+        self._reserved: dict[str, Needs] = {}
+
+    def size_of(self, record: ModelRecord) -> int:
+        """The size of a loaded model: what its workers have, or what it declares where that is more."""
+        measured = declared = 0
+        for model in record.ready_models:
+            if model.backend is not None:
+                measured += self._resident_bytes(model.backend)
+                declared = max(declared, declared_bytes(record.id.name, model.config.parameters) or 0)
+        if measured:
+            self._last_bytes[record.id.name] = measured
+        return max(measured, declared)
+
+    def expected(self, needs: Needs) -> int:
+        """What loading takes on top of what is loaded already."""
+        sizes = ((name, declared) for name, declared in needs.declared_bytes.items() if not self._is_loaded(name))
+        return sum(self._last_bytes.get(name, 0) if declared is None else declared for name, declared in sizes)
+
+    def reserve(self, name: str, needs: Needs) -> None:
+        """Counts what is expected as used until it is there and can be measured."""
+        self._reserved[name] = needs
+
+    def release(self, name: str) -> None:
+        """The load is over."""
+        self._reserved.pop(name, None)
+
+    @property
+    def has_reserved(self) -> bool:
+        """Whether models are being loaded."""
+        return bool(self._reserved)
+
+    def reserved_bytes(self) -> int:
+        """What loads in progress are still expected to take."""
+        return sum(self.expected(needs) for needs in self._reserved.values())
+
+    def loaded_bytes(self) -> int:
+        """The sizes of all models that serve."""
+        return sum(self.size_of(record) for record in self._models.records.values())
+
+    def draining_bytes(self) -> int:
+        """What models that finish their last requests still have."""
+        backends = (model.backend for model in self._models.draining)
+        return sum(self._resident_bytes(backend) for backend in backends if backend is not None)
+
+    def _is_loaded(self, name: str) -> bool:
+        return any(record.ready_models for record in self._models.named(name))
