@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.core.trace import Trace
 
 Parameter = bool | int | float | str
 RespondCallback = Callable[[InferenceResponse], None]
@@ -41,6 +42,7 @@ class InferenceRequest:
         "respond",
         "served_version",
         "timeout_us",
+        "trace",
     )
 
     def __init__(
@@ -66,6 +68,7 @@ class InferenceRequest:
         self.arrival_ns = 0
         self.queue_ns = 0
         self.parent: InferenceRequest | None = None  # the request whose execution made this one
+        self.trace: Trace | None = None  # where its way is recorded
         self.respond = respond
         self.is_cancelled = False
         self.on_cancel: CancelCallback | None = None

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from trireme.core.clock import Clock, monotonic_ns
+from trireme.observe.cache_stats import CacheStats
 from trireme.observe.custom_metrics import CustomMetrics
 from trireme.observe.host_metrics import HostMetrics
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries, LatencySummary
@@ -56,6 +57,16 @@ _CACHE_COUNTS = (
 _CACHE_LATENCIES = (
     _Counter("nv_cache_hit_duration_per_model", "Time of cache hits, in microseconds", attrgetter("cache_hit_ns")),
     _Counter("nv_cache_miss_duration_per_model", "Time of cache misses, in microseconds", attrgetter("cache_miss_ns")),
+)
+_SERVER_CACHE: tuple[tuple[str, str, Callable[[CacheStats], float]], ...] = (
+    ("nv_cache_util", "How full the response cache is, from 0 to 1", lambda stats: stats.utilization),
+    ("nv_cache_num_entries", "Responses in the cache", attrgetter("entry_count")),
+    ("nv_cache_num_hits", "Requests the cache could answer", attrgetter("hit_count")),
+    ("nv_cache_num_misses", "Requests the cache did not know", lambda stats: stats.lookup_count - stats.hit_count),
+    ("nv_cache_num_lookups", "Requests the cache was asked for", attrgetter("lookup_count")),
+    ("nv_cache_num_evictions", "Responses thrown out for want of space", attrgetter("eviction_count")),
+    ("nv_cache_lookup_duration", "Time of lookups, in microseconds", lambda stats: stats.lookup_ns // 1000),
+    ("nv_cache_insertion_duration", "Time of insertions, in microseconds", lambda stats: stats.insertion_ns // 1000),
 )
 _SUMMARIES = (
     _Summary("nv_inference_request_summary_us", "Time from arrival to answer", attrgetter("request"), False),
@@ -109,6 +120,8 @@ class MetricsRegistry:
         self.options = options
         self.custom = CustomMetrics()
         self.workers = WorkerHealth()
+        self.response_cache: CacheStats | None = None  # set where the server has a cache of its own
+        self.change_count = 0  # moves when a model comes or goes
         self._clock = clock
         self._host = host or HostMetrics(options, clock=clock)
         self._models: dict[int, _ModelEntry] = {}
@@ -132,10 +145,12 @@ class MetricsRegistry:
         base = {**labels, "model": stats.name, "version": str(stats.version)}
         failures = tuple((reason, label_text({**base, "reason": reason})) for reason in FAILURE_REASONS)
         self._models[id(stats)] = _ModelEntry(stats, label_text(base), failures, load_seconds, has_cache)
+        self.change_count += 1
 
     def remove_model(self, stats: ModelStats) -> None:
         """Shows the model no longer."""
         self._models.pop(id(stats), None)
+        self.change_count += 1
 
     def page(self) -> bytes:
         """The metrics page of this moment."""
@@ -180,6 +195,10 @@ class MetricsRegistry:
         writer.family("nv_model_load_duration_secs", "gauge", "Seconds the model took to load")
         for entry in self._models.values():
             writer.sample(entry.labels, entry.load_seconds)
+        if self.response_cache is not None:
+            for name, help_text, read in _SERVER_CACHE:
+                writer.family(name, "gauge", help_text)
+                writer.sample("", read(self.response_cache))
 
     def _write_histograms(self, writer: PageWriter) -> None:
         writer.family(FIRST_RESPONSE, "histogram", "Milliseconds from arrival to the first response")

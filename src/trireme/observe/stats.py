@@ -203,6 +203,7 @@ class ModelStats:
         self.queue_buckets[bisect_left(DEFAULT_BOUNDS_NS, wait)] += 1
         self.last_arrival_ns = request.arrival_ns
         if self.summaries is not None:
+            self.summaries.queue.observe(end_ns, wait)
             self.summaries.cache_hit.observe(end_ns, lookup_ns)
 
     def record_cache_miss(self, lookup_and_insert_ns: int, end_ns: int) -> None:

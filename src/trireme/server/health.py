@@ -46,10 +46,11 @@ class Health:
             return False
         if not self._registry.options.is_strict_readiness:
             return True
-        models = self._registry.models
-        if not all(_is_settled(record) for record in models.records.values()):
+        records = self._registry.needed_records()
+        if not all(_is_settled(record) for record in records):
             return False
-        return all(await asyncio.gather(*(_is_willing(model) for model in models.serving())))
+        serving = [model for record in records for model in record.ready_models]
+        return all(await asyncio.gather(*(_is_willing(model) for model in serving)))
 
     async def is_model_ready(self, name: str, version: str) -> bool:
         """Whether the version, or the newest for "", can serve; False for what is not known. Raises ServingError for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trireme.config.option_trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import UnavailableError
 from trireme.core.request import SEQUENCE_START, InferenceRequest, RespondCallback
@@ -10,16 +11,23 @@ from trireme.core.tensor import Tensor
 from trireme.registry.input_check import fill_wildcards
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
 from trireme.server.validation import correlation_error, refusal
 
 
 class Inference:
     """Implements `core.ports.InferencePort`."""
 
-    def __init__(self, registry: ModelRegistry, clock: Clock = monotonic_ns) -> None:
-        self.find = registry.find
-        """`find(name, version)` is the model that serves, or raises the error that says why there is none."""
+    def __init__(self, registry: ModelRegistry, clock: Clock = monotonic_ns, tracing: Tracing | None = None) -> None:
+        self.find = registry.find_to_infer
+        """`find(name, version)` is the model that serves, or a stand-in where it is being loaded for the request, or
+        raises the error that says why there is none."""
+        self.loaded = registry.loaded
+        """`await loaded(name, version)` is the model itself, never a stand-in, for what has to be known of a model
+        before there is a request for it."""
         self._clock = clock
+        self._tracing = tracing or Tracing(TraceSettingsStore(TraceSettings()))
         self._is_exiting = False
 
     def begin_exit(self) -> None:
@@ -33,8 +41,12 @@ class Inference:
     def infer_on(self, model: Model, request: InferenceRequest) -> None:
         """The same for a model that was found before. Where another copy serves in its place by now, that one gets
         the request."""
-        if not model.is_serving and request.parent is None:
-            model = self.find(request.model_name, request.model_version)
+        if not model.is_serving:
+            if request.parent is None or model.is_stand_in:
+                model = self.find(request.model_name, request.model_version)
+            if model.is_stand_in:
+                self._wait_at(model, request)
+                return
         if not model.accepts(request):
             raise refusal(model, request)
         if model.is_sequence:
@@ -50,7 +62,18 @@ class Inference:
         request.served_version = model.version_text
         if not request.arrival_ns:
             request.arrival_ns = self._clock()
+        parent = request.parent
+        if request.trace is not None or (parent is not None and parent.trace is not None):
+            self._tracing.begin(model.name, request)
         model.scheduler.enqueue(request)
+
+    def _wait_at(self, stand_in: Model, request: InferenceRequest) -> None:
+        """Leaves the request where it waits for its model; it comes back to `infer_on` with the model itself."""
+        if self._is_exiting:
+            _refuse_new(stand_in, request)
+        if not request.arrival_ns:
+            request.arrival_ns = self._clock()
+        stand_in.scheduler.enqueue(request)
 
 
 class ReshapedRespond:

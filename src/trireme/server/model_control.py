@@ -41,7 +41,7 @@ class ModelControl:
 
     def _check(self, name: str) -> None:
         self._health.check_running()
-        if self._registry.options.control_mode != "explicit":
+        if not self._registry.options.allows_control:
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
         if not name.strip():
             raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")

@@ -11,7 +11,10 @@ from trireme.server.inference import Inference
 from trireme.server.metadata import TRITON_LEVEL, Metadata
 from trireme.server.model_control import ModelControl
 from trireme.server.settings import Settings
+from trireme.server.shared_memory import SharedMemory
 from trireme.server.statistics import Statistics
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
 
 
 class InferenceServer:
@@ -26,15 +29,19 @@ class InferenceServer:
         name: str = "triton",
         version: str = TRITON_LEVEL,
         trace_start: TraceSettings | None = None,
+        shared_memory: SharedMemory | None = None,
     ) -> None:
         self.registry = registry
         self.is_exiting = False
-        self.inference = Inference(registry)
+        trace_settings = TraceSettingsStore(trace_start or TraceSettings())
+        self.tracing = Tracing(trace_settings)
+        self.inference = Inference(registry, tracing=self.tracing)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)
         self.statistics = Statistics(registry, self.health, metrics)
         self.model_control = ModelControl(registry, self.health)
-        self.settings = Settings(registry, log_settings, trace_start or TraceSettings())
+        self.settings = Settings(registry, log_settings, trace_settings)
+        self.shared_memory = shared_memory or SharedMemory()
         registry.inference = self.inference
 
     def mark_started(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.config.option_trace import TraceSettings
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.observe.logs import LogSettings
 from trireme.registry.registry import ModelRegistry
@@ -17,10 +16,10 @@ _BOOLEANS = ("log_info", "log_warning", "log_error")
 class Settings:
     """Checks what clients send; None for a field leaves a log setting and clears a trace setting."""
 
-    def __init__(self, registry: ModelRegistry, log_settings: LogSettings, trace_start: TraceSettings) -> None:
+    def __init__(self, registry: ModelRegistry, log_settings: LogSettings, trace: TraceSettingsStore) -> None:
         self._registry = registry
         self._log = log_settings
-        self._trace = TraceSettingsStore(trace_start)
+        self._trace = trace
 
     def log_settings(self) -> dict[str, bool | int | str]:
         """Every log setting by name."""

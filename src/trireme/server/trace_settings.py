@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trireme.config.option_trace import TRACE_LEVELS, TraceSettings
@@ -25,8 +25,29 @@ class TraceSettingsStore:
         self._start = _fields(start)
         self._mode = start.mode
         self._extra = _mode_settings(start)
+        self.collector = (start.opentelemetry, start.resource) if start.mode == "opentelemetry" else None
+        """How to reach the collector, where traces go to one."""
         self._global: dict[str, SettingValue] = {}
         self._models: dict[str, dict[str, SettingValue]] = {}
+        self.on_change: Callable[[], None] | None = None
+
+    @property
+    def is_any_on(self) -> bool:
+        """Whether the global settings or any model's ask for traces."""
+        return any(self.of(owner)["trace_level"] != [OFF] for owner in ("", *self._models))
+
+    def owner_of(self, model: str) -> str:
+        """Whose settings count for the model: its own name, or "" for the global ones."""
+        return model if model in self._models else ""
+
+    def count_of(self, owner: str) -> int:
+        """How many traces are left to take; -1 is no limit."""
+        return int(str(self.of(owner)["trace_count"]))
+
+    def use_one(self, owner: str) -> None:
+        """One of them is taken."""
+        own = self._models[owner] if owner and "trace_count" in self._models[owner] else self._global
+        own["trace_count"] = str(self.count_of(owner) - 1)
 
     def of(self, model: str) -> dict[str, SettingValue]:
         """Every setting in force for the model, or globally for ""."""
@@ -56,6 +77,8 @@ class TraceSettingsStore:
             self._models[model] = updated
         else:
             self._models.pop(model, None)
+        if self.on_change is not None:
+            self.on_change()
 
     def _check_file(self, settings: Mapping[str, SettingValue]) -> None:
         if self._mode == "triton" and settings["trace_level"] != [OFF] and not settings["trace_file"]:

@@ -13,6 +13,7 @@ from trireme.config.option_trace import TraceSettings
 from trireme.core.errors import ErrorKind
 from trireme.observe.logs import LogSettings
 from trireme.server.settings import Settings
+from trireme.server.trace_settings import TraceSettingsStore
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def settings(world: Any) -> Settings:
     world.add("other")
     world.add("bad", code="fail boom")
     server = asyncio.run(world.started())
-    return Settings(server.registry, LogSettings(), TraceSettings(rate=500, file="trace.json"))
+    return Settings(server.registry, LogSettings(), TraceSettingsStore(TraceSettings(rate=500, file="trace.json")))
 
 
 DEFAULTS = {
@@ -202,7 +203,7 @@ def test_trace_settings_of_a_model_that_does_not_serve(settings: Settings, world
 def test_opentelemetry_has_settings_of_its_own(world: Any) -> None:
     server = asyncio.run(world.started())
     start = TraceSettings(mode="opentelemetry", opentelemetry={"url": "http://host"}, resource={"a": "b"})
-    shown = Settings(server.registry, LogSettings(), start).trace_settings("")
+    shown = Settings(server.registry, LogSettings(), TraceSettingsStore(start)).trace_settings("")
     assert shown == {
         "trace_level": ["OFF"],
         "trace_rate": "1000",

@@ -1,0 +1,149 @@
+"""Which requests are traced, and what becomes of their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from trireme.core import trace as doors
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.request import InferenceRequest, RespondCallback
+from trireme.core.response import InferenceResponse
+from trireme.core.trace import Trace
+from trireme.observe.opentelemetry_export import SpanExport
+from trireme.observe.trace_file import TraceFile
+from trireme.server.trace_settings import OFF, TraceSettingsStore
+
+
+class Tracing:
+    """Samples requests by the settings in force and hands finished traces to the trace file."""
+
+    def __init__(self, settings: TraceSettingsStore, clock: Clock = monotonic_ns) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ids = count(1)
+        self._samplers: dict[str, _Sampler] = {}
+        self._file: TraceFile | None = None
+        self._spans = SpanExport(*settings.collector) if settings.collector is not None else None
+        self.is_on = False
+        """Whether any request may have to be traced."""
+        settings.on_change = self._look_again
+        self._look_again()
+
+    def sample(self, model_name: str, traceparent: Callable[[], str] | None = None) -> Trace | None:
+        """A trace for a request of a client, where one is due; `traceparent` is asked for the client's own context."""
+        owner = self._settings.owner_of(model_name)
+        sampler = self._samplers.get(owner)
+        if sampler is None:
+            sampler = self._samplers[owner] = _Sampler(self._settings, owner)
+        if not sampler.is_due():
+            return None
+        trace = Trace(next(self._ids), "TIMESTAMPS" in sampler.level, "TENSORS" in sampler.level)
+        if self._spans is not None:
+            trace.wants_timestamps = True
+            trace.begin_span(traceparent() if traceparent is not None else "")
+        return trace
+
+    def begin(self, model_name: str, request: InferenceRequest) -> None:
+        """A request that has a trace, or comes from one that has, is about to be enqueued; the trace ends with its
+        final response."""
+        parent, trace = request.parent, request.trace
+        if parent is not None and parent.trace is not None:
+            trace = request.trace = parent.trace.begin_child(next(self._ids))
+        if trace is None:
+            return
+        trace.model_name = model_name
+        trace.model_version = int(request.served_version)
+        trace.request_id = request.id
+        trace.mark(doors.REQUEST_START, request.arrival_ns)
+        trace.mark(doors.QUEUE_START, self._clock())
+        trace.keep(doors.TENSOR_QUEUE_INPUT, list(request.inputs.values()))
+        request.respond = TracedRespond(self, trace, request.respond)
+
+    def explain(self) -> Trace:
+        """A trace for a client that wants to see it; it reaches no file."""
+        return Trace(0)
+
+    def now_ns(self) -> int:
+        """The clock of the marks."""
+        return self._clock()
+
+    def finish(self, trace: Trace) -> None:
+        """Takes the trace of a client's request that has had its final response."""
+        if not trace.id:
+            return
+        last = trace.marks[-1][0] if trace.marks else ""
+        if last.endswith("_SEND_START"):
+            trace.mark(last.replace("START", "END"), self._clock())
+        if self._spans is not None:
+            self._spans.add(trace)
+            return
+        settings = self._settings.of(trace.model_name)
+        path, frequency = str(settings.get("trace_file", "")), int(str(settings.get("log_frequency", "0")))
+        if not path:
+            return
+        if self._file is None:
+            self._file = TraceFile(path)
+        self._file.log_frequency = frequency
+        self._file.add(trace)
+
+    def close(self) -> None:
+        """Writes what has not been written."""
+        if self._file is not None:
+            self._file.close()
+        if self._spans is not None:
+            self._spans.close()
+
+    def _look_again(self) -> None:
+        self._samplers.clear()
+        self.is_on = self._settings.is_any_on
+
+
+class TracedRespond:
+    """Passes responses on and notes when they pass."""
+
+    __slots__ = ("_respond", "_trace", "_tracing")
+
+    def __init__(self, tracing: Tracing, trace: Trace, respond: RespondCallback) -> None:
+        self._tracing = tracing
+        self._trace = trace
+        self._respond = respond
+
+    def __call__(self, response: InferenceResponse) -> None:
+        trace, tracing = self._trace, self._tracing
+        if not response.is_empty:
+            trace.keep(doors.TENSOR_BACKEND_OUTPUT, response.outputs)
+            if trace.parent is None:
+                trace.mark(doors.INFER_RESPONSE_COMPLETE, tracing.now_ns())
+        if response.is_final:
+            trace.mark(doors.REQUEST_END, tracing.now_ns())
+        self._respond(response)
+        if response.is_final and trace.parent is None:
+            tracing.finish(trace)
+
+
+class _Sampler:
+    """Counts requests under one set of settings: every rate-th is traced, until the count is used up."""
+
+    __slots__ = ("_owner", "_rate", "_seen", "_settings", "level")
+
+    def __init__(self, settings: TraceSettingsStore, owner: str) -> None:
+        values = settings.of(owner)
+        self._settings = settings
+        self._owner = owner
+        self.level = values["trace_level"]
+        self._rate = int(str(values["trace_rate"]))
+        self._seen = 0
+
+    def is_due(self) -> bool:
+        if OFF in self.level or not self._rate:
+            return False
+        self._seen += 1
+        if self._seen % self._rate:
+            return False
+        left = self._settings.count_of(self._owner)
+        if not left:
+            return False
+        if left > 0:
+            self._settings.use_one(self._owner)
+        return True

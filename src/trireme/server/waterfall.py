@@ -1,0 +1,71 @@
+"""Where the time of one request went: the phases of its trace and of everything it set going, as one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trireme.core import trace as doors
+from trireme.core.trace import Trace
+
+_PHASES = (
+    ("receive", (doors.HTTP_RECV_START, doors.GRPC_WAITREAD_START), (doors.HTTP_RECV_END, doors.GRPC_WAITREAD_END)),
+    ("parse", (doors.HTTP_RECV_END, doors.GRPC_WAITREAD_END, doors.REQUEST_START), (doors.QUEUE_START,)),
+    ("queue", (doors.QUEUE_START,), (doors.COMPUTE_START,)),
+    ("input", (doors.COMPUTE_START,), (doors.COMPUTE_INPUT_END,)),
+    ("model", (doors.COMPUTE_INPUT_END,), (doors.COMPUTE_OUTPUT_START,)),
+    ("output", (doors.COMPUTE_OUTPUT_START,), (doors.COMPUTE_END,)),
+    ("respond", (doors.COMPUTE_END,), (doors.REQUEST_END,)),
+    ("serialise", (doors.REQUEST_END,), (doors.HTTP_SEND_START, doors.GRPC_SEND_START)),
+)
+_STEPS = ("steps", (doors.QUEUE_START,), (doors.REQUEST_END,))
+
+
+def waterfall(trace: Trace) -> dict[str, Any]:
+    """The request as a tree of phases that follow each other without a gap, so that they add up to its time. Times
+    are microseconds; `start_us` counts from the first mark of the whole tree. A phase that was not passed is left out;
+    an ensemble has one that is made up of its steps."""
+    origin_ns = min((ns for _, ns in trace.marks), default=0)
+    return _described(trace, origin_ns)
+
+
+def _described(trace: Trace, origin_ns: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {"model": trace.model_name, "version": str(trace.model_version)}
+    if trace.marks:
+        times = [ns for _, ns in trace.marks]
+        entry["start_us"] = _microseconds(min(times) - origin_ns)
+        entry["duration_us"] = _microseconds(max(times) - min(times))
+    if trace.batch_size:
+        entry["batch_size"] = trace.batch_size
+    entry["phases"] = _phases(trace, origin_ns)
+    if trace.children:
+        entry["steps"] = [_described(child, origin_ns) for child in trace.children]
+    return entry
+
+
+def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
+    phases = []
+    is_composed = trace.first(doors.COMPUTE_START) is None and bool(trace.children)
+    for name, starts, ends in (*_PHASES[:2], _STEPS, _PHASES[-1]) if is_composed else _PHASES:
+        start = _first_of(trace, starts)
+        end = _first_of(trace, ends)
+        if start is not None and end is not None and end >= start:
+            phases.append(
+                {
+                    "name": name,
+                    "start_us": _microseconds(start - origin_ns),
+                    "duration_us": _microseconds(end - start),
+                }
+            )
+    return phases
+
+
+def _first_of(trace: Trace, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        ns = trace.first(name)
+        if ns is not None:
+            return ns
+    return None
+
+
+def _microseconds(ns: int) -> float:
+    return round(ns / 1000, 1)

@@ -1,0 +1,209 @@
+"""Traces of a real server: in a file, in a response header, and at an OpenTelemetry collector."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from running_server import RunningServer, int_request, write_model
+
+STEP = """
+import time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.02)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+SPANNING = """
+import triton_python_backend_utils as pb_utils
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+trace.set_tracer_provider(TracerProvider())
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        with trace.get_tracer("model").start_as_current_span("inside") as span:
+            context, parent = span.get_span_context(), span.parent
+            print(f"SPAN {context.trace_id:032x} {parent.span_id:016x}")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+PIPELINE_CONFIG = """
+platform: "ensemble"
+max_batch_size: 8
+input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_INT32 dims: [1] }]
+ensemble_scheduling {
+  step [
+    { model_name: "step" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "a" } },
+    { model_name: "step" model_version: -1 input_map { key: "IN" value: "a" } output_map { key: "OUT" value: "b" } },
+    { model_name: "step" model_version: -1 input_map { key: "IN" value: "b" } output_map { key: "OUT" value: "OUT" } }
+  ]
+}
+"""
+CLIENT_CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_model(tmp_path, "step", STEP)
+    (tmp_path / "model_repository" / "pipeline").mkdir()
+    (tmp_path / "model_repository" / "pipeline" / "config.pbtxt").write_text(PIPELINE_CONFIG)
+    return tmp_path
+
+
+def infer(server: RunningServer, model: str, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
+    connection = server.connect()
+    connection.request("POST", f"/v2/models/{model}/infer", json.dumps(int_request(1)), headers or {})
+    response = connection.getresponse()
+    response.body = response.read()  # type: ignore[attr-defined]
+    connection.close()
+    return response
+
+
+def test_every_second_request_reaches_the_file_with_its_steps(folder: Path) -> None:
+    flags = ["level=TIMESTAMPS", "rate=2", "triton,file=trace.json"]
+    with RunningServer(folder, *(f"--trace-config={flag}" for flag in flags)) as server:
+        server.wait_until_listening()
+        for _ in range(4):
+            assert infer(server, "pipeline").status == 200
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+    records = json.loads((folder / "trace.json").read_text())
+    subjects = [record for record in records if "model_name" in record]
+    assert [record["model_name"] for record in subjects] == ["step", "step", "step", "pipeline"] * 2
+    whole = subjects[3]["id"]
+    assert [record.get("parent_id") for record in subjects[:4]] == [whole] * 3 + [None]
+    marks = {
+        mark["name"]: mark["ns"] for record in records if record["id"] == whole for mark in record.get("timestamps", ())
+    }
+    doors = ["HTTP_RECV_START", "REQUEST_START", "QUEUE_START", "REQUEST_END", "HTTP_SEND_START", "HTTP_SEND_END"]
+    assert [marks[door] for door in doors] == sorted(marks[door] for door in doors)
+
+
+def test_settings_of_a_running_server_turn_tracing_on_and_off(folder: Path) -> None:
+    with RunningServer(folder, "--trace-config=triton,file=trace.json", "--trace-config=rate=1") as server:
+        server.wait_until_listening()
+        infer(server, "step")
+        assert server.ask("POST", "/v2/trace/setting", {"trace_level": ["TIMESTAMPS"], "trace_count": "1"})[0] == 200
+        for _ in range(3):
+            infer(server, "step")
+        assert json.loads(server.ask("GET", "/v2/trace/setting")[2])["trace_count"] == "0"
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+    assert len([record for record in json.loads((folder / "trace.json").read_text()) if "model_name" in record]) == 1
+
+
+def test_an_explained_request_adds_up_to_its_time(folder: Path) -> None:
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        infer(server, "pipeline")
+        begin = time.monotonic()
+        response = infer(server, "pipeline", {"X-Explain": "1"})
+        seen_us = (time.monotonic() - begin) * 1e6
+        assert infer(server, "pipeline").getheader("X-Explain") is None
+    table = json.loads(response.getheader("X-Explain") or "")
+    assert table["model"] == "pipeline"
+    assert [step["model"] for step in table["steps"]] == ["step"] * 3
+    assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(table["duration_us"], rel=0.05)
+    assert 60_000 < table["duration_us"] <= seen_us
+    for step in table["steps"]:
+        assert {"queue", "input", "model", "output"} <= {phase["name"] for phase in step["phases"]}
+        assert sum(phase["duration_us"] for phase in step["phases"]) == pytest.approx(step["duration_us"], rel=0.05)
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes spans as an OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        self.spans: queue.Queue[Any] = queue.Queue()
+        super().__init__(("127.0.0.1", 0), _Door)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1/traces"
+
+
+class _Door(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        message = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+        for resource in message.resource_spans:
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    self.server.spans.put(span)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.shutdown()
+    collector.server_close()
+
+
+def opentelemetry_flags(url: str) -> list[str]:
+    settings = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=1", f"opentelemetry,url={url}"]
+    return [f"--trace-config={setting}" for setting in [*settings, "opentelemetry,bsp_schedule_delay=50"]]
+
+
+def test_a_collector_gets_a_span_for_the_request_its_queue_its_execution_and_every_step(
+    folder: Path, collector: Collector
+) -> None:
+    write_model(folder, "spanning", SPANNING)
+    with RunningServer(folder, *opentelemetry_flags(collector.url)) as server:
+        server.wait_until_listening()
+        assert infer(server, "pipeline", {"traceparent": CLIENT_CONTEXT}).status == 200
+        spans = [collector.spans.get(timeout=10) for _ in range(10)]
+        assert infer(server, "spanning", {"traceparent": CLIENT_CONTEXT}).status == 200
+        of_model = [collector.spans.get(timeout=10) for _ in range(3)]
+        inside = next(line for line in server.log.splitlines() if "SPAN " in line).split("SPAN ")[1].split()
+    assert sorted(span.name for span in spans) == ["InferRequest"] + ["compute"] * 3 + ["queue"] * 3 + ["step"] * 3
+    assert {span.trace_id.hex() for span in spans} == {"0af7651916cd43dd8448eb211c80319c"}
+    root = next(span for span in spans if span.name == "InferRequest")
+    assert root.parent_span_id.hex() == "b7ad6b7169203331"
+    steps = [span for span in spans if span.name == "step"]
+    assert {span.parent_span_id for span in steps} == {root.span_id}
+    for span in spans:
+        assert (
+            root.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano <= root.end_time_unix_nano
+        )
+        if span.name in ("queue", "compute"):
+            assert span.parent_span_id in {step.span_id for step in steps}
+    model_span = next(span for span in of_model if span.name == "InferRequest")
+    assert inside == ["0af7651916cd43dd8448eb211c80319c", model_span.span_id.hex()]
+
+
+def test_a_collector_that_is_away_costs_a_warning_and_no_request(folder: Path) -> None:
+    with RunningServer(folder, *opentelemetry_flags("http://127.0.0.1:9/v1/traces")) as server:
+        server.wait_until_listening()
+        for _ in range(3):
+            assert infer(server, "step").status == 200
+        deadline = time.monotonic() + 20
+        while "does not take spans" not in server.log and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert infer(server, "step").status == 200
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+        assert server.log.count("does not take spans") == 1
+        assert "Traceback" not in server.log

@@ -1,0 +1,141 @@
+"""Which requests are traced, what their traces hold, and where they go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trireme.config.option_trace import TraceSettings
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ns = 1000
+
+    def __call__(self) -> int:
+        self.ns += 10
+        return self.ns
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace.json"
+
+
+@pytest.fixture
+def start(path: Path) -> Callable[..., tuple[Tracing, TraceSettingsStore]]:
+    def make(**settings: object) -> tuple[Tracing, TraceSettingsStore]:
+        values: dict[str, object] = {"level": ("TIMESTAMPS",), "rate": 1, "file": str(path), **settings}
+        store = TraceSettingsStore(TraceSettings(**values))  # type: ignore[arg-type]
+        return Tracing(store, Clock()), store
+
+    return make
+
+
+def request_of(tracing: Tracing, model: str = "m", parent: InferenceRequest | None = None) -> InferenceRequest:
+    tensor = Tensor("IN", "FP32", (1,), bytes(4))
+    request = InferenceRequest(model, "", "rq", {"IN": tensor}, lambda response: None)
+    request.served_version, request.arrival_ns, request.parent = "1", 900, parent
+    if parent is None:
+        request.trace = tracing.sample(model)
+    tracing.begin(model, request)
+    return request
+
+
+def test_nothing_is_traced_while_the_level_is_off(start: Callable[..., tuple[Tracing, TraceSettingsStore]]) -> None:
+    tracing, store = start(level=("OFF",))
+    assert not tracing.is_on
+    store.update("m", {"trace_level": ["TIMESTAMPS"]})
+    assert tracing.is_on
+    assert tracing.sample("other") is None
+    assert tracing.sample("m") is not None
+
+
+def test_every_rate_th_request_is_traced_until_the_count_is_used_up(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]],
+) -> None:
+    tracing, store = start(rate=3, count=2)
+    assert [tracing.sample("m") is not None for _ in range(12)] == [False, False, True] * 2 + [False] * 6
+    assert store.of("m")["trace_count"] == "0"
+    store.update("", {"trace_count": "-1", "trace_rate": "1"})
+    assert all(tracing.sample("m") for _ in range(5))
+    assert store.of("m")["trace_count"] == "-1"
+
+
+def test_a_trace_holds_the_doors_in_order_and_goes_to_the_file(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, _ = start()
+    request = request_of(tracing)
+    assert request.trace is not None
+    request.trace.ran(2000, 100, 500, 2700, 4)
+    request.respond(InferenceResponse([]))
+    tracing.close()
+    records = json.loads(path.read_text())
+    assert records[0] == {"id": 1, "model_name": "m", "model_version": 1, "request_id": "rq"}
+    marks = [(mark["name"], mark["ns"]) for record in records[1:] for mark in record["timestamps"]]
+    assert [name for name, _ in marks] == [
+        "REQUEST_START",
+        "QUEUE_START",
+        "COMPUTE_START",
+        "COMPUTE_INPUT_END",
+        "COMPUTE_OUTPUT_START",
+        "COMPUTE_END",
+        "INFER_RESPONSE_COMPLETE",
+        "REQUEST_END",
+    ]
+    assert dict(marks)["COMPUTE_OUTPUT_START"] == 2600
+
+
+def test_requests_made_by_a_traced_one_are_its_children(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, _ = start()
+    whole = request_of(tracing, "pipeline")
+    step = request_of(tracing, "step", whole)
+    step.respond(InferenceResponse([]))
+    assert not path.exists()
+    whole.respond(InferenceResponse([]))
+    tracing.close()
+    subjects = [record for record in json.loads(path.read_text()) if "model_name" in record]
+    assert [(record["model_name"], record.get("parent_id")) for record in subjects] == [("step", 1), ("pipeline", None)]
+
+
+def test_requests_of_an_untraced_one_are_not_traced(start: Callable[..., tuple[Tracing, TraceSettingsStore]]) -> None:
+    tracing, _ = start(rate=2)
+    whole = request_of(tracing, "pipeline")
+    assert whole.trace is None
+    assert request_of(tracing, "step", whole).trace is None
+
+
+def test_tensors_are_kept_where_the_level_asks_for_them(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, _ = start(level=("TENSORS",))
+    request = request_of(tracing)
+    request.respond(InferenceResponse([Tensor("OUT", "INT32", (1,), b"\7\0\0\0")]))
+    tracing.close()
+    _, given, made = json.loads(path.read_text())
+    assert (given["activity"], made["activity"]) == ("TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT")
+    assert made["tensor"] == {"name": "OUT", "data": "7", "shape": "1", "dtype": "INT32"}
+
+
+def test_a_stream_is_one_trace_with_a_mark_for_each_response(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, _ = start()
+    request = request_of(tracing)
+    for is_final in (False, False, True):
+        request.respond(InferenceResponse([], is_final=is_final, is_empty=is_final))
+    tracing.close()
+    text = path.read_text()
+    assert text.count("INFER_RESPONSE_COMPLETE") == 2
+    assert text.count("REQUEST_END") == 1
