@@ -8,8 +8,10 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from trireme import app_options
+from trireme import app_cache, app_options
+from trireme.app_memory import resident_bytes
 from trireme.app_tables import log_tables
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
 from trireme.backends.python.nursery import Nursery
@@ -21,9 +23,11 @@ from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.metrics import MetricsFrontend
 from trireme.observe.logs import LogSettings, configure
-from trireme.observe.metrics import MetricsRegistry
+from trireme.observe.on_demand import OnDemandMetricsRegistry
 from trireme.registry.registry import ModelRegistry
+from trireme.registry.version_loader import SharedFactory
 from trireme.server.server import InferenceServer
+from trireme.server.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +52,12 @@ def run(options: ServerOptions, on_ready: OnReady | None = None, nursery: Nurser
     for notice in options.notices:
         log.warning("%s", notice)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_Application(options, settings, on_ready, nursery).serve())
+        try:
+            application = _Application(options, settings, on_ready, nursery)
+        except ServingError as error:
+            print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
+            return 1
+        return runner.run(application.serve())
 
 
 class _Application:
@@ -61,10 +70,17 @@ class _Application:
         self._on_ready = on_ready
         self._nursery = nursery
         self._log_settings = settings
-        self._metrics = MetricsRegistry(app_options.metrics_options(options))
-        self._registry = ModelRegistry(app_options.registry_options(options), self._create_backend, self._metrics)
+        self._metrics = OnDemandMetricsRegistry(app_options.metrics_options(options))
+        self._registry = ModelRegistry(
+            app_options.registry_options(options), self._shared_factory(), self._metrics, resident_bytes
+        )
         self._server = InferenceServer(
-            self._registry, self._metrics, settings, name=options.id, trace_start=options.trace_config
+            self._registry,
+            self._metrics,
+            settings,
+            name=options.id,
+            trace_start=options.trace_config,
+            shared_memory=SharedMemory(options.allow_client_shm, copies_inputs=options.cache_config is not None),
         )
         self._frontends: list[Frontend] = []
         self._signal = asyncio.Event()
@@ -119,7 +135,7 @@ class _Application:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         if self._on_ready is not None:
-            self._on_ready([model.config for model in self._registry.models.serving()])
+            self._on_ready(self._registry.available_configs())
 
     async def _load_models(self) -> None:
         report = await self._registry.start()
@@ -159,11 +175,21 @@ class _Application:
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         for frontend in self._frontends:
             await frontend.close(1.0)
+        self._server.tracing.close()
+        if self._cache is not None:
+            await self._cache.close()
         if self._nursery is not None:
             self._nursery.close()
         if not is_drained:
             print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
         return 0 if is_drained else 1
+
+    def _shared_factory(self) -> SharedFactory:
+        """What makes backends, with the cache and the limiter that all models share."""
+        metrics = self._metrics
+        self._cache = app_cache.response_cache(self._options, lambda: metrics.change_count)
+        metrics.response_cache = None if self._cache is None else self._cache.stats
+        return SharedFactory(self._create_backend, self._cache, app_cache.rate_limiter(self._options))
 
     def _create_backend(self, source: ModelSource) -> Backend:
         options, server = self._options, self._server
@@ -174,6 +200,7 @@ class _Application:
                 model_control=server.model_control,
                 metrics=self._metrics.custom,
                 backend_config=options.backend_config,
+                backend_directory=Path(options.backend_directory),
                 is_auto_complete_enabled=not options.disable_auto_complete_config,
                 debug_model=options.debug,
                 is_decoupled=lambda name, version: server.inference.find(name, version).config.is_decoupled,

@@ -9,6 +9,7 @@ from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics_options import MetricsOptions
+from trireme.registry.on_demand_options import OnDemandOptions
 from trireme.registry.options import RegistryOptions
 
 
@@ -49,6 +50,18 @@ def registry_options(options: ServerOptions) -> RegistryOptions:
         load_retry_count=options.model_load_retry_count,
         has_namespacing=options.model_namespacing,
         is_strict_readiness=options.strict_readiness,
+        on_demand=on_demand_options(options),
+    )
+
+
+def on_demand_options(options: ServerOptions) -> OnDemandOptions:
+    return OnDemandOptions(
+        queue_size=options.on_demand_queue_size,
+        load_timeout_s=options.on_demand_load_timeout,
+        backoff_s=options.on_demand_backoff,
+        memory_budget_bytes=options.on_demand_memory_budget,
+        ttl_s=options.on_demand_ttl,
+        pinned=options.pin_model,
     )
 
 

@@ -45,11 +45,16 @@ def option_rows(options: ServerOptions, server: ServerMetadata) -> list[tuple[st
     if options.model_config_name:
         rows.append(("model_config_name", options.model_config_name))
     rows.append(("rate_limit", "OFF" if options.rate_limit == "off" else "EXEC_COUNT"))
+    for n, entry in enumerate(options.rate_limit_resource):
+        device = -1 if entry.device is None else entry.device
+        rows.append(
+            (f"rate_limit_resource[{n}]", f'{{"name":"{entry.name}", "count":{entry.count} "device":{device}}}')
+        )
     rows += [
         ("pinned_memory_pool_byte_size", str(options.pinned_memory_pool_byte_size)),
         ("min_supported_compute_capability", str(options.min_supported_compute_capability)),
         ("strict_readiness", str(int(options.strict_readiness))),
         ("exit_timeout", str(options.exit_timeout_secs)),
-        ("cache_enabled", "0"),
+        ("cache_enabled", str(int(options.cache_config is not None))),
     ]
     return rows

@@ -18,6 +18,7 @@ import uvloop
 from tritonclient.utils import InferenceServerException
 
 from trireme.config.model_config import TensorConfig
+from trireme.config.option_trace import TraceSettings
 from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import NotFoundError, UnavailableError
 from trireme.core.request import InferenceRequest
@@ -26,6 +27,9 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
 from trireme.frontends.metrics import MetricsFrontend
+from trireme.server.shared_memory import SharedMemory
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
 
 
 class EchoServer:
@@ -36,6 +40,8 @@ class EchoServer:
         self.requests: list[InferenceRequest] = []
         self.cancelled = threading.Event()
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
+        self.shared_memory = SharedMemory()
+        self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
 
     def find(self, name: str, version: str) -> Any:
         if name not in ("echo", "words", "hang"):
@@ -44,7 +50,7 @@ class EchoServer:
         config = SimpleNamespace(
             max_batch_size=0, is_decoupled=name == "words", inputs={"IN": TensorConfig("IN", datatype, (-1,))}
         )
-        return SimpleNamespace(name=name, version_text="1", config=config, labels=lambda output: ())
+        return SimpleNamespace(name=name, version_text="1", is_stand_in=False, config=config, labels=lambda output: ())
 
     def infer_on(self, model: Any, request: InferenceRequest) -> None:
         self.requests.append(request)

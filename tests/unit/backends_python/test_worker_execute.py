@@ -71,12 +71,12 @@ def test_model_sees_everything_that_came_with_a_request(serving: Start, form: Fo
             timeout=7,
             parameters={"a": 1, "b": "two", "c": True, "d": 1.5},
             outputs=("Y", "Z"),
-            trace="00-1-2-01",
+            trace='{"traceparent":"00-1-2-01"}',
         )
     )
     seen = json.loads(host.receive(messages.LOG)[4])
     parameters = {"a": 1, "b": "two", "c": True, "d": 1.5}
-    assert seen == ["rid", "seq", 3, 7, parameters, ["Y", "Z"], ["A", "B"], "00-1-2-01"]
+    assert seen == ["rid", "seq", 3, 7, parameters, ["Y", "Z"], ["A", "B"], '{"traceparent":"00-1-2-01"}']
 
 
 def test_outputs_that_nobody_asked_for_are_left_out(serving: Start, form: Form) -> None:

@@ -7,11 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from trireme.config.model_config import ModelConfig
+from trireme.config.option_trace import TraceSettings
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnavailableError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.proto import model_config_pb2
+from trireme.server.shared_memory import SharedMemory
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
 
 
 class FakeModel:
@@ -212,4 +216,6 @@ class FakeServer:
         self.statistics = FakeStatistics()
         self.model_control = FakeModelControl()
         self.settings = FakeSettings()
+        self.shared_memory = SharedMemory()
+        self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         self.is_exiting = False

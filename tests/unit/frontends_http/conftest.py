@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trireme.config.model_config import TensorConfig
+from trireme.config.option_trace import TraceSettings
 from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -17,6 +18,9 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.connection import Connection
 from trireme.frontends.http.frontend import create_listener
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions
+from trireme.server.shared_memory import SharedMemory
+from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.tracing import Tracing
 
 Behaviour = Callable[[InferenceRequest], None]
 
@@ -47,6 +51,7 @@ class FakeModel:
     ) -> None:
         self.name = name
         self.version_text = "1"
+        self.is_stand_in = False
         self.behaviour = behaviour
         self.config = SimpleNamespace(
             max_batch_size=max_batch_size,
@@ -76,6 +81,8 @@ class FakeServer:
             )
         }
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
+        self.shared_memory = SharedMemory()
+        self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
 
     def find(self, name: str, version: str) -> FakeModel:
         model = self.models.get(name)

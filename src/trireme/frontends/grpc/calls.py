@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
+from trireme.frontends.grpc.ordered_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, OrderedWork
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
 from trireme.protocol import grpc_frames as grpc
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Framed = tuple[list[Buffer], int]
+"""A message behind its prefix, in pieces, and their size."""
+
 
 class Call(ABC):
     """One open call. It is answered exactly once, unless its client leaves first."""
 
-    __slots__ = ("_assembler", "_deadline", "_request", "connection", "context", "is_done", "plan", "stream")
+    __slots__ = ("_assembler", "_deadline", "_request", "_work", "connection", "context", "is_done", "plan", "stream")
 
     def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
         self.connection = connection
@@ -35,6 +40,7 @@ class Call(ABC):
         self._assembler: grpc.MessageAssembler | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._request: InferenceRequest | None = None
+        self._work: OrderedWork | None = None
         self.context.call_count += 1
         if plan.timeout_s is not None:
             self._deadline = self.context.loop.call_later(plan.timeout_s, self._expire)
@@ -61,6 +67,22 @@ class Call(ABC):
         """Ends the call with an error."""
         self.finish(status_of(error), error.message)
 
+    def ordered_work(self) -> OrderedWork:
+        """For steps of the request that take long, and what comes behind them."""
+        work = self._work
+        if work is None:
+            work = self._work = OrderedWork(self.context.loop, self.context.threads, self._fail_with)
+        return work
+
+    def _fail_with(self, error: Exception) -> None:
+        """Ends the call with whatever went wrong in it."""
+        if isinstance(error, grpc.MessageFault):
+            self._stop_with(error.status, error.text)
+        elif isinstance(error, ServingError):
+            self.fail(error)
+        else:
+            self._fail_unexpectedly(error)
+
     def _fail_unexpectedly(self, error: Exception) -> None:
         log.exception("a gRPC call of %s failed", self.stream.headers.path.decode("utf-8", "replace"))
         self.finish(grpc.INTERNAL, f"{type(error).__name__}: {error}")
@@ -74,6 +96,8 @@ class Call(ABC):
             self._request = None
             if self._deadline is not None:
                 self._deadline.cancel()
+            if self._work is not None:
+                self._work.drop()
 
     def _take_requests(self) -> list[InferenceRequest]:
         """What runs for the call, and nobody will wait for any more."""
@@ -90,18 +114,9 @@ class Call(ABC):
     def _expire(self) -> None:
         self._stop_with(grpc.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
-    def _messages(self, data: Buffer) -> list[Buffer]:
-        """The messages that these bytes complete, as they were before compression."""
-        assembler = self._assembler
-        if assembler is None:
-            assembler = self._assembler = grpc.MessageAssembler()
-        messages: list[Buffer] = []
-        for is_compressed, message in assembler.feed(data):
-            if is_compressed:
-                limit = self.context.options.max_decompressed_bytes
-                message = grpc.decompress(message, self.plan.request_encoding, limit)
-            messages.append(message)
-        return messages
+    def _inflated(self, message: Buffer) -> Buffer:
+        """A compressed message as it was before; raises MessageFault. May run on a thread."""
+        return grpc.decompress(message, self.plan.request_encoding, self.context.options.max_decompressed_bytes)
 
 
 class UnaryCall(Call):
@@ -123,41 +138,69 @@ class UnaryCall(Call):
         ):
             self._begin(data[5:])
             return
-        if self._assembler is not None and not is_ended and self._assembler.absorb(data):
+        assembler = self._assembler
+        if assembler is None:
+            assembler = self._assembler = grpc.MessageAssembler()
+        elif not is_ended and assembler.absorb(data):
             return
         try:
-            messages = self._messages(data)
-        except grpc.MessageFault as fault:
-            self.finish(fault.status, fault.text)
+            for is_compressed, message in assembler.feed(data):
+                if assembler.kept is not None or self._work is not None:
+                    self.finish(grpc.UNIMPLEMENTED, "Too many messages for a unary call.")
+                    return
+                self._take(assembler, message, is_compressed)
+        except Exception as error:
+            self._fail_with(error)
             return
-        assembler = self._assembler
-        assert assembler is not None
-        if len(messages) + (assembler.kept is not None) > 1:
-            self.finish(grpc.UNIMPLEMENTED, "Too many messages for a unary call.")
-            return
-        if messages:
-            assembler.kept = messages[0]
         if is_ended:
-            if assembler.kept is None or assembler.is_midway:
+            if assembler.is_midway or (assembler.kept is None and self._work is None):
                 self.finish(grpc.INTERNAL, "the request ended without its message")
+            elif self._work is None:
+                self._begin_kept()
             else:
-                self._begin(assembler.kept)
+                self._work.follow(self._begin_kept)
 
-    def reply(self, pieces: list[Buffer], size: int) -> None:
-        """Answers with a message."""
+    def reply(self, pieces: list[Buffer], size: int, is_framed: bool = False) -> None:
+        """Answers with a message; a large one is compressed beside the event loop, and then this is called again."""
         if self.is_done:
             return
         encoding = self.plan.response_encoding
         if encoding is None:
             pieces = [size.to_bytes(5, "big"), *pieces]
             size += grpc.PREFIX_BYTES
-        else:
+        elif not is_framed:
+            if size > INLINE_DEFLATE_BYTES:
+                self._request = None  # it is over: a client that leaves now has nothing to cancel
+                frame = partial(grpc.frame_message, pieces, size, encoding)
+                self.ordered_work().compute(frame, self._reply_framed)
+                return
             pieces, size = grpc.frame_message(pieces, size, encoding)
         connection = self.connection
         headers = grpc.PREPARED_HEADERS[encoding]
         connection.http2.outbound.send_unary(self.stream, headers, pieces, size, grpc.OK_TRAILERS)
         connection.schedule_flush()
         self._close()
+
+    def _reply_framed(self, framed: Framed) -> None:
+        self.reply(*framed, True)
+
+    def _take(self, assembler: grpc.MessageAssembler, message: Buffer, is_compressed: bool) -> None:
+        """Keeps the message until the request's end is there."""
+        if not is_compressed:
+            assembler.kept = message
+        elif len(message) <= INLINE_INFLATE_BYTES:
+            assembler.kept = self._inflated(message)
+        else:
+            self.ordered_work().compute(partial(self._inflated, message), self._keep)
+
+    def _keep(self, message: Buffer) -> None:
+        assert self._assembler is not None
+        self._assembler.kept = message
+
+    def _begin_kept(self) -> None:
+        assert self._assembler is not None
+        assert self._assembler.kept is not None
+        self._begin(self._assembler.kept)
 
     def _begin(self, message: Buffer) -> None:
         """The request is complete."""
@@ -172,7 +215,7 @@ class UnaryCall(Call):
 class StreamCall(Call):
     """Any number of messages in and out. What is sent within one turn of the loop leaves as one frame."""
 
-    __slots__ = ("_has_sent_headers", "_outbox", "_outbox_bytes", "_trailers", "is_half_closed")
+    __slots__ = ("_has_sent_headers", "_outbox", "_outbox_bytes", "_sending", "_trailers", "is_half_closed")
 
     def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
@@ -180,6 +223,7 @@ class StreamCall(Call):
         self._has_sent_headers = False
         self._outbox: list[Buffer] = []
         self._outbox_bytes = 0
+        self._sending: OrderedWork | None = None
         self._trailers: bytes | None = None
 
     @abstractmethod
@@ -191,37 +235,43 @@ class StreamCall(Call):
         """The client has sent its last message."""
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
+        assembler = self._assembler
+        if assembler is None:
+            assembler = self._assembler = grpc.MessageAssembler()
         try:
-            for message in self._messages(data):
+            for is_compressed, message in assembler.feed(data):
                 if self.is_done or self._trailers is not None:
                     return
-                self.message_arrived(message)
-        except grpc.MessageFault as fault:
-            self._stop_with(fault.status, fault.text)
-        except ServingError as error:
-            self.fail(error)
+                if is_compressed or self._work is not None:
+                    self._take(message, is_compressed)
+                else:
+                    self.message_arrived(message)
         except Exception as error:
-            self._fail_unexpectedly(error)
+            self._fail_with(error)
         if is_ended and not self.is_done:
-            if self._assembler is not None and self._assembler.is_midway:
+            if assembler.is_midway:
                 self._stop_with(grpc.INTERNAL, "the request ended inside a message")
-            self.is_half_closed = True
-            self.half_closed()
+            if self._work is None:
+                self._half_close()
+            else:
+                self._work.follow(self._half_close)
 
     def send(self, pieces: list[Buffer], size: int) -> None:
-        """One message to the client."""
+        """One message to the client; a large one is compressed beside the event loop, and later ones wait for it."""
         if self.is_done or self._trailers is not None:
             return
-        framed, framed_size = grpc.frame_message(pieces, size, self.plan.response_encoding)
-        if not self._outbox:
-            self.connection.add_dirty(self)
-        self._outbox += framed
-        self._outbox_bytes += framed_size
+        encoding = self.plan.response_encoding
+        if encoding is not None and (size > INLINE_DEFLATE_BYTES or self._sending is not None):
+            self._send_in_turn(pieces, size, encoding)
+        else:
+            self._collect(grpc.frame_message(pieces, size, encoding))
 
     def finish(self, status: int = grpc.OK, text: str = "") -> None:
         if self.is_done or self._trailers is not None:
             return
         self._trailers = grpc.trailers(status, text)
+        if self._work is not None:
+            self._work.drop()
         if not self._outbox:
             self.connection.add_dirty(self)
 
@@ -237,9 +287,61 @@ class StreamCall(Call):
             outbound.send_data(self.stream, self._outbox, self._outbox_bytes)
             self._outbox = []
             self._outbox_bytes = 0
-        if self._trailers is not None:
+        if self._trailers is not None and (self._sending is None or not self._sending.is_busy):
             if self._has_sent_headers:
                 outbound.send_trailers(self.stream, self._trailers)
             else:
                 outbound.send_headers(self.stream, grpc.RESPONSE_HEADERS + self._trailers, True)
             self._close()
+
+    def _take(self, message: Buffer, is_compressed: bool) -> None:
+        """Hands a message on when those before it have been."""
+        if is_compressed and len(message) > INLINE_INFLATE_BYTES:
+            self.ordered_work().compute(partial(self._inflated, message), self.message_arrived)
+        elif self._work is not None:
+            self._work.follow(partial(self._arrive, message, is_compressed))
+        else:
+            self._arrive(message, is_compressed)
+
+    def _arrive(self, message: Buffer, is_compressed: bool) -> None:
+        self.message_arrived(self._inflated(message) if is_compressed else message)
+
+    def _half_close(self) -> None:
+        self.is_half_closed = True
+        self.half_closed()
+
+    def _send_in_turn(self, pieces: list[Buffer], size: int, encoding: str) -> None:
+        sending = self._sending
+        if sending is None:
+            sending = self._sending = OrderedWork(self.context.loop, self.context.threads, self._lose_message)
+        frame = partial(grpc.frame_message, pieces, size, encoding)
+        if size > INLINE_DEFLATE_BYTES:
+            sending.compute(frame, self._collect)
+        else:
+            sending.follow(lambda: self._collect(frame()))
+
+    def _collect(self, framed: Framed) -> None:
+        if not self._outbox:
+            self.connection.add_dirty(self)
+        self._outbox += framed[0]
+        self._outbox_bytes += framed[1]
+
+    def _lose_message(self, error: Exception) -> None:
+        """A message could not be compressed: no later one may seem to be in its place, nor the stream to end well."""
+        self._stop_sending()
+        self._fail_with(error)
+
+    def _stop_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.drop()
+        self._trailers = None
+
+    def _expire(self) -> None:
+        if self._sending is not None and self._sending.is_busy:
+            self._stop_sending()  # the client has stopped waiting for it
+        super()._expire()
+
+    def _close(self) -> None:
+        super()._close()
+        if self._sending is not None:
+            self._sending.drop()

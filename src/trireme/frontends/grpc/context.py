@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.grpc.ordered_work import create_threads
 from trireme.protocol.v2_grpc import InferRequestDecoder
 from trireme.protocol.v2_grpc_response import InferResponseEncoder
 
@@ -28,6 +30,7 @@ class ServiceContext:
         "response_delay_s",
         "server",
         "tasks",
+        "threads",
     )
 
     def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,6 +44,7 @@ class ServiceContext:
         self.call_count = 0
         self.is_stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self.threads: ThreadPoolExecutor = create_threads()
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a task and keeps it from being collected."""
@@ -48,3 +52,9 @@ class ServiceContext:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    def close(self) -> None:
+        """Cancels the tasks, and lets the threads end with what they have begun."""
+        for task in list(self.tasks):
+            task.cancel()
+        self.threads.shutdown(wait=False, cancel_futures=True)

@@ -93,8 +93,7 @@ class GrpcFrontend:
         for connection in list(self._connections):
             connection.close()
         if self._context is not None:
-            for task in list(self._context.tasks):
-                task.cancel()
+            self._context.close()
         await asyncio.sleep(0)
 
     def _is_busy(self) -> bool:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from trireme.core.clock import monotonic_ns
+from trireme.core.datatype import BYTES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError, UnsupportedError
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.core.tensor import Tensor
+from trireme.core.tensor import CountedTensor, Tensor
+from trireme.core.trace import GRPC_SEND_START, GRPC_WAITREAD_END, GRPC_WAITREAD_START, Trace
 from trireme.frontends.grpc.calls import UnaryCall
+from trireme.frontends.grpc.ordered_work import INLINE_STRINGS_BYTES
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.protocol.http2.stream import Stream
+from trireme.protocol.v2_grpc import InferTemplate
 from trireme.server.classification import classify
+from trireme.server.shared_memory import OutputTarget, SharedMemory, write_outputs
+from trireme.server.tracing import Tracing
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
@@ -23,12 +32,13 @@ _DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction p
 class InferCall(UnaryCall):
     """Runs a request without a task: the core calls `respond` when it is done."""
 
-    __slots__ = ("_classified", "_early")
+    __slots__ = ("_classified", "_early", "_targets")
 
     def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self._classified: tuple[Model, dict[str, int]] | None = None
         self._early: list[InferenceResponse] | None = None
+        self._targets: dict[str, OutputTarget] | None = None  # where outputs go that are not sent
 
     def handle(self, message: Buffer) -> None:
         if self.is_done:
@@ -39,11 +49,22 @@ class InferCall(UnaryCall):
         model = inference.find(template.model_name, template.model_version)
         if model.config.is_decoupled:
             raise UnsupportedError(_DECOUPLED)
+        may_be_long = len(message) > INLINE_STRINGS_BYTES
+        if template.has_regions:
+            may_be_long = True
+            memory = context.server.shared_memory
+            raw_contents = template.with_regions(raw_contents, memory.read)
+            self._targets = targets_of(template, memory)
         respond = self._respond_late if context.response_delay_s else self.respond
         request = self._request = template.request(request_id, raw_contents, respond, self.plan.forwarded)
+        if context.server.tracing.is_on:
+            request.trace = begin_trace(context.server.tracing, model.name, self.stream)
         if template.classifications is not None:
             self._classified = (model, template.classifications)
-        inference.infer_on(model, request)
+        if may_be_long and has_many_strings(request):
+            self.ordered_work().compute(partial(count_strings_of, request), partial(inference.infer_on, model))
+        else:
+            inference.infer_on(model, request)
 
     def respond(self, response: InferenceResponse) -> None:
         """Answers the client; called by the core."""
@@ -61,12 +82,16 @@ class InferCall(UnaryCall):
         try:
             if self._classified is not None:
                 response.outputs = classify_outputs(*self._classified, response.outputs)
+            if self._targets is not None:
+                response.outputs = write_outputs(self._targets, response.outputs)
             pieces, size = self.context.encoder.encode(request, response)
         except ServingError as error:
             self.fail(error)
         except Exception as error:
             self._fail_unexpectedly(error)
         else:
+            if request.trace is not None:
+                request.trace.mark(GRPC_SEND_START, monotonic_ns())
             self.reply(pieces, size)
 
     def _begin(self, message: Buffer) -> None:
@@ -90,6 +115,40 @@ class InferCall(UnaryCall):
             return self._early[-1]
         error = InternalError(f"expected a single response, got {len(self._early)}")
         return InferenceResponse.of_error(error)
+
+
+def targets_of(template: InferTemplate, memory: SharedMemory) -> dict[str, OutputTarget] | None:
+    """Where outputs go that are not sent; raises ServingError where there is no such memory."""
+    places = template.output_places
+    if not places:
+        return None
+    return {name: memory.target(place.region, place.offset, place.size_bytes) for name, place in places.items()}
+
+
+def has_many_strings(request: InferenceRequest) -> bool:
+    """Whether it takes long to check the inputs."""
+    return any(map(_is_long, request.inputs.values()))
+
+
+def count_strings_of(request: InferenceRequest) -> InferenceRequest:
+    """The request with its long inputs walked through, so that nobody does it on the event loop's thread."""
+    inputs = request.inputs
+    request.inputs = {name: CountedTensor(entry) if _is_long(entry) else entry for name, entry in inputs.items()}
+    return request
+
+
+def _is_long(tensor: Tensor) -> bool:
+    return tensor.datatype == BYTES and len(tensor.data) > INLINE_STRINGS_BYTES
+
+
+def begin_trace(tracing: Tracing, model_name: str, stream: Stream) -> Trace | None:
+    """A trace for a request that has just been read, where one is due."""
+    trace = tracing.sample(model_name, lambda: (stream.headers.first(b"traceparent") or b"").decode("ascii", "replace"))
+    if trace is not None:
+        now_ns = monotonic_ns()
+        trace.mark(GRPC_WAITREAD_START, now_ns)
+        trace.mark(GRPC_WAITREAD_END, now_ns)
+    return trace
 
 
 def classify_outputs(model: Model, counts: dict[str, int], outputs: list[Tensor]) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trireme.core.elements import Buffer
@@ -10,10 +11,12 @@ from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.grpc.calls import StreamCall, log
-from trireme.frontends.grpc.infer import classify_outputs
+from trireme.frontends.grpc.infer import begin_trace, classify_outputs, count_strings_of, has_many_strings, targets_of
+from trireme.frontends.grpc.ordered_work import INLINE_STRINGS_BYTES
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
 from trireme.protocol.http2.stream import Stream
+from trireme.server.shared_memory import OutputTarget, write_outputs
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
@@ -29,6 +32,7 @@ class StreamedRequest:
         "_call",
         "_classifications",
         "_model",
+        "_targets",
         "_waiting",
         "_wants_empty_final",
         "is_complete",
@@ -43,6 +47,7 @@ class StreamedRequest:
         self.is_ordered = True  # until its model is known to be decoupled
         self._model: Model | None = None
         self._classifications: dict[str, int] | None = None
+        self._targets: dict[str, OutputTarget] | None = None  # where outputs go that are not sent
         self._wants_empty_final = False
         self._waiting: list[Encoded | ServingError] | None = None
 
@@ -64,16 +69,24 @@ class StreamedRequest:
             self._model = model
             self._classifications = template.classifications
             self._wants_empty_final = template.parameters.wants_empty_final
+            may_be_long = len(message) > INLINE_STRINGS_BYTES
+            if template.has_regions:
+                may_be_long = True
+                memory = context.server.shared_memory
+                raw_contents = template.with_regions(raw_contents, memory.read)
+                self._targets = targets_of(template, memory)
             respond = self._respond_late if context.response_delay_s else self.respond
             request = template.request(request_id, raw_contents, respond, call.plan.forwarded)
             self.request = request
+            if context.server.tracing.is_on:
+                request.trace = begin_trace(context.server.tracing, model.name, call.stream)
             call.inflight[self] = None
-            inference.infer_on(model, request)
-        except ServingError as error:
-            self._refuse(request_id, error)
+            if may_be_long and has_many_strings(request):
+                call.ordered_work().compute(partial(count_strings_of, request), self._enqueue_counted)
+            else:
+                inference.infer_on(model, request)
         except Exception as error:
-            log.exception("a request of a stream failed")
-            self._refuse(request_id, InternalError(f"{type(error).__name__}: {error}"))
+            self._refuse(request_id, error)
 
     def respond(self, response: InferenceResponse) -> None:
         """One response to the client; called by the core."""
@@ -90,6 +103,13 @@ class StreamedRequest:
         waiting, self._waiting = self._waiting, None
         for item in waiting or ():
             self._call.deliver(item)
+
+    def _enqueue_counted(self, request: InferenceRequest) -> None:
+        assert self._model is not None
+        try:
+            self._call.context.server.inference.infer_on(self._model, request)
+        except Exception as error:
+            self._refuse(request.id, error)
 
     def _respond_late(self, response: InferenceResponse) -> None:
         context = self._call.context
@@ -109,6 +129,8 @@ class StreamedRequest:
                 if self._classifications is not None:
                     assert self._model is not None
                     response.outputs = classify_outputs(self._model, self._classifications, response.outputs)
+                if self._targets is not None:
+                    response.outputs = write_outputs(self._targets, response.outputs)
                 return encoder.encode_in_stream(request, response)
             except ServingError as failure:
                 error = failure
@@ -116,7 +138,10 @@ class StreamedRequest:
             return error
         return _whole(encoder.encode_execution_error(request, error.message, response.is_final))
 
-    def _refuse(self, request_id: str, error: ServingError) -> None:
+    def _refuse(self, request_id: str, error: Exception) -> None:
+        if not isinstance(error, ServingError):
+            log.exception("a request of a stream failed")
+            error = InternalError(f"{type(error).__name__}: {error}")
         # A message even where errors are to end the stream: Triton ends it for requests that ran, and only for those.
         self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)))
         self._complete()
@@ -150,7 +175,7 @@ class StreamInferCall(StreamCall):
         item = StreamedRequest(self)
         if delay_s:
             self.inflight[item] = None
-            self.context.loop.call_later(delay_s, item.begin, message)
+            self.context.loop.call_later(delay_s, self._begin_late, item, message)
         else:
             item.begin(message)
 
@@ -178,6 +203,12 @@ class StreamInferCall(StreamCall):
                 if ordered:
                     ordered[0].release()
         self._end_if_idle()
+
+    def _begin_late(self, item: StreamedRequest, message: Buffer) -> None:
+        if self._work is None:
+            item.begin(message)
+        else:
+            self._work.follow(partial(item.begin, message))
 
     def _end_if_idle(self) -> None:
         if self.is_half_closed and not self.inflight and not self.ordered:

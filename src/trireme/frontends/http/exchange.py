@@ -34,7 +34,7 @@ class Exchange:
     What it sends while earlier requests are unanswered is held back. Once the client is gone it sends nothing.
     """
 
-    __slots__ = ("body", "connection", "head", "held", "is_answered", "request")
+    __slots__ = ("body", "connection", "head", "held", "is_answered", "received_ns", "request")
 
     def __init__(self, connection: AnswerSink, head: RequestHead, body: Buffer) -> None:
         self.connection = connection
@@ -42,6 +42,7 @@ class Exchange:
         self.body = body
         self.request: InferenceRequest | None = None  # cancelled when the client leaves
         self.is_answered = False
+        self.received_ns = 0  # set where the request may be traced
         self.held: list[Buffer] | None = None
 
     @property

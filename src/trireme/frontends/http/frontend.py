@@ -15,7 +15,7 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.repository import RepositoryEndpoints
 from trireme.frontends.http.routing import Route, Router
 from trireme.frontends.http.settings import SettingsEndpoints
-from trireme.frontends.http.shared_memory import shared_memory_routes
+from trireme.frontends.http.shared_memory import SharedMemoryEndpoints
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -37,7 +37,7 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
         *MetadataEndpoints(server).routes(),
         *RepositoryEndpoints(server, background).routes(),
         *SettingsEndpoints(server).routes(),
-        *shared_memory_routes(),
+        *SharedMemoryEndpoints(server).routes(),
     ]
 
 

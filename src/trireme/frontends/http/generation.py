@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from trireme.core.clock import monotonic_ns
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -16,6 +17,7 @@ from trireme.frontends.http.load_metrics import load_metrics_line
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
+from trireme.frontends.http.traced import begin_trace, sending_line
 from trireme.protocol.generate import (
     NOT_ONE_RESPONSE,
     GenerateDocument,
@@ -70,14 +72,24 @@ class GenerateEndpoints:
 
     def _start(self, exchange: Exchange, call_type: CallType) -> None:
         head = exchange.head
+        if self._server.tracing.is_on or head.wants_explanation:
+            exchange.received_ns = monotonic_ns()
         self.check(head)
         model = self._server.inference.find(head.model_name, head.model_version)
+        if model.is_stand_in:  # its inputs, which the body is read by, are known for sure once it is loaded
+            self._background.run(exchange, self._start_when_loaded(exchange, call_type))
+            return
         text = bytes(exchange.body)
         if len(text) > QUICK_BYTES:
             self._background.run(exchange, self._decode_and_begin(exchange, call_type, model, text))
         else:
             document = decode_generate(text, input_forms(model), self._max_input_size_bytes)
             self._begin(exchange, call_type, model, document)
+
+    async def _start_when_loaded(self, exchange: Exchange, call_type: CallType) -> None:
+        await self._server.inference.loaded(exchange.head.model_name, exchange.head.model_version)
+        if not exchange.is_abandoned:
+            self._start(exchange, call_type)
 
     async def _decode_and_begin(self, exchange: Exchange, call_type: CallType, model: Model, text: bytes) -> None:
         forms = input_forms(model)
@@ -92,6 +104,8 @@ class GenerateEndpoints:
             head.model_name, head.model_version, document.request_id, document.inputs, call.respond
         )
         request.parameters = document.parameters
+        if exchange.received_ns:
+            request.trace = begin_trace(self._server.tracing, exchange, model.name)
         exchange.request = request
         exchange.body = b""
         self._server.inference.infer_on(model, request)
@@ -156,10 +170,11 @@ class GenerateCall:
 
     def _answer(self, body: bytes, status: int) -> None:
         exchange = self._exchange
+        extra = self._extra + (sending_line(exchange, monotonic_ns()) if exchange.received_ns else b"")
         if not exchange.head.takes_chunks:
-            exchange.send(answers.typed(exchange.head, status, body, extra=self._extra))
+            exchange.send(answers.typed(exchange.head, status, body, extra=extra))
             return
-        head = answers.stream_head(exchange.head, status, answers.JSON, self._extra)
+        head = answers.stream_head(exchange.head, status, answers.JSON, extra)
         exchange.send(head + frame(body) + LAST_CHUNK)
 
 
@@ -187,18 +202,19 @@ class GenerateStreamCall:
             self._waiting.append(response)
             if len(self._waiting) == 1:
                 self._background.run(self._exchange, self._send_waiting())
-        elif response.is_empty:
-            self._send(b"", 200, response.is_final)
         else:
-            self._send(*encode_response(self._model, self._request_id, response), response.is_final)
+            self._send(*self.encode(response), response.is_final)
+
+    def encode(self, response: InferenceResponse) -> tuple[bytes, int]:
+        """The data of the response's event, empty where it has none, and the status it would give an answer."""
+        if response.is_empty:
+            return b"", 200
+        return encode_response(self._model, self._request_id, response)
 
     async def _send_waiting(self) -> None:
         while self._waiting and not self._exchange.is_answered:
             response = self._waiting[0]
-            body, status = b"", 200
-            if not response.is_empty:
-                encoding = self._background.compute(encode_response, self._model, self._request_id, response)
-                body, status = await encoding
+            body, status = await self._background.compute(self.encode, response)
             self._send(body, status, response.is_final)
             self._waiting.popleft()
 

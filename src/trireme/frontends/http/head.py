@@ -42,6 +42,7 @@ class RequestHead:
 
     __slots__ = (
         "accepted_coding",
+        "accepts_events",
         "connection_line",
         "content_encoding",
         "content_length",
@@ -60,6 +61,7 @@ class RequestHead:
         "names",
         "path",
         "takes_chunks",
+        "wants_explanation",
     )
 
     def __init__(self) -> None:
@@ -76,12 +78,18 @@ class RequestHead:
         self.header_length: int | None = None  # `Inference-Header-Content-Length`
         self.content_encoding = IDENTITY
         self.accepted_coding = IDENTITY
+        self.accepts_events = False  # `Accept: text/event-stream`
         self.load_metrics_format = ""
+        self.wants_explanation = False  # `X-Explain: 1`
         self.endpoint: Endpoint | None = None  # set by the router
         self.model_name = ""
         self.model_version = ""
         self.names: tuple[str, ...] = ()  # what the path names besides the model
         self.forwarded: dict[str, str] | None = None  # headers that become request parameters
+
+    def traceparent(self) -> str:
+        """The distributed trace that the client is in; empty where it names none."""
+        return next((value for name, value in self.headers if name.lower() == "traceparent"), "")
 
 
 class MalformedHeadError(ValueError):
@@ -224,8 +232,25 @@ def _read_accept_encoding(head: RequestHead, value: str) -> None:
     head.accepted_coding = choose_coding(value)
 
 
+def _read_accept(head: RequestHead, value: str) -> None:
+    for entry in value.split(","):
+        media_type, *settings = (part.strip().lower() for part in entry.split(";"))
+        if media_type == "text/event-stream" and not any(map(_is_refusal, settings)):
+            head.accepts_events = True
+
+
+def _is_refusal(setting: str) -> bool:
+    """Whether it is the quality 0, with which a client names what it does not want."""
+    name, _, value = setting.partition("=")
+    return name.strip() == "q" and not value.strip(" 0.")
+
+
 def _read_load_metrics(head: RequestHead, value: str) -> None:
     head.load_metrics_format = value.strip().lower()
+
+
+def _read_explain(head: RequestHead, value: str) -> None:
+    head.wants_explanation = value.strip().lower() in ("1", "true")
 
 
 _READERS: dict[str, Callable[[RequestHead, str], None]] = {
@@ -234,6 +259,8 @@ _READERS: dict[str, Callable[[RequestHead, str], None]] = {
     "inference-header-content-length": _read_header_length,
     "expect": _read_expect,
     "content-encoding": _read_content_encoding,
+    "accept": _read_accept,
     "accept-encoding": _read_accept_encoding,
     "endpoint-load-metrics-format": _read_load_metrics,
+    "x-explain": _read_explain,
 }

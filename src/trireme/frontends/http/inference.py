@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from trireme.core.clock import monotonic_ns
 from trireme.core.datatype import BYTES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import CountedTensor, Tensor
 from trireme.frontends.http import answers
@@ -17,6 +18,8 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
+from trireme.frontends.http.streamed_inference import StreamedInferCall, written_out
+from trireme.frontends.http.traced import begin_trace, sending_line
 from trireme.protocol.http_compression import IDENTITY, compress, decompress
 from trireme.protocol.json_frame import DocumentFrames
 from trireme.protocol.json_text import QUICK_BYTES
@@ -30,10 +33,12 @@ from trireme.protocol.v2_binary import (
 )
 from trireme.protocol.v2_json import InferDocument, decode_document, document_too_large
 from trireme.server.classification import classify
+from trireme.server.shared_memory import write_outputs
 
 if TYPE_CHECKING:
     from trireme.registry.model import Model
     from trireme.server.server import InferenceServer
+    from trireme.server.shared_memory import OutputTarget
 
 _JOIN_LIMIT_BYTES = 64 << 10
 _INLINE_DEFLATE_BYTES = 128 << 10  # larger answers are compressed beside the event loop
@@ -54,10 +59,13 @@ class InferEndpoint:
     def __init__(self, server: InferenceServer, options: HttpFrontendOptions, background: BackgroundAnswers) -> None:
         self._find = server.inference.find
         self._infer_on = server.inference.infer_on
+        self._read_region = server.shared_memory.read
+        self._target = server.shared_memory.target
+        self._tracing = server.tracing
         self._max_input_size_bytes = options.max_input_size_bytes
         self._max_body_bytes = options.limits.max_body_bytes
         self._background = background
-        self._decoder = InferDecoder(options.max_input_size_bytes)
+        self._decoder = InferDecoder(options.max_input_size_bytes, server.shared_memory.is_allowed)
         self._frames = DocumentFrames()
         self.encoder = InferEncoder()
 
@@ -87,6 +95,8 @@ class InferEndpoint:
     def answer(self, exchange: Exchange) -> None:
         """Infers, and answers when the response is there."""
         head = exchange.head
+        if self._tracing.is_on or head.wants_explanation:
+            exchange.received_ns = monotonic_ns()
         model = self._model_for(head)
         if head.content_encoding == IDENTITY:
             self._infer(exchange, model, exchange.body)
@@ -104,7 +114,7 @@ class InferEndpoint:
 
     def _model_for(self, head: RequestHead) -> Model:
         model = self._find(head.model_name, head.model_version)
-        if model.config.is_decoupled:
+        if model.config.is_decoupled and not head.accepts_events:
             raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
         return model
 
@@ -125,32 +135,45 @@ class InferEndpoint:
                     request_id = ""
                 else:
                     document, request_id = self._decoder.decode(text, head.header_length is None)
-                    inputs = take_tensors(document, body, offset, model.name)
+                    inputs = take_tensors(document, body, offset, model.name, self._read_region)
                     if head.header_length is None:
                         self._frames.keep(text, document)
             else:
                 document, request_id = RAW_DOCUMENT, ""
                 inputs = self._raw_input(model, body)
-            if len(body) > _INLINE_STRINGS_BYTES and any(map(_has_uncounted_strings, inputs.values())):
+            has_regions = document.has_regions
+            may_be_long = decoded is None if has_regions else len(body) > _INLINE_STRINGS_BYTES
+            if may_be_long and any(map(_has_uncounted_strings, inputs.values())):
                 self._background.run(exchange, self._count_and_infer(exchange, model, (document, request_id, inputs)))
                 return
             call = InferCall(self, exchange, model, document, request_id)
+            if has_regions:
+                call.targets = self._targets(document)
             request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, call.respond)
             request.requested_outputs = document.requested_outputs
             if document.has_parameters:
                 _apply_parameters(document, request)
+            if head.accepts_events:
+                request.respond = self._streaming(exchange, model, call, request_id)
             if head.forwarded:
                 request.parameters.update(head.forwarded)
+            if exchange.received_ns:
+                request.trace = begin_trace(self._tracing, exchange, model.name)
             exchange.request = request
             exchange.body = b""  # the tensors hold what they need of it
             self._infer_on(model, request)
         except ServingError as error:
             exchange.send_error(error)
 
+    def _streaming(self, exchange: Exchange, model: Model, call: InferCall, request_id: str) -> RespondCallback:
+        """Takes the call's responses for a client that reads events."""
+        call.document = written_out(call.document)
+        return StreamedInferCall(self._background, exchange, model, request_id, call.encode).respond
+
     async def _decode_and_infer(self, exchange: Exchange, model: Model, text: bytes, body: Buffer) -> None:
         try:
             document = await self._background.compute(decode_document, text, self._max_input_size_bytes)
-            inputs = take_tensors(document, body, len(text), model.name)
+            inputs = take_tensors(document, body, len(text), model.name, self._read_region)
         except ServingError as error:
             exchange.send_error(error)
         else:
@@ -163,6 +186,14 @@ class InferEndpoint:
                 inputs[name] = await self._background.compute(CountedTensor, tensor)
         if not exchange.is_abandoned:
             self._infer(exchange, model, b"", decoded)
+
+    def _targets(self, document: InferDocument) -> dict[str, OutputTarget] | None:
+        targets = {}
+        for name, wish in document.outputs.items():
+            place = wish.place
+            if place is not None:
+                targets[name] = self._target(place.region, place.offset, place.size_bytes)
+        return targets or None
 
     def _raw_input(self, model: Model, body: Buffer) -> dict[str, Tensor]:
         if len(body) > self._max_input_size_bytes:
@@ -190,7 +221,7 @@ class InferEndpoint:
 class InferCall:
     """One inference under way: waits for the single response and answers the exchange with it."""
 
-    __slots__ = ("_count", "_document", "_endpoint", "_exchange", "_kept", "_model", "_request_id")
+    __slots__ = ("_count", "_endpoint", "_exchange", "_kept", "_model", "_request_id", "document", "targets")
 
     def __init__(
         self, endpoint: InferEndpoint, exchange: Exchange, model: Model, document: InferDocument, request_id: str
@@ -198,10 +229,11 @@ class InferCall:
         self._endpoint = endpoint
         self._exchange = exchange
         self._model = model
-        self._document = document
+        self.document = document
         self._request_id = request_id
         self._count = 0
         self._kept: InferenceResponse | None = None
+        self.targets: dict[str, OutputTarget] | None = None  # where outputs go that are not sent
 
     def respond(self, response: InferenceResponse) -> None:
         """Takes the model's responses; more or fewer than one is an error."""
@@ -225,9 +257,11 @@ class InferCall:
 
     def encode(self, response: InferenceResponse, encoder: InferEncoder) -> Encoded:
         """The answer's JSON and the binary tensors behind it; raises ServingError."""
-        outputs, document, model = response.outputs, self._document, self._model
+        outputs, document, model = response.outputs, self.document, self._model
         if document.has_classification:
             outputs = [self._classified(tensor) for tensor in outputs]
+        if self.targets is not None:
+            outputs = write_outputs(self.targets, outputs)
         return encoder.encode(
             (model.name, model.version_text), self._request_id, outputs, response.parameters, document
         )
@@ -235,7 +269,7 @@ class InferCall:
     def answer(self, response: InferenceResponse, encoded: Encoded | None = None) -> None:
         """Answers the exchange; a long response is encoded beside the event loop, and then this is called again."""
         if encoded is None:
-            if not self._document.is_all_binary:
+            if not self.document.is_all_binary:
                 for tensor in response.outputs:
                     if len(tensor.data) > _INLINE_ANSWER_BYTES:
                         self._endpoint.encode_later(self._exchange, self, response)
@@ -243,31 +277,32 @@ class InferCall:
             encoded = self.encode(response, self._endpoint.encoder)
         json, buffers = encoded
         exchange = self._exchange
+        extra = sending_line(exchange, monotonic_ns()) if exchange.received_ns else b""
         if exchange.head.accepted_coding != IDENTITY:
-            self._send_compressed(json, buffers)
+            self._send_compressed(json, buffers, extra)
         elif not buffers:
-            exchange.send(answers.typed(exchange.head, 200, json))
+            exchange.send(answers.typed(exchange.head, 200, json, extra=extra))
         else:
             total = len(json)
             for buffer in buffers:
                 total += len(buffer)
-            head = answers.octets_head(exchange.head, len(json), total)
+            head = answers.octets_head(exchange.head, len(json), total, extra)
             if total <= _JOIN_LIMIT_BYTES:
                 exchange.send(b"".join((head, json, *buffers)))
             else:
                 exchange.send_parts([head + json, *buffers])
 
     def _classified(self, tensor: Tensor) -> Tensor:
-        wish = self._document.outputs.get(tensor.name)
+        wish = self.document.outputs.get(tensor.name)
         if wish is None or not wish.class_count:
             return tensor
         model = self._model
         return classify(tensor, wish.class_count, model.labels(tensor.name), model.config.max_batch_size > 0)
 
-    def _send_compressed(self, json: bytes, buffers: list[Buffer]) -> None:
+    def _send_compressed(self, json: bytes, buffers: list[Buffer], extra: bytes) -> None:
         exchange = self._exchange
         parts: list[Buffer] = [json, *buffers]
-        head_of = HeadOf(exchange.head, len(json) if buffers else None)
+        head_of = HeadOf(exchange.head, len(json) if buffers else None, extra)
         if sum(map(len, parts)) <= _INLINE_DEFLATE_BYTES:
             exchange.send(head_of(compress(parts, exchange.head.accepted_coding)))
         else:
@@ -277,14 +312,15 @@ class InferCall:
 class HeadOf:
     """Puts the head in front of a compressed body."""
 
-    __slots__ = ("_head", "_json_size")
+    __slots__ = ("_extra", "_head", "_json_size")
 
-    def __init__(self, head: RequestHead, json_size: int | None) -> None:
+    def __init__(self, head: RequestHead, json_size: int | None, extra: bytes) -> None:
         self._head = head
+        self._extra = extra
         self._json_size = json_size
 
     def __call__(self, body: bytes) -> bytes:
-        coding = b"Content-Encoding: %b\r\n" % self._head.accepted_coding.encode()
+        coding = b"Content-Encoding: %b\r\n%b" % (self._head.accepted_coding.encode(), self._extra)
         if self._json_size is None:
             return answers.typed(self._head, 200, body, extra=coding)
         return answers.octets_head(self._head, self._json_size, len(body), coding) + body

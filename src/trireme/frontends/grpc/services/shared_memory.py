@@ -1,28 +1,55 @@
-"""The shared-memory RPCs of a server that has client shared memory turned off: no regions, none to be had."""
+"""The shared-memory RPCs: regions of the system's memory, and of GPUs'."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from trireme.core.errors import NotFoundError, UnsupportedError
+from trireme.core.errors import InvalidArgumentError
 from trireme.frontends.grpc.services.rpc import INFERENCE_SERVICE, unary
 from trireme.proto import service_pb2
+from trireme.server.shared_memory import CUDA_HANDLE_BYTES
 
-SHARED_MEMORY_DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+
+def _system_status(server: Any, request: Any) -> Any:
+    response = service_pb2.SystemSharedMemoryStatusResponse()
+    for region in server.shared_memory.system_regions(request.name):
+        entry = response.regions[region.name]
+        entry.name, entry.key = region.name, region.key
+        entry.offset, entry.byte_size = region.offset, region.byte_size
+    return response
 
 
-def _status(kind: str, response_class: Any) -> Callable[[Any, Any], Any]:
-    def status(_: Any, request: Any) -> Any:
-        if request.name:
-            raise NotFoundError(f"Unable to find {kind} shared memory region: '{request.name}'")
+def _cuda_status(server: Any, request: Any) -> Any:
+    response = service_pb2.CudaSharedMemoryStatusResponse()
+    for region in server.shared_memory.cuda_regions(request.name):
+        entry = response.regions[region.name]
+        entry.name, entry.device_id, entry.byte_size = region.name, region.device_id, region.byte_size
+    return response
+
+
+def _system_register(server: Any, request: Any) -> Any:
+    server.shared_memory.register_system(request.name, request.key, request.offset, request.byte_size)
+    return service_pb2.SystemSharedMemoryRegisterResponse()
+
+
+def _cuda_register(server: Any, request: Any) -> Any:
+    server.shared_memory.check_allowed()
+    given = len(request.raw_handle)
+    if given != CUDA_HANDLE_BYTES:
+        raise InvalidArgumentError(
+            f"'raw_handle' must be a cudaIpcMemHandle_t of {CUDA_HANDLE_BYTES} bytes, got {given} bytes"
+        )
+    server.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
+    return service_pb2.CudaSharedMemoryRegisterResponse()
+
+
+def _unregister(kind: str, response_class: Any) -> Callable[[Any, Any], Any]:
+    def unregister(server: Any, request: Any) -> Any:
+        server.shared_memory.unregister(kind, request.name)
         return response_class()
 
-    return status
-
-
-def _refuse(_: Any, __: Any) -> Any:
-    raise UnsupportedError(SHARED_MEMORY_DISABLED)
+    return unregister
 
 
 def _method(name: str, rpc: Callable[[Any, Any], Any]) -> Any:
@@ -30,10 +57,10 @@ def _method(name: str, rpc: Callable[[Any, Any], Any]) -> Any:
 
 
 SHARED_MEMORY_METHODS = (
-    _method("SystemSharedMemoryStatus", _status("system", service_pb2.SystemSharedMemoryStatusResponse)),
-    _method("SystemSharedMemoryRegister", _refuse),
-    _method("SystemSharedMemoryUnregister", _refuse),
-    _method("CudaSharedMemoryStatus", _status("cuda", service_pb2.CudaSharedMemoryStatusResponse)),
-    _method("CudaSharedMemoryRegister", _refuse),
-    _method("CudaSharedMemoryUnregister", _refuse),
+    _method("SystemSharedMemoryStatus", _system_status),
+    _method("SystemSharedMemoryRegister", _system_register),
+    _method("SystemSharedMemoryUnregister", _unregister("system", service_pb2.SystemSharedMemoryUnregisterResponse)),
+    _method("CudaSharedMemoryStatus", _cuda_status),
+    _method("CudaSharedMemoryRegister", _cuda_register),
+    _method("CudaSharedMemoryUnregister", _unregister("cuda", service_pb2.CudaSharedMemoryUnregisterResponse)),
 )

@@ -1,0 +1,93 @@
+"""Unary calls whose message is inflated, counted or compressed beside the event loop."""
+
+from __future__ import annotations
+
+from trireme.core.tensor import CountedTensor
+from trireme.frontends.grpc.ordered_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
+from trireme.proto import service_pb2
+from trireme.protocol import grpc_frames as grpc
+
+
+def test_a_large_compressed_request_is_inflated_beside_the_loop(bench, large) -> None:
+    stream_id = bench.open("ModelInfer", bench.PACKED)
+    bench.send(stream_id, large(), is_packed=True, is_ended=True)
+    assert bench.answer(stream_id) == ({}, [])
+    bench.take()
+    fields, (message,) = bench.answer(stream_id)
+    assert fields["grpc-status"] == "0"
+    assert service_pb2.ModelInferResponse.FromString(message).raw_output_contents == [bench.NOISE]
+    assert bench.client.context.call_count == 0
+
+
+def test_a_small_compressed_request_stays_on_the_loop(bench, tools) -> None:
+    bench.hold_up_threads()
+    stream_id = bench.open("ModelInfer", bench.PACKED)
+    message = tools.infer_request(data=bench.NOISE[: INLINE_INFLATE_BYTES // 2])
+    bench.send(stream_id, message, is_packed=True, is_ended=True)
+    assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_the_end_of_a_request_may_come_after_its_inflation(bench, large) -> None:
+    stream_id = bench.open("ModelInfer", bench.PACKED)
+    bench.send(stream_id, large(), is_packed=True)
+    bench.take()
+    assert bench.answer(stream_id) == ({}, [])
+    bench.end(stream_id)
+    assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_a_second_message_is_refused_while_the_first_is_inflated(bench, large) -> None:
+    stream_id = bench.open("ModelInfer", bench.PACKED)
+    bench.send(stream_id, large("held"), is_packed=True)
+    bench.send(stream_id, large("held"), is_packed=True, is_ended=True)
+    assert bench.answer(stream_id)[0]["grpc-status"] == str(grpc.UNIMPLEMENTED)
+    assert bench.inference.requests == []
+
+
+def test_many_strings_are_counted_beside_the_loop(bench, strings) -> None:
+    stream_id = bench.open("ModelInfer")
+    bench.send(stream_id, strings(), is_ended=True)
+    assert bench.inference.held == []
+    bench.take()
+    (request,) = bench.inference.held
+    tensor = request.inputs["INPUT0"]
+    assert isinstance(tensor, CountedTensor)
+    assert tensor.has_elements(tensor.shape[1])
+    bench.inference.release(request)
+    assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_a_request_may_be_inflated_and_then_counted(bench, strings) -> None:
+    stream_id = bench.open("ModelInfer", bench.PACKED)
+    message = strings()
+    message.raw_input_contents.append(bench.NOISE)  # no input has it; it keeps the message large
+    bench.send(stream_id, message, is_packed=True, is_ended=True)
+    bench.take()
+    assert bench.inference.held == []
+    bench.take()
+    assert len(bench.inference.held) == 1
+
+
+def test_a_large_answer_is_compressed_beside_the_loop(packing, wide) -> None:
+    stream_id = packing.open("ModelInfer", packing.ACCEPTING)
+    packing.send(stream_id, wide(), is_ended=True)
+    assert packing.answer(stream_id) == ({}, [])
+    packing.take()
+    fields, (message,) = packing.answer(stream_id)
+    assert (fields["grpc-status"], fields["grpc-encoding"]) == ("0", "gzip")
+    assert service_pb2.ModelInferResponse.FromString(message).raw_output_contents == [bytes(INLINE_DEFLATE_BYTES * 2)]
+    assert packing.client.context.call_count == 0
+
+
+def test_a_small_answer_is_compressed_on_the_loop(packing, tools) -> None:
+    packing.hold_up_threads()
+    stream_id = packing.open("ModelInfer", packing.ACCEPTING)
+    packing.send(stream_id, tools.infer_request(data=bytes(INLINE_DEFLATE_BYTES // 2)), is_ended=True)
+    assert packing.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_a_large_answer_without_compression_stays_on_the_loop(bench, wide) -> None:
+    bench.hold_up_threads()
+    stream_id = bench.open("ModelInfer")
+    bench.send(stream_id, wide(), is_ended=True)
+    assert bench.answer(stream_id)[0]["grpc-status"] == "0"
