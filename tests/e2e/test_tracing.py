@@ -41,6 +41,7 @@ class TritonPythonModel:
             print(f"SPAN {context.trace_id:032x} {parent.span_id:016x}")
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
+SPANNING_ASYNC = SPANNING.replace("    def execute", "    async def execute")
 PIPELINE_CONFIG = """
 platform: "ensemble"
 max_batch_size: 8
@@ -192,6 +193,17 @@ def test_a_collector_gets_a_span_for_the_request_its_queue_its_execution_and_eve
             assert span.parent_span_id in {step.span_id for step in steps}
     model_span = next(span for span in of_model if span.name == "InferRequest")
     assert inside == ["0af7651916cd43dd8448eb211c80319c", model_span.span_id.hex()]
+
+
+def test_spans_of_an_async_model_join_too(folder: Path, collector: Collector) -> None:
+    write_model(folder, "spanning", SPANNING_ASYNC)
+    with RunningServer(folder, *opentelemetry_flags(collector.url)) as server:
+        server.wait_until_listening()
+        assert infer(server, "spanning", {"traceparent": CLIENT_CONTEXT}).status == 200
+        spans = [collector.spans.get(timeout=10) for _ in range(3)]
+        inside = next(line for line in server.log.splitlines() if "SPAN " in line).split("SPAN ")[1].split()
+    root = next(span for span in spans if span.name == "InferRequest")
+    assert inside == ["0af7651916cd43dd8448eb211c80319c", root.span_id.hex()]
 
 
 def test_a_collector_that_is_away_costs_a_warning_and_no_request(folder: Path) -> None:

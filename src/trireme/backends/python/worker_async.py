@@ -10,6 +10,7 @@ from trireme.backends.python import messages
 from trireme.backends.python.pb_errors import exception_text
 from trireme.backends.python.worker import MODEL_FAILURES, Worker
 from trireme.backends.python.worker_link import Link
+from trireme.backends.python.worker_trace import enter_trace
 
 
 class AsyncService:
@@ -107,6 +108,8 @@ async def execute(worker: Worker, batch: int, forms: list[tuple[Any, ...]]) -> N
     requests = worker.decode_batch(forms)
     begin_ns = monotonic_ns()
     result = failure = None
+    if forms[0][8] is not None:
+        enter_trace(forms[0][8])  # for this task alone, so that nothing has to end it
     try:
         result = await worker.model.execute(requests)
     except (*MODEL_FAILURES, asyncio.CancelledError) as error:
