@@ -7,12 +7,12 @@ import asyncio
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ServingError
 from trireme.core.ports import Scheduler
-from trireme.core.request import InferenceRequest, RespondCallback
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, ModelStats
 from trireme.scheduling.cache_key import request_digest
 from trireme.scheduling.redis_cache import RedisResponseCache, entry_key
-from trireme.scheduling.response_cache_scheduler import answer_hit, is_worth_keeping
+from trireme.scheduling.response_cache_scheduler import KeepAnswer, answer_hit, is_worth_keeping
 
 
 class RedisCacheScheduler:
@@ -103,7 +103,7 @@ class RedisCacheScheduler:
                     answer_hit(self._inner, self._stats, request, entry.response(), start_ns, self._clock())
 
     def _execute(self, request: InferenceRequest, key: str, start_ns: int) -> None:
-        request.respond = _KeepAnswer(self, key, request.respond, self._clock() - start_ns)
+        request.respond = KeepAnswer(self.keep, key, request.respond, self._clock() - start_ns)
         self._inner.enqueue(request)
 
     def _execute_or_refuse(self, request: InferenceRequest, key: str, start_ns: int) -> None:
@@ -120,19 +120,3 @@ class RedisCacheScheduler:
             request.on_cancel = None
             self._stats.record_failure(request, CANCELED, self._clock())
             request.respond(InferenceResponse.of_error(CancelledError("")))
-
-
-class _KeepAnswer:
-    """Stands in for the client of a request that the cache did not know."""
-
-    __slots__ = ("_key", "_lookup_ns", "_owner", "_respond")
-
-    def __init__(self, owner: RedisCacheScheduler, key: str, respond: RespondCallback, lookup_ns: int) -> None:
-        self._owner = owner
-        self._key = key
-        self._respond = respond
-        self._lookup_ns = lookup_ns
-
-    def __call__(self, response: InferenceResponse) -> None:
-        self._owner.keep(self._key, response, self._lookup_ns)
-        self._respond(response)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest, RespondCallback
@@ -10,6 +13,8 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache_key import request_digest
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.response_cache import CacheKey, CacheScope, LocalResponseCache
+
+K = TypeVar("K")
 
 
 class LocalCacheScheduler:
@@ -42,7 +47,7 @@ class LocalCacheScheduler:
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
         if entry is None:
-            request.respond = _KeepAnswer(self, key, request.respond, end_ns - start_ns)
+            request.respond = KeepAnswer(self.keep, key, request.respond, end_ns - start_ns)
             self._inner.enqueue(request)
             return
         answer_hit(self._inner, self._stats, request, entry.response(), start_ns, end_ns)
@@ -75,19 +80,21 @@ class LocalCacheScheduler:
         self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
 
 
-class _KeepAnswer:
-    """Stands in for the client of a request that the cache did not know."""
+class KeepAnswer(Generic[K]):
+    """Stands in for the client of a request that the cache did not know: its answer is kept on the way."""
 
-    __slots__ = ("_key", "_lookup_ns", "_owner", "_respond")
+    __slots__ = ("_keep", "_key", "_lookup_ns", "_respond")
 
-    def __init__(self, owner: LocalCacheScheduler, key: CacheKey, respond: RespondCallback, lookup_ns: int) -> None:
-        self._owner = owner
+    def __init__(
+        self, keep: Callable[[K, InferenceResponse, int], None], key: K, respond: RespondCallback, lookup_ns: int
+    ) -> None:
+        self._keep = keep
         self._key = key
         self._respond = respond
         self._lookup_ns = lookup_ns
 
     def __call__(self, response: InferenceResponse) -> None:
-        self._owner.keep(self._key, response, self._lookup_ns)
+        self._keep(self._key, response, self._lookup_ns)
         self._respond(response)
 
 
