@@ -175,7 +175,7 @@ class InferEncoder:
             key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
             entry = self._entries.get(key) or self._make_entry(key)
             if not is_binary:
-                entry = b"%b%b}" % (entry, encode_elements(tensor))
+                entry = b"".join((entry, encode_elements(tensor), b"}"))
             elif size:
                 buffers.append(tensor.data)
             entries.append(entry)
@@ -184,7 +184,7 @@ class InferEncoder:
             prefix = b'{"id":%b,%b' % (encode_string(request_id), prefix[1:])
         if parameters:
             prefix += b'"parameters":%b,' % encode_parameters(parameters)
-        return b'%b"outputs":[%b]}' % (prefix, entries[0] if len(entries) == 1 else b",".join(entries)), buffers
+        return b"".join((prefix, b'"outputs":[', b",".join(entries), b"]}")), buffers
 
     def _make_entry(self, key: tuple[str, str, tuple[int, ...], int]) -> bytes:
         name, datatype, shape, size = key

@@ -35,6 +35,7 @@ class Model:
         "folder",
         "id",
         "input_count",
+        "is_decoupled",
         "is_sequence",
         "is_serving",
         "is_stand_in",
@@ -79,6 +80,7 @@ class Model:
 
     def _prepare_checks(self, config: ModelConfig) -> None:
         self.max_batch_size = config.max_batch_size
+        self.is_decoupled = config.is_decoupled
         has_batch = config.max_batch_size > 0
         self.checks = {name: InputCheck(entry, has_batch) for name, entry in config.inputs.items()}
         self.input_count = len(self.checks)
@@ -143,6 +145,7 @@ class Model:
         self.version = model.version
         self.version_text = model.version_text
         self.config = model.config
+        self.is_decoupled = model.is_decoupled
         self._labels = model._labels
 
     async def stop(self) -> None:

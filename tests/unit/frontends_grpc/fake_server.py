@@ -29,6 +29,8 @@ class FakeModel:
         self.name = name
         self.behaviour = behaviour
         self.config = ModelConfig.from_message(message)
+        self.is_decoupled = is_decoupled
+        self.max_batch_size = self.config.max_batch_size
 
     def labels(self, output_name: str) -> tuple[str, ...]:
         return ("cat", "dog", "fish")

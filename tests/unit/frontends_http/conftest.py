@@ -52,10 +52,11 @@ class FakeModel:
         self.name = name
         self.version_text = "1"
         self.is_stand_in = False
+        self.is_decoupled = is_decoupled
+        self.max_batch_size = max_batch_size
         self.behaviour = behaviour
         self.config = SimpleNamespace(
             max_batch_size=max_batch_size,
-            is_decoupled=is_decoupled,
             inputs={key: TensorConfig(key, datatype, dims) for key, (datatype, dims) in inputs.items()},
         )
 

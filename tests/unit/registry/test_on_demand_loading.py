@@ -67,16 +67,16 @@ def test_requests_that_wait_are_served_in_the_order_they_came_before_later_ones(
             request, _ = world.request_for("model", request_id=str(number))
             request.respond = lambda response, number=number: order.append(f"waited {number}")
             server.inference.infer(request)
-        real_install = server.registry.models.install
+        release = server.registry.models.on_install
 
-        def install_and_ask(record: Any, models: Any) -> None:
-            real_install(record, models)  # in the very moment in which the model can be found
+        def release_and_ask(name: str) -> None:
+            release(name)  # in the very moment in which the model can be found
             request, _ = world.request_for("model", request_id="late")
             request.respond = lambda response: order.append("late")
             late.append(request)
             server.inference.infer(request)
 
-        server.registry.models.install = install_and_ask
+        server.registry.models.on_install = release_and_ask
         await world.settle(lambda: world.backends.loading == 1)
         assert entry_of(world, server, "model") == ("LOADING", "")
         assert order == []

@@ -47,7 +47,7 @@ class InferCall(UnaryCall):
         inference = context.server.inference
         template, request_id, raw_contents = context.decoder.decode(message)
         model = inference.find(template.model_name, template.model_version)
-        if model.config.is_decoupled:
+        if model.is_decoupled:
             raise UnsupportedError(_DECOUPLED)
         may_be_long = len(message) > INLINE_STRINGS_BYTES
         if template.has_regions:
@@ -153,7 +153,7 @@ def begin_trace(tracing: Tracing, model_name: str, stream: Stream) -> Trace | No
 
 def classify_outputs(model: Model, counts: dict[str, int], outputs: list[Tensor]) -> list[Tensor]:
     """The outputs, with classes in place of those that were asked for as such; raises ServingError."""
-    is_batched = model.config.max_batch_size > 0
+    is_batched = model.max_batch_size > 0
     return [
         classify(tensor, counts[tensor.name], model.labels(tensor.name), is_batched)
         if tensor.name in counts

@@ -63,7 +63,7 @@ class StreamedRequest:
         try:
             template, request_id, raw_contents = context.decoder.decode(message)
             model = inference.find(template.model_name, template.model_version)
-            if model.config.is_decoupled:
+            if model.is_decoupled:
                 self.is_ordered = False
                 call.ordered.pop()
             self._model = model

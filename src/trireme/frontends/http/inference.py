@@ -114,7 +114,7 @@ class InferEndpoint:
 
     def _model_for(self, head: RequestHead) -> Model:
         model = self._find(head.model_name, head.model_version)
-        if model.config.is_decoupled and not head.accepts_events:
+        if model.is_decoupled and not head.accepts_events:
             raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
         return model
 
@@ -297,7 +297,7 @@ class InferCall:
         if wish is None or not wish.class_count:
             return tensor
         model = self._model
-        return classify(tensor, wish.class_count, model.labels(tensor.name), model.config.max_batch_size > 0)
+        return classify(tensor, wish.class_count, model.labels(tensor.name), model.max_batch_size > 0)
 
     def _send_compressed(self, json: bytes, buffers: list[Buffer], extra: bytes) -> None:
         exchange = self._exchange
