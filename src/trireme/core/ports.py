@@ -37,6 +37,10 @@ class BatchRunner(Protocol):
     def attach(self, instance: Instance) -> None:
         """From now on the instance takes batches."""
 
+    async def drain(self, instance: Instance) -> None:
+        """Before an instance that could go on is detached: from now on it begins nothing that binds further requests to
+        it, and this returns when nothing does any longer. That may be much later, where clients' sequences go on."""
+
     def detach(self, instance: Instance) -> None:
         """From now on the instance takes none; what it had was or will be finished by it."""
 

@@ -79,10 +79,15 @@ class Trace:
         if self.wants_timestamps:
             self.marks.append((name, ns))
 
-    def ran(self, start_ns: int, input_ns: int, infer_ns: int, end_ns: int, batch_size: int) -> None:
-        """The request's execution, among others of its batch, is over."""
+    def began(self, start_ns: int, batch_size: int) -> None:
+        """A request that is answered while it runs is being executed."""
         self.batch_size = batch_size
         self.mark(COMPUTE_START, start_ns)
+
+    def ran(self, start_ns: int, input_ns: int, infer_ns: int, end_ns: int, batch_size: int) -> None:
+        """The request's execution, among others of its batch, is over."""
+        if (COMPUTE_START, start_ns) not in self.marks:
+            self.began(start_ns, batch_size)
         self.mark(COMPUTE_INPUT_END, start_ns + input_ns)
         self.mark(COMPUTE_OUTPUT_START, start_ns + input_ns + infer_ns)
         self.mark(COMPUTE_END, end_ns)

@@ -11,6 +11,7 @@ import stat
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.memory.fault_guard import FaultGuard
 
 RESERVED_PREFIX = "triton_python_backend_shm_region_"
 """Keys of the memory between Triton and its Python models; no client has business there."""
@@ -22,7 +23,7 @@ COPY_LIMIT_BYTES = 4096
 class SystemRegion:
     """Bytes of a shared memory object, from an offset of its own on."""
 
-    __slots__ = ("_bytes", "_end", "_mapping", "byte_size", "key", "name", "offset")
+    __slots__ = ("_bytes", "_end", "_guarded", "_mapping", "byte_size", "key", "name", "offset")
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Maps the region; raises ServingError where there is no such memory or it is too small."""
@@ -36,11 +37,12 @@ class SystemRegion:
             self._mapping, start = _map(fd, name, offset, byte_size)
         finally:
             os.close(fd)
+        self._guarded = FaultGuard.watch(self._mapping)
         self._bytes = memoryview(self._mapping)[start : start + byte_size]
 
     def read(self, offset: int, size_bytes: int) -> Buffer:
-        """The bytes, a view of them where they are many: the client may still change those. The caller keeps within
-        the region."""
+        """The bytes, a view of them where they are many: the client may still change those, and what it cuts off reads
+        as zeros. The caller keeps within the region."""
         self._check_size()
         view = self._bytes[offset : offset + size_bytes]
         return bytes(view) if size_bytes <= COPY_LIMIT_BYTES else view.toreadonly()
@@ -49,12 +51,14 @@ class SystemRegion:
         """Copies data in; the caller keeps within the region."""
         self._check_size()
         self._bytes[offset : offset + len(data)] = data
+        if self._guarded.is_cut_off:
+            self._check_size()
 
     def _check_size(self) -> None:
-        """To touch pages that the client has cut off would end the process."""
-        if self._mapping.size() < self._end:
+        """What the client has cut off is not the client's memory any more, also where it has grown again."""
+        if self._guarded.is_cut_off or self._mapping.size() < self._end:
             raise InvalidArgumentError(
-                f"the memory of shared memory region '{self.name}' is smaller than it was when it was registered: "
+                f"the memory of shared memory region '{self.name}' is or was smaller than when it was registered: "
                 f"'{self.key}' has {self._mapping.size()} bytes and the region ends at {self._end}. Unregister the "
                 "region and register it again."
             )

@@ -13,6 +13,7 @@ from trireme.core.tensor import CountedTensor
 from trireme.observe.stats import ModelStats
 from trireme.registry.input_check import InputCheck, has_elements
 from trireme.registry.repository import ModelId
+from trireme.scheduling.rate_limiter import InstanceGate
 
 
 class ModelInference(InferencePort, Protocol):
@@ -33,6 +34,7 @@ class Model:
         "config",
         "correlation_control",
         "folder",
+        "gate",
         "id",
         "input_count",
         "is_decoupled",
@@ -61,6 +63,7 @@ class Model:
         backend: Backend | None = None,
         labels: Mapping[str, Sequence[str]] | None = None,
         folder: object = None,
+        gate: InstanceGate | None = None,
     ) -> None:
         self.id = model_id
         self.name = model_id.name
@@ -71,6 +74,7 @@ class Model:
         self.stats = stats
         self.backend = backend  # None for an ensemble
         self.folder = folder  # keeps a temporary model folder as long as the model
+        self.gate = gate  # None where executions are not limited
         self.is_serving = False  # set while the registry hands the model out
         self.is_stand_in = False  # set where requests wait here for the model itself, which is being loaded
         self.load_seconds = 0.0

@@ -19,6 +19,7 @@ from trireme.registry.model import Model, ModelInference
 from trireme.registry.options import RegistryOptions
 from trireme.registry.served_models import ServedModels
 from trireme.registry.version_loader import VersionLoader
+from trireme.scheduling.rate_limiter_resources import instance_limits
 
 log = logging.getLogger(__name__)
 
@@ -141,8 +142,15 @@ class VersionSwitch:
         message.instance_group.extend(polled.message.instance_group)
         message.version_policy.CopyFrom(polled.message.version_policy)
         config = ModelConfig.from_message(finalize_config(message, self._options.gpu_count))
-        if model.backend is not None and config.instance_groups != model.config.instance_groups:
-            await model.backend.resize(config)
+        if model.gate is not None:
+            model.gate.change(instance_limits(config))
+        try:
+            if model.backend is not None and config.instance_groups != model.config.instance_groups:
+                await model.backend.resize(config)
+        except BaseException:
+            if model.gate is not None:
+                model.gate.change(instance_limits(model.config))
+            raise
         model.config = config
 
     def _composing(self, record: ModelRecord, message: Any) -> list[Model]:

@@ -113,7 +113,7 @@ class VersionLoader:
             assert isinstance(scheduler, InstanceRunner), "only an ensemble has no instances"
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)
-            model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled))
+            model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)
             await warm_up(model, polled.folder, gate)
             await self._put_cache_before(model, version_dir)
         except BaseException:  # also a cancelled load leaves no process behind
@@ -130,9 +130,6 @@ class VersionLoader:
 
     def _limit(self, scheduler: InstanceRunner, config: ModelConfig) -> InstanceGate | None:
         if self._limiter is None:
-            return None
-        if config.message.HasField("sequence_batching"):
-            log.warning("model '%s' runs past the rate limiter, which does not know sequences", config.name)
             return None
         gate = self._limiter.gate(instance_limits(config))
         scheduler.limit(gate)

@@ -43,7 +43,7 @@ class DynamicBatchScheduler(DirectScheduler):
         self._delay_ns = batching.max_queue_delay_us * 1000
         self._preferred = frozenset(batching.preferred_batch_sizes) or frozenset({config.max_batch_size})
         self._max_preferred = max(self._preferred)
-        self._compatibility = _compatibility(config)
+        self._compatibility = compatibility(config)
         self._alarm = Alarm(self._wake, clock, call_later)
         self._defer = defer
         self._is_deferred = False
@@ -182,21 +182,21 @@ class DynamicBatchScheduler(DirectScheduler):
             self._end_queued(request, InferenceResponse.of_error(UnavailableError("Request timeout expired")))
 
 
-def _compatibility(config: ModelConfig) -> Callable[[InferenceRequest], object] | None:
+def compatibility(config: ModelConfig) -> Callable[[InferenceRequest], object] | None:
     """What two requests must have in common to share a batch: the shapes of inputs that vary and are not ragged, and
-    which inputs there are where some are optional; None where any two can."""
+    which of the optional inputs there are; None where any two can."""
     varying = tuple(name for name, entry in config.inputs.items() if -1 in entry.dims and not entry.allow_ragged_batch)
-    has_optional = any(entry.is_optional for entry in config.inputs.values())
-    if not varying and not has_optional:
+    optional = tuple(name for name, entry in config.inputs.items() if entry.is_optional and name not in varying)
+    if not varying and not optional:
         return None
+    if len(varying) == 1 and not optional:
+        only = varying[0]
+        return lambda request: tuple(request.inputs[only].shape[1:]) if only in request.inputs else None
 
     def shapes(request: InferenceRequest) -> object:
         inputs = request.inputs
         return [tuple(inputs[name].shape[1:]) if name in inputs else None for name in varying]
 
-    if not has_optional:
-        if len(varying) == 1:
-            only = varying[0]
-            return lambda request: tuple(request.inputs[only].shape[1:]) if only in request.inputs else None
+    if not optional:
         return shapes
-    return lambda request: (frozenset(request.inputs), shapes(request))
+    return lambda request: (shapes(request), [name in request.inputs for name in optional])

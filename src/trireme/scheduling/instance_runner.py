@@ -83,6 +83,9 @@ class InstanceRunner(ABC):
             self._spread()
         self._dispatch(self._clock())
 
+    async def drain(self, instance: Instance) -> None:  # noqa: B027, for most schedulers there is nothing to do
+        """Nothing binds requests to an instance, unless a scheduler says otherwise."""
+
     def detach(self, instance: Instance) -> None:
         """From now on the instance takes none."""
         if self._attached.pop(id(instance), None) is not None:
@@ -260,9 +263,13 @@ class InstanceRunner(ABC):
 
     def _begin_stream(self, request: InferenceRequest) -> _Stream:
         stream = self._streams[request] = _Stream()
-        stream.last_ns = next(
-            (batch.start_ns for batch in self._running if request in batch.requests), request.queue_ns
-        )
+        stream.last_ns = request.queue_ns
+        for batch in self._running:
+            if request in batch.requests:
+                stream.last_ns = batch.start_ns
+                if request.trace is not None:
+                    request.trace.began(batch.start_ns, batch.size)
+                break
         return stream
 
     def _end_stream(self, request: InferenceRequest, stream: _Stream, now_ns: int) -> None:

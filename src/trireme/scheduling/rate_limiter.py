@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from trireme.config.option_settings import RateLimitResource
 from trireme.core.ports import Instance
 from trireme.scheduling.rate_limiter_resources import NO_LIMIT, InstanceLimit, ResourceKey, ResourcePools
-
-log = logging.getLogger(__name__)
 
 
 class _Place:
@@ -34,25 +32,50 @@ class InstanceGate:
 
     def __init__(self, limiter: RateLimiter, limits: Mapping[str, InstanceLimit]) -> None:
         self._limiter = limiter
-        self._limits = limits
+        self._limits = dict(limits)
+        self._leaving: set[str] = set()  # instances that the configuration names no longer, and that are still here
+        self._present: dict[int, Instance] = {}
         self.idle: deque[_Place] = deque()  # the longest idle first
         self._busy: dict[int, list[_Place]] = {}
         self.has_work: Callable[[], bool] = _never
         self.dispatch: Callable[[], None] = _nothing
+        self.has_work_for: Callable[[Instance], bool] | None = None
 
-    def open(self, has_work: Callable[[], bool], dispatch: Callable[[], None]) -> None:
-        """The scheduler's two answers: whether anything waits, and to start what can be started."""
-        self.has_work, self.dispatch = has_work, dispatch
+    def open(
+        self,
+        has_work: Callable[[], bool],
+        dispatch: Callable[[], None],
+        has_work_for: Callable[[Instance], bool] | None = None,
+    ) -> None:
+        """The scheduler's answers: whether anything waits, to start what can be started, and, where not every instance
+        can run what waits, whether this one can."""
+        self.has_work, self.dispatch, self.has_work_for = has_work, dispatch, has_work_for
 
     def add(self, instance: Instance, count: int) -> None:
         """The instance can take so many batches more."""
-        limit = self._limit_of(instance.name)
+        self._present[id(instance)] = instance
         for _ in range(count):
-            self.idle.append(_Place(instance, limit))
+            self.idle.append(_Place(instance, self._limit_of(instance)))
 
     def discard(self, instance: Instance) -> None:
         """The instance is to take no further batch."""
         self.idle = deque(place for place in self.idle if place.instance is not instance)
+        self._present.pop(id(instance), None)
+        if instance.name in self._leaving:
+            self._leaving.discard(instance.name)
+            del self._limits[instance.name]
+            self._limiter.measure(self, self._limits)
+
+    def change(self, limits: Mapping[str, InstanceLimit]) -> None:
+        """Other limits from now on; a batch that is out has what it took. An instance that is not named any more keeps
+        its limit until it goes. Raises InvalidArgumentError, and changes nothing, where one could never run."""
+        leaving = {instance.name for instance in self._present.values()}.intersection(self._limits).difference(limits)
+        changed = {**{name: self._limits[name] for name in leaving}, **limits}
+        self._limiter.measure(self, changed)
+        self._limits, self._leaving = changed, leaving
+        for place in self.idle:
+            place.limit = self._limit_of(place.instance)
+        self._limiter.reconsider()
 
     def take(self) -> Instance | None:
         """An instance, with the resources it needs; None where it is not this model's turn. Then `dispatch` is called
@@ -67,35 +90,37 @@ class InstanceGate:
         """The instance was taken and not used; others may have its resources."""
         place = self._end(instance)
         place.execution_count -= 1
+        taken = place.limit
+        place.limit = self._limit_of(instance)
         self.idle.appendleft(place)
-        self._limiter.release(place)
+        self._limiter.release(taken)
 
     def finish(self, instance: Instance, is_attached: bool) -> None:
         """The instance has executed a batch."""
         place = self._end(instance)
+        taken = place.limit
         if is_attached:
+            place.limit = self._limit_of(instance)
             self.idle.append(place)
             if self.has_work():
                 self._limiter.wait(self)  # stands beside the others when the resources are given to somebody
-        self._limiter.release(place)
+        self._limiter.release(taken)
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """Inside, what `finish` gives back is nobody's yet: only the answers tell what this model can run next."""
+        with self._limiter.paused():
+            yield
+            if self.idle and self.has_work():
+                self._limiter.wait(self)
 
     def close(self) -> None:
         """The model is unloaded: its instances count no longer."""
         self._limiter.remove(self)
 
-    def _limit_of(self, name: str) -> InstanceLimit:
-        """Also for an instance that came later, when its group grew."""
-        known = self._limits.get(name)
-        if known is not None:
-            return known
-        group, _, index = name.rpartition("_")
-        if not index.isdecimal():
-            return NO_LIMIT  # no instance of a group, but what stands in for all of them
-        siblings = [limit for other, limit in self._limits.items() if other.rpartition("_")[0] == group]
-        if siblings:
-            return siblings[int(index) % len(siblings)]
-        log.warning("instance '%s' came after the load and is not limited until its model is loaded again", name)
-        return NO_LIMIT
+    def _limit_of(self, instance: Instance) -> InstanceLimit:
+        """None for what is no instance of a group, but stands in for all of them."""
+        return self._limits.get(instance.name, NO_LIMIT)
 
     def _end(self, instance: Instance) -> _Place:
         places = self._busy[id(instance)]
@@ -113,12 +138,17 @@ class RateLimiter:
         self._waiting: dict[InstanceGate, None] = {}  # in the order in which they began to wait
         self._is_serving = False
         self._is_changed = False
+        self._pause_count = 0
 
     def gate(self, limits: Mapping[str, InstanceLimit]) -> InstanceGate:
         """A gate for the instances of one model; raises InvalidArgumentError where one of them could never run."""
         gate = InstanceGate(self, limits)
         self._pools.add(gate, limits.values())
         return gate
+
+    def measure(self, gate: InstanceGate, limits: Mapping[str, InstanceLimit]) -> None:
+        """The gate's instances have these limits now; raises InvalidArgumentError as `gate` does."""
+        self._pools.replace(gate, limits.values())
 
     def remove(self, gate: InstanceGate) -> None:
         self._waiting.pop(gate, None)
@@ -145,13 +175,30 @@ class RateLimiter:
             claimed.update(needs)
         return None
 
-    def release(self, place: _Place) -> None:
-        """Gives back what the place had, and lets those start that waited for it."""
-        if not place.limit.needs:
+    def release(self, taken: InstanceLimit) -> None:
+        """Gives back what an execution had, and lets those start that waited for it."""
+        if not taken.needs:
             return
-        self._pools.give_back(place.limit)
+        self._pools.give_back(taken)
+        self.reconsider()
+
+    def reconsider(self) -> None:
+        """There is more for those who wait, or they need less: lets them start what can be started."""
         self._is_changed = True
-        if self._is_serving:
+        self._serve_waiting()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, what is given back is kept; those who wait for it are served at the end."""
+        self._pause_count += 1
+        try:
+            yield
+        finally:
+            self._pause_count -= 1
+            self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        if self._is_serving or self._pause_count:
             return
         self._is_serving = True
         try:
@@ -170,7 +217,7 @@ class RateLimiter:
         idle = [gate for gate in self._waiting if not gate.idle or not gate.has_work()]
         for gate in idle:
             del self._waiting[gate]
-        found = [(place, gate) for gate in self._waiting for place in gate.idle]
+        found = [(place, gate) for gate in self._waiting for place in gate.idle if _can_use(gate, place.instance)]
         found.sort(key=lambda entry: entry[0].rank)
         return found
 
@@ -181,6 +228,10 @@ class RateLimiter:
             self._pools.take(place.limit)
             self._is_changed = True  # its rank is another one: those it stood before may be next
         del self._waiting[gate]
+
+
+def _can_use(gate: InstanceGate, instance: Instance) -> bool:
+    return gate.has_work_for is None or gate.has_work_for(instance)
 
 
 def _never() -> bool:

@@ -80,6 +80,16 @@ class ResourcePools:
         self._models[owner] = wanted
         self._measure()
 
+    def replace(self, owner: object, limits: Iterable[InstanceLimit]) -> None:
+        """The model's instances need something else now; raises as `add` does, and changes nothing then."""
+        before = self._models.get(owner, ())
+        self.remove(owner)
+        try:
+            self.add(owner, limits)
+        except InvalidArgumentError:
+            self.add(owner, before)
+            raise
+
     def remove(self, owner: object) -> None:
         """The model's instances exist no longer."""
         if self._models.pop(owner, None) is not None:

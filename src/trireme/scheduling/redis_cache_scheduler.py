@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ServingError
 from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, ModelStats
-from trireme.scheduling.cache_key import request_digest
+from trireme.observe.stats import ModelStats
+from trireme.scheduling.cache_key import digest_beside_loop, is_long_to_digest, request_digest
+from trireme.scheduling.cache_lookups import CacheLookups
 from trireme.scheduling.redis_cache import RedisResponseCache, entry_key
+from trireme.scheduling.response_cache import CachedResponse
 from trireme.scheduling.response_cache_scheduler import KeepAnswer, answer_hit, is_worth_keeping
 
 
@@ -34,9 +33,7 @@ class RedisCacheScheduler:
         self._stats = stats
         self._fingerprint = fingerprint
         self._clock = clock
-        self._lookups: dict[InferenceRequest, asyncio.Task[None]] = {}
-        self._is_ordered = is_ordered
-        self._last: asyncio.Task[None] | None = None  # the lookup that the next one must not overtake
+        self._lookups = CacheLookups(stats, clock, is_ordered=is_ordered)
         self._is_stopped = False
         stats.pending_count = lambda: self.pending_count
 
@@ -45,78 +42,55 @@ class RedisCacheScheduler:
         if self._is_stopped or request.is_cancelled:
             self._inner.enqueue(request)
             return
-        start_ns = request.queue_ns = self._clock()
-        if not request.arrival_ns:
-            request.arrival_ns = start_ns
-        key = entry_key(self._stats.name, self._stats.version, self._fingerprint, request_digest(request))
-        if not self._cache.is_usable and not (self._is_ordered and self._lookups):
-            self._execute(request, key, start_ns)
+        start_ns = self._clock()
+        if not self._cache.is_usable and not self._lookups.must_queue:
+            self._execute(request, None, start_ns)
             return
-        request.on_cancel = self._cancel
-        task = asyncio.get_running_loop().create_task(self._look_up(request, key, start_ns, self._last))
-        self._lookups[request] = task
-        if self._is_ordered:
-            self._last = task
+        self._lookups.begin(
+            request, lambda: self._look_up(request), lambda _, found: self._settle(request, found, start_ns)
+        )
 
     async def stop(self) -> None:
         """Takes no further request and returns when every request it took has been answered."""
         self._is_stopped = True
-        while self._lookups:
-            await asyncio.wait(list(self._lookups.values()))
+        await self._lookups.drain()
         await self._inner.stop()
 
     @property
     def pending_count(self) -> int:
         """Requests taken and not yet executing."""
-        return self._inner.pending_count + len(self._lookups)
+        return self._inner.pending_count + self._lookups.count
 
     @property
     def inflight_count(self) -> int:
         """Requests taken and not yet answered."""
-        return self._inner.inflight_count + len(self._lookups)
+        return self._inner.inflight_count + self._lookups.count
 
-    def keep(self, key: str, response: InferenceResponse, lookup_ns: int) -> None:
+    def keep(self, key: str | None, response: InferenceResponse, lookup_ns: int) -> None:
         """An executed request is about to be answered: keeps a good answer, and counts the miss."""
         if not response.is_final:
             return
         start_ns = self._clock()
-        if is_worth_keeping(response):
+        if key is not None and is_worth_keeping(response):
             self._cache.insert(key, response)
         end_ns = self._clock()
-        self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
+        if response.error is None:
+            self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
 
-    async def _look_up(
-        self, request: InferenceRequest, key: str, start_ns: int, before: asyncio.Task[None] | None
+    async def _look_up(self, request: InferenceRequest) -> tuple[str, CachedResponse | None]:
+        digest = await digest_beside_loop(request) if is_long_to_digest(request) else request_digest(request)
+        key = entry_key(self._stats.name, self._stats.version, self._fingerprint, digest)
+        return key, await self._cache.lookup(key)
+
+    def _settle(
+        self, request: InferenceRequest, found: tuple[str, CachedResponse | None] | None, start_ns: int
     ) -> None:
-        entry = None
-        try:
-            entry = await self._cache.lookup(key)
-            if before is not None:
-                await asyncio.wait((before,))
-        finally:
-            # Cancelled, it was answered already; whatever else happened, it is not left without an answer.
-            if self._lookups.pop(request, None) is not None:
-                request.on_cancel = None
-                if entry is None:
-                    self._execute_or_refuse(request, key, start_ns)
-                else:
-                    answer_hit(self._inner, self._stats, request, entry.response(), start_ns, self._clock())
+        key, entry = found if found is not None else (None, None)
+        if entry is None:
+            self._execute(request, key, start_ns)
+        else:
+            answer_hit(self._inner, self._stats, request, entry.response(), start_ns, self._clock())
 
-    def _execute(self, request: InferenceRequest, key: str, start_ns: int) -> None:
+    def _execute(self, request: InferenceRequest, key: str | None, start_ns: int) -> None:
         request.respond = KeepAnswer(self.keep, key, request.respond, self._clock() - start_ns)
         self._inner.enqueue(request)
-
-    def _execute_or_refuse(self, request: InferenceRequest, key: str, start_ns: int) -> None:
-        """The caller of `enqueue` is gone by now, so that a refusal is an answer."""
-        try:
-            self._execute(request, key, start_ns)
-        except ServingError as error:
-            request.respond(InferenceResponse.of_error(error))
-
-    def _cancel(self, request: InferenceRequest) -> None:
-        task = self._lookups.pop(request, None)
-        if task is not None:
-            task.cancel()
-            request.on_cancel = None
-            self._stats.record_failure(request, CANCELED, self._clock())
-            request.respond(InferenceResponse.of_error(CancelledError("")))

@@ -10,7 +10,8 @@ from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.cache_key import request_digest
+from trireme.scheduling.cache_key import digest_beside_loop, is_long_to_digest, request_digest
+from trireme.scheduling.cache_lookups import CacheLookups
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.response_cache import CacheKey, CacheScope, LocalResponseCache
 
@@ -34,7 +35,9 @@ class LocalCacheScheduler:
         self._stats = stats
         self._scope = scope
         self._clock = clock
+        self._digests = CacheLookups(stats, clock, is_ordered=True)
         self._is_stopped = False
+        stats.pending_count = lambda: self.pending_count
 
     def enqueue(self, request: InferenceRequest) -> None:
         """Answers from the cache, or passes the request on and remembers its answer."""
@@ -42,7 +45,20 @@ class LocalCacheScheduler:
             self._inner.enqueue(request)
             return
         start_ns = self._clock()
-        key = self._scope.key(request_digest(request))
+        is_long = is_long_to_digest(request)
+        if is_long or self._digests.must_queue:
+            digest = digest_beside_loop if is_long else _digest_in_turn
+            self._digests.begin(
+                request, lambda: digest(request), lambda _, found: self._look_up(request, found, start_ns)
+            )
+        else:
+            self._look_up(request, request_digest(request), start_ns)
+
+    def _look_up(self, request: InferenceRequest, digest: bytes | None, start_ns: int) -> None:
+        if digest is None:
+            self._inner.enqueue(request)
+            return
+        key = self._scope.key(digest)
         entry = self._cache.lookup(key)
         end_ns = self._clock()
         self._cache.stats.lookup_ns += end_ns - start_ns
@@ -55,18 +71,19 @@ class LocalCacheScheduler:
     async def stop(self) -> None:
         """As the inner scheduler does it; then nothing of this copy's answers is left."""
         self._is_stopped = True
+        await self._digests.drain()
         await self._inner.stop()
         self._cache.forget(self._scope)
 
     @property
     def pending_count(self) -> int:
         """Requests taken and not yet executing."""
-        return self._inner.pending_count
+        return self._inner.pending_count + self._digests.count
 
     @property
     def inflight_count(self) -> int:
         """Requests taken and not yet answered."""
-        return self._inner.inflight_count
+        return self._inner.inflight_count + self._digests.count
 
     def keep(self, key: CacheKey, response: InferenceResponse, lookup_ns: int) -> None:
         """An executed request is about to be answered: keeps a good answer, and counts the miss."""
@@ -77,7 +94,8 @@ class LocalCacheScheduler:
             self._cache.insert(key, response)
         end_ns = self._clock()
         self._cache.stats.insertion_ns += end_ns - start_ns
-        self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
+        if response.error is None:  # hits and misses add up to the requests that succeeded, as in Triton
+            self._stats.record_cache_miss(lookup_ns + end_ns - start_ns, end_ns)
 
 
 class KeepAnswer(Generic[K]):
@@ -96,6 +114,10 @@ class KeepAnswer(Generic[K]):
     def __call__(self, response: InferenceResponse) -> None:
         self._keep(self._key, response, self._lookup_ns)
         self._respond(response)
+
+
+async def _digest_in_turn(request: InferenceRequest) -> bytes:
+    return request_digest(request)
 
 
 def is_worth_keeping(response: InferenceResponse) -> bool:

@@ -12,7 +12,7 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.dynamic_batch import Defer, DynamicBatchScheduler
 from trireme.scheduling.ensemble import EnsembleScheduler
-from trireme.scheduling.sequence_batch import SequenceScheduler
+from trireme.scheduling.sequence_batch import SequenceScheduler, Surroundings
 from trireme.scheduling.sequence_strategies import DirectSequenceScheduler, OldestSequenceScheduler
 from trireme.scheduling.timer import CallLater
 
@@ -34,7 +34,8 @@ def create_scheduler(
             raise ValueError(f"ensemble '{config.name}' needs a way to run its steps")
         return EnsembleScheduler(config, stats, inference, clock=clock)
     if config.sequence_batching is not None:
-        return _sequence_scheduler(config, config.sequence_batching, stats, clock, call_later, defer, folder)
+        around = Surroundings(clock, call_later, defer, folder)
+        return _sequence_scheduler(config, config.sequence_batching, stats, around)
     if config.dynamic_batching is None:
         return DirectScheduler(stats, clock=clock)
     return DynamicBatchScheduler(
@@ -43,18 +44,8 @@ def create_scheduler(
 
 
 def _sequence_scheduler(
-    config: ModelConfig,
-    batching: SequenceBatchingConfig,
-    stats: ModelStats,
-    clock: Clock,
-    call_later: CallLater | None,
-    defer: Defer | None,
-    folder: Path | None,
+    config: ModelConfig, batching: SequenceBatchingConfig, stats: ModelStats, around: Surroundings
 ) -> SequenceScheduler:
     if batching.oldest is None:
-        return DirectSequenceScheduler(
-            config, batching, stats, clock=clock, call_later=call_later, defer=defer, folder=folder
-        )
-    return OldestSequenceScheduler(
-        config, batching, batching.oldest, stats, clock=clock, call_later=call_later, defer=defer, folder=folder
-    )
+        return DirectSequenceScheduler(config, batching, stats, around)
+    return OldestSequenceScheduler(config, batching, batching.oldest, stats, around)

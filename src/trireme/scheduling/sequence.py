@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
@@ -69,7 +70,7 @@ class LiveSequence:
 class Lane:
     """One instance with the sequences that are bound to it."""
 
-    __slots__ = ("_free_slots", "_next_slot", "assigned", "capacity", "instance", "ready", "sequences")
+    __slots__ = ("_free_slots", "_next_slot", "assigned", "capacity", "instance", "on_empty", "ready", "sequences")
 
     def __init__(self, instance: Instance, capacity: int) -> None:
         self.instance = instance
@@ -77,6 +78,7 @@ class Lane:
         self.sequences: dict[LiveSequence, None] = {}
         self.ready: dict[LiveSequence, None] = {}  # those whose next request could run, in the order they became so
         self.assigned = 0  # when it last got a sequence, on the scheduler's count
+        self.on_empty: Callable[[], object] | None = None  # told when the last sequence goes
         self._free_slots: list[int] = []  # a heap of those below the next
         self._next_slot = 0
 
@@ -96,6 +98,8 @@ class Lane:
         del self.sequences[sequence]
         self.ready.pop(sequence, None)
         sequence.lane = None
+        if self.on_empty is not None and not self.sequences:
+            self.on_empty()
 
     @property
     def has_room(self) -> bool:

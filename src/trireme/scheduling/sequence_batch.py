@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trireme.config.model_config import ModelConfig
 from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.batch import Batch, BatchTiming
-from trireme.core.clock import Clock
-from trireme.core.errors import CancelledError, InvalidArgumentError, ServingError, UnavailableError
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.errors import CancelledError, ServingError, UnavailableError
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -24,10 +26,21 @@ from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.sequence import Lane, LiveSequence
 from trireme.scheduling.sequence_inputs import SequenceInputs
-from trireme.scheduling.sequence_table import SequenceTable
+from trireme.scheduling.sequence_table import SequenceAdmission, SequenceTable
 from trireme.scheduling.timer import Alarm, CallLater
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every sequence scheduler works with, whatever its strategy; tests bring their own."""
+
+    clock: Clock = monotonic_ns
+    call_later: CallLater | None = None
+    defer: Defer | None = None
+    folder: Path | None = None
+    """The model's, where sequences begin with a state from a file."""
 
 
 class SequenceScheduler(InstanceRunner):
@@ -43,29 +56,25 @@ class SequenceScheduler(InstanceRunner):
         config: ModelConfig,
         batching: SequenceBatchingConfig,
         stats: ModelStats,
+        around: Surroundings,
         *,
         capacity: int,
         order: ResponseOrder | None,
-        clock: Clock,
-        call_later: CallLater | None,
-        defer: Defer | None,
-        folder: Path | None,
     ) -> None:
-        super().__init__(stats, clock, RequestQueue(), order)
-        self._inputs = SequenceInputs(config, batching, folder)
+        super().__init__(stats, around.clock, RequestQueue(), order)
+        self._inputs = SequenceInputs(config, batching, around.folder)
         self._is_iterative = batching.is_iterative
-        self._has_text_ids = batching.has_text_ids
-        self._defer = defer
-        self._alarm = Alarm(self._wake, clock, call_later)
+        self._defer = around.defer
+        self._alarm = Alarm(self._wake, around.clock, around.call_later)
         self._on_cancel = self._cancel
         self._is_dispatching = False
         self._is_handing_over = False
         self._is_held = _held("") + _held("BACKLOG_") > 0
         self._table = SequenceTable(capacity, batching.max_idle_us * 1000, self._alarm.set)
+        self._admission = SequenceAdmission(stats.name, batching, self._table, has_warmup=around.defer is not None)
         self._by_request: dict[InferenceRequest, LiveSequence] = {}  # of the running requests
         self._put_off: set[InferenceRequest] = set()
         self._waiting_count = 0
-        self._last_id = 0  # of those that the server gives
         stats.pending_count = lambda: self._waiting_count
 
     # What a strategy adds.
@@ -82,7 +91,9 @@ class SequenceScheduler(InstanceRunner):
 
     def enqueue(self, request: InferenceRequest) -> None:
         """Takes the request into its sequence, or refuses one that belongs to none."""
-        sequence = self._admit(request)
+        sequence = self._admission.admit(request)
+        if self._is_stopped and request.flags & SEQUENCE_START:
+            self._refuse_if_stopped(request)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns
@@ -130,6 +141,17 @@ class SequenceScheduler(InstanceRunner):
         self._table.add_lane(instance, self._clock())
         super().attach(instance)
 
+    async def drain(self, instance: Instance) -> None:
+        """The instance begins no sequence any more; returns when those that it has ended, or were idle for too long."""
+        lane = self._table.lanes.get(id(instance))
+        if lane is None:
+            return
+        lane.capacity = 0
+        if lane.sequences:
+            emptied = asyncio.Event()
+            lane.on_empty = emptied.set
+            await emptied.wait()
+
     def detach(self, instance: Instance) -> None:
         """The instance takes nothing any more, and its sequences end: what the model remembered of them is gone."""
         super().detach(instance)
@@ -155,7 +177,11 @@ class SequenceScheduler(InstanceRunner):
         if len(real) < len(requests):  # null requests are not answered, and counted in the size of the batch alone
             batch.requests = [requests[index] for index in real]
             responses = [responses[index] for index in real if index < len(responses)]
-        super().finish(instance, batch, responses, timing)
+        if self._gate is None:
+            super().finish(instance, batch, responses, timing)
+        else:
+            with self._gate.settling():
+                super().finish(instance, batch, responses, timing)
         self._dispatch(self._clock())
 
     def reschedule(self, request: InferenceRequest) -> None:
@@ -167,53 +193,9 @@ class SequenceScheduler(InstanceRunner):
         super().reschedule(request)
 
     def limit(self, gate: InstanceGate) -> None:
-        """Sequences are not limited: each is bound to its instance, and the limiter would choose one itself."""
-
-    # Admission.
-
-    def _admit(self, request: InferenceRequest) -> LiveSequence | None:
-        """The sequence that the request continues, or begins anew under the same id; None for a new one."""
-        if request.batch_size > 1:
-            raise InvalidArgumentError(
-                f"inference request to model '{self._stats.name}' must specify batch-size 1 due to requirements of "
-                "sequence batcher"
-            )
-        if self._is_iterative or not request.correlation_id:
-            self._assign_id(request)
-        sequence = self._table.by_id.get(request.correlation_id)
-        if not request.flags & SEQUENCE_START:
-            if sequence is None or not sequence.is_open:
-                raise InvalidArgumentError(
-                    f"inference request for sequence {request.correlation_id} to model '{self._stats.name}' must "
-                    "specify the START flag on the first request of the sequence"
-                )
-            return sequence
-        self._refuse_if_stopped(request)
-        if sequence is not None and sequence.is_open:
-            log.warning(
-                "sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence "
-                "start. Previous sequence will be terminated early.",
-                request.correlation_id,
-                self._stats.name,
-            )
-        return sequence
-
-    def _assign_id(self, request: InferenceRequest) -> None:
-        """Iterative requests are sequences of their own; so are those that warm the model up, which come before
-        any client's and were not timed on their way here."""
-        if self._is_iterative:
-            request.flags = SEQUENCE_START
-            if request.correlation_id:
-                return
-        elif self._defer is not None and not request.arrival_ns:
-            request.flags = SEQUENCE_START | SEQUENCE_END
-        else:
-            raise InvalidArgumentError(
-                f"inference request to model '{self._stats.name}' must specify a non-zero or non-empty correlation ID"
-            )
-        while not request.correlation_id or request.correlation_id in self._table.by_id:
-            self._last_id += 1
-            request.correlation_id = str(self._last_id) if self._has_text_ids else self._last_id
+        """From now on every execution passes the gate; which instance it may be is a matter of the sequences."""
+        self._gate = gate
+        gate.open(self._has_ready, self._dispatch_deferred, self._has_ready_on)
 
     # Execution.
 
@@ -238,7 +220,27 @@ class SequenceScheduler(InstanceRunner):
         self._is_held = not self._is_stopped and not has_enough
         return self._is_held
 
+    def _has_ready(self) -> bool:
+        return any(lane.ready for lane in self._table.lanes.values())
+
+    def _has_ready_on(self, instance: Instance) -> bool:
+        """Whether the instance would start something now; a batch that waits to grow claims no resource."""
+        lane = self._table.lanes.get(id(instance))
+        return lane is not None and bool(lane.ready) and bool(self._choose(lane, self._clock()))
+
+    def _start_limited(self, gate: InstanceGate) -> bool:
+        """Starts a batch on the instance whose turn it is, and which therefore has one; false where it is none's."""
+        instance = gate.take()
+        if instance is None:
+            return False
+        now_ns = self._clock()
+        lane = self._table.lanes[id(instance)]
+        self._start_on(lane, self._choose(lane, now_ns), now_ns)
+        return True
+
     def _start_some(self, now_ns: int) -> bool:
+        if self._gate is not None:
+            return self._start_limited(self._gate)
         has_started = False
         for instance in list(self._free):
             lane = self._table.lanes.get(id(instance))
@@ -264,7 +266,8 @@ class SequenceScheduler(InstanceRunner):
             requests.append(request)
         self._waiting_count -= len(requests)
         instance = lane.instance
-        self._free.remove(instance)
+        if self._gate is None:
+            self._free.remove(instance)
         requests = self._lay_out(chosen, requests)
         batch = Batch(requests, len(requests), now_ns)
         self._running[batch] = instance

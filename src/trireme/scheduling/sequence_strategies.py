@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from trireme.config.model_config import ModelConfig
 from trireme.config.sequence_config import OldestStrategyConfig, SequenceBatchingConfig
-from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.dynamic_batch import Defer
+from trireme.scheduling.dynamic_batch import compatibility
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.sequence import Lane, LiveSequence
-from trireme.scheduling.sequence_batch import SequenceScheduler
-from trireme.scheduling.timer import CallLater
+from trireme.scheduling.sequence_batch import SequenceScheduler, Surroundings
 
 
 class DirectSequenceScheduler(SequenceScheduler):
@@ -25,27 +20,13 @@ class DirectSequenceScheduler(SequenceScheduler):
         config: ModelConfig,
         batching: SequenceBatchingConfig,
         stats: ModelStats,
-        *,
-        clock: Clock = monotonic_ns,
-        call_later: CallLater | None = None,
-        defer: Defer | None = None,
-        folder: Path | None = None,
+        around: Surroundings,
     ) -> None:
         slots = max(1, config.max_batch_size)
-        super().__init__(
-            config,
-            batching,
-            stats,
-            capacity=slots,
-            order=None,
-            clock=clock,
-            call_later=call_later,
-            defer=defer,
-            folder=folder,
-        )
+        super().__init__(config, batching, stats, around, capacity=slots, order=None)
         self._wanted_count = batching.minimum_slot_utilization * slots
         self._delay_ns = batching.max_queue_delay_us * 1000 if self._wanted_count else 0
-        self._shapes = _shapes_of(config)
+        self._shapes = compatibility(config) if slots > 1 else None
 
     def _choose(self, lane: Lane, now_ns: int) -> list[LiveSequence]:
         oldest = next(iter(lane.ready))
@@ -81,29 +62,22 @@ class OldestSequenceScheduler(SequenceScheduler):
         batching: SequenceBatchingConfig,
         oldest: OldestStrategyConfig,
         stats: ModelStats,
-        *,
-        clock: Clock = monotonic_ns,
-        call_later: CallLater | None = None,
-        defer: Defer | None = None,
-        folder: Path | None = None,
+        around: Surroundings,
     ) -> None:
         limit = max(1, config.max_batch_size)
         super().__init__(
             config,
             batching,
             stats,
+            around,
             capacity=oldest.max_candidate_sequences if oldest.max_candidate_sequences > 0 else limit,
             order=ResponseOrder() if oldest.preserve_ordering else None,
-            clock=clock,
-            call_later=call_later,
-            defer=defer,
-            folder=folder,
         )
         self._limit = limit
         self._delay_ns = oldest.max_queue_delay_us * 1000
         self._preferred = frozenset(oldest.preferred_batch_sizes) or frozenset({limit})
         self._max_preferred = max(self._preferred)
-        self._shapes = _shapes_of(config)
+        self._shapes = compatibility(config) if limit > 1 else None
 
     def _choose(self, lane: Lane, now_ns: int) -> list[LiveSequence]:
         chosen, is_closed = self._longest_prefix(lane)
@@ -134,23 +108,3 @@ class OldestSequenceScheduler(SequenceScheduler):
             if len(chosen) >= self._limit:
                 return chosen, True
         return chosen, False
-
-
-def _shapes_of(config: ModelConfig) -> Callable[[InferenceRequest], object] | None:
-    """What requests must have in common to share a batch: the shapes of inputs that vary and are not ragged, and
-    which inputs there are where some are optional; None where any can."""
-    if config.max_batch_size <= 1:
-        return None
-    names = [
-        name
-        for name, entry in config.inputs.items()
-        if entry.is_optional or (-1 in entry.dims and not entry.allow_ragged_batch)
-    ]
-    if not names:
-        return None
-
-    def shapes(request: InferenceRequest) -> object:
-        inputs = request.inputs
-        return [tuple(inputs[name].shape) if name in inputs else None for name in names]
-
-    return shapes

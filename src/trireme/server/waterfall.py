@@ -17,13 +17,19 @@ _PHASES = (
     ("respond", (doors.COMPUTE_END,), (doors.REQUEST_END,)),
     ("serialise", (doors.REQUEST_END,), (doors.HTTP_SEND_START, doors.GRPC_SEND_START)),
 )
+_STREAMED = (
+    *_PHASES[:3],
+    ("first_response", (doors.COMPUTE_START,), (doors.INFER_RESPONSE_COMPLETE,)),
+    ("stream", (doors.INFER_RESPONSE_COMPLETE, doors.COMPUTE_START), (doors.REQUEST_END,)),
+    _PHASES[-1],
+)
 _STEPS = ("steps", (doors.QUEUE_START,), (doors.REQUEST_END,))
 
 
 def waterfall(trace: Trace) -> dict[str, Any]:
     """The request as a tree of phases that follow each other without a gap, so that they add up to its time. Times
     are microseconds; `start_us` counts from the first mark of the whole tree. A phase that was not passed is left out;
-    an ensemble has one that is made up of its steps."""
+    an ensemble has one that is made up of its steps, and a stream one up to its first response and one behind it."""
     origin_ns = min((ns for _, ns in trace.marks), default=0)
     return _described(trace, origin_ns)
 
@@ -44,8 +50,7 @@ def _described(trace: Trace, origin_ns: int) -> dict[str, Any]:
 
 def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
     phases = []
-    is_composed = trace.first(doors.COMPUTE_START) is None and bool(trace.children)
-    for name, starts, ends in (*_PHASES[:2], _STEPS, _PHASES[-1]) if is_composed else _PHASES:
+    for name, starts, ends in _passed(trace):
         start = _first_of(trace, starts)
         end = _first_of(trace, ends)
         if start is not None and end is not None and end >= start:
@@ -57,6 +62,15 @@ def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
                 }
             )
     return phases
+
+
+def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+    if trace.first(doors.COMPUTE_START) is None and trace.children:
+        return (*_PHASES[:2], _STEPS, _PHASES[-1])
+    response_count = sum(1 for name, _ in trace.marks if name == doors.INFER_RESPONSE_COMPLETE)
+    if response_count > 1 or (trace.first(doors.COMPUTE_START) and not trace.first(doors.COMPUTE_END)):
+        return _STREAMED  # its execution may end long before its last response, or after it
+    return _PHASES
 
 
 def _first_of(trace: Trace, names: tuple[str, ...]) -> int | None:

@@ -63,6 +63,9 @@ class TinyRunner:
         self.instances.append(instance)
         asyncio.get_running_loop().call_soon(self._pump)
 
+    async def drain(self, instance: Any) -> None:
+        """Nothing is bound to an instance here."""
+
     def detach(self, instance: Any) -> None:
         self.history.append(f"detach {instance.name}")
         self.instances.remove(instance)

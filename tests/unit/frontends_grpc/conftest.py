@@ -41,6 +41,7 @@ class RecordingTransport(asyncio.Transport):
         self.writes: list[bytes] = []
         self.is_closed = False
         self.buffer_size = 0
+        self.is_read = True
 
     def write(self, data) -> None:
         self.writes.append(bytes(data))
@@ -56,6 +57,12 @@ class RecordingTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.buffer_size
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
 
     def is_closing(self) -> bool:
         return self.is_closed

@@ -22,6 +22,7 @@ from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.registry.options import RegistryOptions
 from trireme.registry.registry import ModelRegistry
+from trireme.registry.version_loader import SharedFactory
 from trireme.server.server import InferenceServer
 
 CONFIG = """
@@ -196,7 +197,9 @@ class World:
 
     def registry(self, **options: Any) -> ModelRegistry:
         options.setdefault("repositories", (self.repository,))
-        return ModelRegistry(RegistryOptions(**options), self.backends, self.metrics)
+        limiter = options.pop("rate_limiter", None)
+        factory = self.backends if limiter is None else SharedFactory(self.backends, rate_limiter=limiter)
+        return ModelRegistry(RegistryOptions(**options), factory, self.metrics)
 
     def server(self, **options: Any) -> InferenceServer:
         return InferenceServer(self.registry(**options), self.metrics, LogSettings())

@@ -218,17 +218,59 @@ def test_an_unloaded_model_no_longer_counts_for_the_size_of_a_pool(new_bench: An
     assert small.running == ["a"]
 
 
-def test_an_instance_that_a_group_gains_has_the_limits_of_the_group(new_bench: Any) -> None:
-    limiter = RateLimiter()
-    model = Model(new_bench(), limiter, InstanceLimit({R1: 1}), count=2)
-    model.instances.append(model.bench.instance(name="model_2"))
-    model.send("a", "b", "c")
+def test_changed_limits_hold_for_instances_that_stay_and_for_those_that_come(new_bench: Any) -> None:
+    model = Model(new_bench(), RateLimiter([RateLimitResource("r1", 4)]), InstanceLimit({R1: 4}), count=2)
+    model.send("a", "b", "c", "d", "e")
     assert model.running == ["a"]
+    model.gate.change({f"model_{index}": InstanceLimit({R1: 1}) for index in range(3)})
+    assert model.running == ["a"], "what runs has what it took"
+    model.instances.append(model.bench.instance(name="model_2"))
+    model.finish()
+    assert sorted(model.running) == ["b", "c", "d"]
 
 
-def test_an_instance_of_a_new_group_is_told_of(new_bench: Any, caplog: pytest.LogCaptureFixture) -> None:
-    model = Model(new_bench(), RateLimiter(), InstanceLimit({R1: 1}))
-    model.instances.append(model.bench.instance(name="other_0"))
-    model.send("a", "b")
-    assert sorted(model.running) == ["a", "b"]
-    assert "instance 'other_0' came after the load and is not limited" in caplog.text
+def test_limits_that_become_smaller_let_others_start_at_once(new_bench: Any) -> None:
+    limiter = RateLimiter([RateLimitResource("r1", 2)])
+    model = Model(new_bench(), limiter, InstanceLimit({R1: 2}), count=2)
+    first, other = model, Model(new_bench(), limiter, InstanceLimit({R1: 1}))
+    other.send("x")
+    first.send("a")
+    assert (first.running, other.running) == ([], ["x"])
+    first.gate.change({"model_0": InstanceLimit({R1: 1}), "model_1": InstanceLimit({R1: 1})})
+    assert first.running == ["a"]
+
+
+def test_changed_limits_that_can_never_be_met_are_refused_and_the_old_ones_stay(new_bench: Any) -> None:
+    model = Model(new_bench(), RateLimiter([RateLimitResource("r1", 2)]), InstanceLimit({R1: 1}), count=3)
+    with pytest.raises(InvalidArgumentError, match="limited to 2"):
+        model.gate.change({"model_0": InstanceLimit({R1: 3})})
+    model.send("a", "b", "c")
+    assert model.running == ["a", "b"]
+
+
+def test_a_resource_may_become_global_when_nobody_else_has_it(new_bench: Any) -> None:
+    limiter = RateLimiter()
+    model = Model(new_bench(), limiter, InstanceLimit({R1: 1}))
+    everywhere = ResourceKey("r1", None)
+    model.gate.change({"model_0": InstanceLimit({everywhere: 1})})
+    other = Model(new_bench(), limiter, InstanceLimit({everywhere: 1}))
+    model.send("a")
+    other.send("b")
+    assert (model.running, other.running) == (["a"], [])
+
+
+def test_an_instance_that_leaves_keeps_its_limit_until_it_is_gone(new_bench: Any) -> None:
+    limiter = RateLimiter()
+    model = Model(new_bench(), limiter, InstanceLimit({R1: 3}), count=1)
+    other = Model(new_bench(), limiter, InstanceLimit({R1: 1}), count=3)
+    model.gate.change({"new_0": InstanceLimit({R1: 1})})
+    model.send("still here")
+    other.send("a", "b", "c")
+    assert (model.running, other.running) == (["still here"], [])
+    model.finish()
+    assert other.running == ["a", "b", "c"]
+    model.bench.scheduler.detach(model.instances[0])
+    for _ in range(3):
+        other.finish()
+    other.send("d", "e")
+    assert other.running == ["d"], "the pool is as large as the greediest that is left needs"

@@ -128,6 +128,17 @@ def test_an_error_is_not_kept(cached: Cached) -> None:
     assert cached.instance.seen == [["first"], ["second"]]
 
 
+def test_a_request_that_fails_is_counted_as_a_failure_and_not_as_a_miss(cached: Cached) -> None:
+    cached.send("a")
+    cached.instance.finish([InferenceResponse.of_error(InternalError("no"))])
+    cached.send("b")
+    cached.instance.finish([response_of()])
+    cached.send("c")
+    stats = cached.bench.stats.snapshot()
+    assert (stats.success.count, stats.fail.count) == (2, 1)
+    assert (stats.cache_hit.count, stats.cache_miss.count) == (1, 1), "hits and misses are the successes"
+
+
 def test_a_kept_answer_has_content_of_its_own(cached: Cached) -> None:
     lent = bytearray(b"lent")
     cached.send("first")

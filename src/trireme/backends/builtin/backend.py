@@ -57,19 +57,19 @@ class BuiltinBackend(ABC):
         self._add(placements_of(config), config)
 
     async def stop(self) -> None:
-        self._remove(list(self._instances))
+        for placement in list(self._instances):
+            self._detach(placement, self._instances.pop(placement))
 
     async def is_ready(self) -> bool:
         return bool(self._instances)
 
     async def resize(self, config: ModelConfig) -> None:
         wanted = placements_of(config)
-        gone = [self._instances[placement] for placement in self._instances if placement not in wanted]
+        gone = [placement for placement in self._instances if placement not in wanted]
         self._add([placement for placement in wanted if placement not in self._instances], config)
-        self._remove([placement for placement in self._instances if placement not in wanted])
-        # Polled, so that the path of every batch has no event to set.
-        while not all(instance.is_idle for instance in gone):  # noqa: ASYNC110
-            await asyncio.sleep(IDLE_POLL_S)
+        leaving = [asyncio.ensure_future(self._leave(placement, self._instances.pop(placement))) for placement in gone]
+        if leaving and config.sequence_batching is None:  # sequences may go on for long, and nobody waits for their end
+            await asyncio.wait(leaving)
 
     # What a backend adds.
 
@@ -89,8 +89,15 @@ class BuiltinBackend(ABC):
             if not placement.is_passive:
                 self._runner.attach(instance)
 
-    def _remove(self, placements: list[Placement]) -> None:
-        for placement in placements:
-            instance = self._instances.pop(placement)
-            if self._runner is not None and not placement.is_passive:
-                self._runner.detach(instance)
+    async def _leave(self, placement: Placement, instance: BuiltinInstance) -> None:
+        """Takes an instance away that is no longer configured, once it has finished what it began."""
+        if self._runner is not None:
+            await self._runner.drain(instance)
+        self._detach(placement, instance)
+        # Polled, so that the path of every batch has no event to set.
+        while not instance.is_idle:  # noqa: ASYNC110
+            await asyncio.sleep(IDLE_POLL_S)
+
+    def _detach(self, placement: Placement, instance: BuiltinInstance) -> None:
+        if self._runner is not None and not placement.is_passive:
+            self._runner.detach(instance)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MOST_INFLATED = 1032
+"""To how many times its size deflate can bring a message."""
+
 Framed = tuple[list[Buffer], int]
 """A message behind its prefix, in pieces, and their size."""
 
@@ -29,7 +32,18 @@ Framed = tuple[list[Buffer], int]
 class Call(ABC):
     """One open call. It is answered exactly once, unless its client leaves first."""
 
-    __slots__ = ("_assembler", "_deadline", "_request", "_work", "connection", "context", "is_done", "plan", "stream")
+    __slots__ = (
+        "_assembler",
+        "_charged_bytes",
+        "_deadline",
+        "_request",
+        "_work",
+        "connection",
+        "context",
+        "is_done",
+        "plan",
+        "stream",
+    )
 
     def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
         self.connection = connection
@@ -38,6 +52,7 @@ class Call(ABC):
         self.plan = plan
         self.is_done = False
         self._assembler: grpc.MessageAssembler | None = None
+        self._charged_bytes = 0  # to the connection, for what came compressed
         self._deadline: asyncio.TimerHandle | None = None
         self._request: InferenceRequest | None = None
         self._work: OrderedWork | None = None
@@ -98,6 +113,14 @@ class Call(ABC):
                 self._deadline.cancel()
             if self._work is not None:
                 self._work.drop()
+            if self._charged_bytes:
+                self.charge(-self._charged_bytes)
+
+    def charge(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what came compressed; a call that is over has nothing any more."""
+        if not self.is_done or size_bytes == -self._charged_bytes:
+            self._charged_bytes += size_bytes
+            self.connection.charge(size_bytes)
 
     def _take_requests(self) -> list[InferenceRequest]:
         """What runs for the call, and nobody will wait for any more."""
@@ -113,6 +136,12 @@ class Call(ABC):
 
     def _expire(self) -> None:
         self._stop_with(grpc.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def _expect(self, message: Buffer) -> int:
+        """Charges a compressed message with the most that it may become, until it is known what it did."""
+        expected = min(len(message) * _MOST_INFLATED, self.context.options.max_decompressed_bytes)
+        self.charge(expected)
+        return expected
 
     def _inflated(self, message: Buffer) -> Buffer:
         """A compressed message as it was before; raises MessageFault. May run on a thread."""
@@ -188,13 +217,16 @@ class UnaryCall(Call):
         """Keeps the message until the request's end is there."""
         if not is_compressed:
             assembler.kept = message
-        elif len(message) <= INLINE_INFLATE_BYTES:
-            assembler.kept = self._inflated(message)
+            return
+        expected = self._expect(message)
+        if len(message) <= INLINE_INFLATE_BYTES:
+            self._keep(expected, self._inflated(message))
         else:
-            self.ordered_work().compute(partial(self._inflated, message), self._keep)
+            self.ordered_work().compute(partial(self._inflated, message), partial(self._keep, expected))
 
-    def _keep(self, message: Buffer) -> None:
+    def _keep(self, expected: int, message: Buffer) -> None:
         assert self._assembler is not None
+        self.charge(len(message) - expected)
         self._assembler.kept = message
 
     def _begin_kept(self) -> None:
@@ -215,10 +247,20 @@ class UnaryCall(Call):
 class StreamCall(Call):
     """Any number of messages in and out. What is sent within one turn of the loop leaves as one frame."""
 
-    __slots__ = ("_has_sent_headers", "_outbox", "_outbox_bytes", "_sending", "_trailers", "is_half_closed")
+    __slots__ = (
+        "_has_sent_headers",
+        "_outbox",
+        "_outbox_bytes",
+        "_sending",
+        "_trailers",
+        "arriving_bytes",
+        "is_half_closed",
+    )
 
     def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
+        self.arriving_bytes = 0
+        """What the arriving message was charged with; whoever keeps the message takes this over."""
         self.is_half_closed = False
         self._has_sent_headers = False
         self._outbox: list[Buffer] = []
@@ -296,15 +338,26 @@ class StreamCall(Call):
 
     def _take(self, message: Buffer, is_compressed: bool) -> None:
         """Hands a message on when those before it have been."""
+        expected = self._expect(message) if is_compressed else 0
         if is_compressed and len(message) > INLINE_INFLATE_BYTES:
-            self.ordered_work().compute(partial(self._inflated, message), self.message_arrived)
+            self.ordered_work().compute(partial(self._inflated, message), partial(self._arrive_inflated, expected))
         elif self._work is not None:
-            self._work.follow(partial(self._arrive, message, is_compressed))
+            self._work.follow(partial(self._arrive, message, expected))
         else:
-            self._arrive(message, is_compressed)
+            self._arrive(message, expected)
 
-    def _arrive(self, message: Buffer, is_compressed: bool) -> None:
-        self.message_arrived(self._inflated(message) if is_compressed else message)
+    def _arrive(self, message: Buffer, expected: int) -> None:
+        if expected:
+            self._arrive_inflated(expected, self._inflated(message))
+        else:
+            self.message_arrived(message)
+
+    def _arrive_inflated(self, expected: int, message: Buffer) -> None:
+        self.charge(len(message) - expected)
+        self.arriving_bytes = len(message)
+        self.message_arrived(message)
+        self.charge(-self.arriving_bytes)
+        self.arriving_bytes = 0
 
     def _half_close(self) -> None:
         self.is_half_closed = True

@@ -35,6 +35,7 @@ class GrpcConnection(asyncio.Protocol):
 
     __slots__ = (
         "_dirty",
+        "_inflated_bytes",
         "_is_flush_due",
         "_is_hung_up",
         "_is_paused",
@@ -46,6 +47,7 @@ class GrpcConnection(asyncio.Protocol):
         "context",
         "http2",
         "is_draining",
+        "is_held_off",
         "last_received",
     )
 
@@ -54,7 +56,10 @@ class GrpcConnection(asyncio.Protocol):
         self.http2 = Http2Connection(self, context.options.http2)
         self.is_draining = False
         """The connection closes with its last call."""
+        self.is_held_off = False
+        """Nothing is read: what the client sent compressed is too much as it is."""
         self.last_received = 0.0
+        self._inflated_bytes = 0
         self._planner = planner
         self._open_connections = open_connections
         self._transport: asyncio.Transport | None = None
@@ -111,6 +116,19 @@ class GrpcConnection(asyncio.Protocol):
         """The call has messages that it wants to hand over before the next write."""
         self._dirty.append(call)
         self.schedule_flush()
+
+    def charge(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what came compressed; too much of it, and the client has to wait."""
+        self._inflated_bytes += size_bytes
+        is_too_much = self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
+        transport = self._transport
+        if is_too_much is self.is_held_off or transport is None or transport.is_closing():
+            return
+        self.is_held_off = is_too_much
+        if is_too_much:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def flush(self) -> None:
         """Writes everything that waits."""

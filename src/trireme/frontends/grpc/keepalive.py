@@ -97,7 +97,10 @@ class Keepalive:
         return bool(self._connection.http2.streams) or self._options.keepalive_permit_without_calls
 
     def _give_up(self) -> None:
-        self._connection.abort("keepalive timeout")
+        if self._connection.is_held_off:  # the answer may be there, unread
+            self._timer = self._loop.call_later(self._options.keepalive_timeout_ms / 1e3, self._give_up)
+        else:
+            self._connection.abort("keepalive timeout")
 
     def _grow_old(self) -> None:
         connection = self._connection

@@ -35,6 +35,7 @@ class StreamedRequest:
         "_targets",
         "_waiting",
         "_wants_empty_final",
+        "charged_bytes",
         "is_complete",
         "is_ordered",
         "request",
@@ -43,6 +44,7 @@ class StreamedRequest:
     def __init__(self, call: StreamInferCall) -> None:
         self._call = call
         self.request: InferenceRequest | None = None
+        self.charged_bytes = 0  # for a message that came compressed, until it is answered
         self.is_complete = False
         self.is_ordered = True  # until its model is known to be decoupled
         self._model: Model | None = None
@@ -173,6 +175,7 @@ class StreamInferCall(StreamCall):
     def message_arrived(self, message: Buffer) -> None:
         delay_s = self.context.process_delay_s
         item = StreamedRequest(self)
+        item.charged_bytes, self.arriving_bytes = self.arriving_bytes, 0
         if delay_s:
             self.inflight[item] = None
             self.context.loop.call_later(delay_s, self._begin_late, item, message)
@@ -195,6 +198,8 @@ class StreamInferCall(StreamCall):
 
     def completed(self, item: StreamedRequest) -> None:
         """A request had its last response."""
+        if item.charged_bytes:
+            self.charge(-item.charged_bytes)
         self.inflight.pop(item, None)
         ordered = self.ordered
         if ordered and ordered[0] is item:

@@ -17,7 +17,7 @@ from trireme.frontends.http.load_metrics import load_metrics_line
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
-from trireme.frontends.http.traced import begin_trace, sending_line
+from trireme.frontends.http.traced import begin_trace, closing_event, sending_line
 from trireme.protocol.generate import (
     NOT_ONE_RESPONSE,
     GenerateDocument,
@@ -222,6 +222,8 @@ class GenerateStreamCall:
         exchange = self._exchange
         is_chunked = exchange.head.takes_chunks
         data = encode_event(body) if body else b""
+        if is_final and exchange.received_ns:
+            data += closing_event(exchange, monotonic_ns())
         if data and is_chunked:
             data = frame(data)
         if not self._is_begun:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from trireme.core import trace as doors
 from trireme.core.trace import Trace
 from trireme.frontends.http.exchange import Exchange
+from trireme.protocol.sse import encode_event
 from trireme.server.tracing import Tracing
 from trireme.server.waterfall import waterfall
 
@@ -27,16 +30,25 @@ def begin_trace(tracing: Tracing, exchange: Exchange, model_name: str) -> Trace 
 def sending_line(exchange: Exchange, now_ns: int) -> bytes:
     """Notes that the answer leaves. The header line with the request's waterfall where the client asked for it, else
     nothing."""
-    request = exchange.request
-    if request is None or request.trace is None:
+    table = _explanation(exchange, now_ns)
+    if table is None:
         return b""
-    trace = request.trace
-    trace.mark(doors.HTTP_SEND_START, now_ns)
-    if not exchange.head.wants_explanation:
-        return b""
-    table = waterfall(trace)
     text = orjson.dumps(table)
     if len(text) > _MAX_LINE_BYTES:
         table["steps_left_out"] = len(table.pop("steps", ()))
         text = orjson.dumps(table)
     return b"X-Explain: %b\r\n" % text
+
+
+def closing_event(exchange: Exchange, now_ns: int) -> bytes:
+    """The same for a stream, whose head is gone by then: an event behind its last one."""
+    table = _explanation(exchange, now_ns)
+    return b"" if table is None else encode_event(orjson.dumps(table), b"explain")
+
+
+def _explanation(exchange: Exchange, now_ns: int) -> dict[str, Any] | None:
+    request = exchange.request
+    if request is None or request.trace is None:
+        return None
+    request.trace.mark(doors.HTTP_SEND_START, now_ns)
+    return waterfall(request.trace) if exchange.head.wants_explanation else None
