@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trireme import app_cache, app_options
+from trireme import app_cache, app_devices, app_options
 from trireme.app_memory import resident_bytes
 from trireme.app_tables import log_tables
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
@@ -19,6 +19,8 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.ports import Backend
+from trireme.devices.inventory import DeviceSearch
+from trireme.devices.ownership import DeviceOwnership
 from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.metrics import MetricsFrontend
@@ -40,9 +42,15 @@ OnReady = Callable[[Sequence[ModelConfig]], None]
 Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
 
 
-def run(options: ServerOptions, on_ready: OnReady | None = None, nursery: Nursery | None = None) -> int:
+def run(
+    options: ServerOptions,
+    on_ready: OnReady | None = None,
+    nursery: Nursery | None = None,
+    search: DeviceSearch | None = None,
+) -> int:
     """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served; workers are
-    forked in the nursery where there is one, which ends with the server."""
+    forked in the nursery where there is one, which ends with the server; `search` is a look for devices that was
+    begun earlier."""
     settings = app_options.log_settings(options)
     try:
         configure(settings)
@@ -53,7 +61,7 @@ def run(options: ServerOptions, on_ready: OnReady | None = None, nursery: Nurser
         log.warning("%s", notice)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            application = _Application(options, settings, on_ready, nursery)
+            application = _Application(options, settings, on_ready, nursery, search or DeviceSearch(options.devices))
         except ServingError as error:
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
             return 1
@@ -64,16 +72,23 @@ class _Application:
     """One life of the server: start-up, the wait for a signal, shutdown."""
 
     def __init__(
-        self, options: ServerOptions, settings: LogSettings, on_ready: OnReady | None, nursery: Nursery | None
+        self,
+        options: ServerOptions,
+        settings: LogSettings,
+        on_ready: OnReady | None,
+        nursery: Nursery | None,
+        search: DeviceSearch,
     ) -> None:
         self._options = options
         self._on_ready = on_ready
         self._nursery = nursery
         self._log_settings = settings
         self._metrics = OnDemandMetricsRegistry(app_options.metrics_options(options))
-        self._registry = ModelRegistry(
-            app_options.registry_options(options), self._shared_factory(), self._metrics, resident_bytes
-        )
+        self._devices = DeviceOwnership(search.result())
+        registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
+        self._registry = ModelRegistry(registry_options, self._shared_factory(), self._metrics, resident_bytes)
+        self._devices.is_ending = self._is_ending
+        self._device_reader = app_devices.start_reader(options, self._devices.inventory, self._metrics)
         self._server = InferenceServer(
             self._registry,
             self._metrics,
@@ -178,6 +193,8 @@ class _Application:
         self._server.tracing.close()
         if self._cache is not None:
             await self._cache.close()
+        if self._device_reader is not None:
+            self._device_reader.stop()
         if self._nursery is not None:
             self._nursery.close()
         if not is_drained:
@@ -190,6 +207,9 @@ class _Application:
         self._cache = app_cache.response_cache(self._options, lambda: metrics.change_count)
         metrics.response_cache = None if self._cache is None else self._cache.stats
         return SharedFactory(self._create_backend, self._cache, app_cache.rate_limiter(self._options))
+
+    def _is_ending(self, model_name: str) -> bool:
+        return any(model.name == model_name for model in self._registry.models.draining)
 
     def _create_backend(self, source: ModelSource) -> Backend:
         options, server = self._options, self._server
@@ -206,6 +226,7 @@ class _Application:
                 is_decoupled=lambda name, version: server.inference.find(name, version).config.is_decoupled,
                 verbose_level=lambda: self._log_settings.log_verbose_level,
                 workers=self._metrics.workers,
+                devices=self._devices,
                 nursery=self._nursery,
             ),
         )

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from trireme.backends.python.nursery import Nursery
 from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
+from trireme.devices.inventory import DeviceSearch
 
 
 def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None] | None = None) -> int:
     """Serves until a signal comes; the exit code of the process."""
     nursery = Nursery.start()  # imports on another core what workers need, while this process imports the server
+    search = DeviceSearch(options.devices)
     from trireme.app import run as run_application
 
     try:
-        return run_application(options, on_ready, nursery)
+        return run_application(options, on_ready, nursery, search)
     finally:
         if nursery is not None:
             nursery.close()

@@ -38,7 +38,7 @@ def metrics_options(options: ServerOptions) -> MetricsOptions:
     )
 
 
-def registry_options(options: ServerOptions) -> RegistryOptions:
+def registry_options(options: ServerOptions, gpu_count: int = 0) -> RegistryOptions:
     return RegistryOptions(
         repositories=tuple(Path(path) for path in options.model_repository),
         control_mode=options.model_control_mode,  # type: ignore[arg-type]
@@ -50,6 +50,7 @@ def registry_options(options: ServerOptions) -> RegistryOptions:
         load_retry_count=options.model_load_retry_count,
         has_namespacing=options.model_namespacing,
         is_strict_readiness=options.strict_readiness,
+        gpu_count=gpu_count,
         on_demand=on_demand_options(options),
     )
 

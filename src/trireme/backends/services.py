@@ -9,6 +9,7 @@ from typing import Any
 
 from trireme.backends.python.nursery import Nursery
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
+from trireme.devices.ownership import DeviceOwnership
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +46,7 @@ class BackendServices:
     """The log's verbose level of this moment; None: 0."""
     workers: WorkerHealthPort | None = None
     """Told how worker processes fare; None: nobody wants to know."""
+    devices: DeviceOwnership | None = None
+    """The machine's devices and who has them; None: there is the processor alone."""
     nursery: Nursery | None = None
     """Where worker processes are forked; None: each starts from scratch."""

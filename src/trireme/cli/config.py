@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trireme.config.device_parameter import device_choice
 from trireme.config.load import finalize_config, read_config
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
@@ -100,4 +101,8 @@ def _examined(subject: Subject) -> tuple[Any, list[str]]:
 
 def _gpus_meant(message: Any) -> int:
     """As many GPUs as the configuration speaks of: whether this machine has them is not what is being asked."""
-    return max((gpu + 1 for group in message.instance_group for gpu in group.gpus), default=1)
+    choice = device_choice(message)
+    named = [gpu for group in message.instance_group for gpu in group.gpus]
+    if choice is not None and choice.kind == "cuda" and choice.first is not None:
+        named.append(choice.first)
+    return max((gpu + 1 for gpu in named), default=1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from trireme.config.autofill import ENSEMBLE_PLATFORM
+from trireme.config.device_parameter import apply_device_parameter
 from trireme.config.message import ConfigMessage
 from trireme.proto import model_config_pb2
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 
+_WITHOUT_CUDA = {"neuron", "openvino"}
+"""Backends that have no use for GPUs of NVIDIA, and get them only where a group says so."""
 _PAIRED_ON_CPU = {"onnxruntime", "tensorflow"}
 """Backends that get two instances per group on a CPU unless a count is given."""
 
@@ -24,11 +27,13 @@ def normalise(message: ConfigMessage) -> None:
 
 
 def normalise_instance_groups(message: ConfigMessage, gpu_count: int) -> None:
-    """Names, kinds, counts and devices of the instance groups, in place; an ensemble has none."""
+    """Names, kinds, counts and devices of the instance groups, in place; an ensemble has none. The parameter `device`
+    comes before what the groups say."""
     if message.platform == ENSEMBLE_PLATFORM:
         return
     if not message.instance_group:
         message.instance_group.add(name=message.name)
+    apply_device_parameter(message)
     for index, group in enumerate(message.instance_group):
         if not group.name:
             group.name = f"{message.name}_{index}"
@@ -54,7 +59,7 @@ def _default_preferred_size(batching: ConfigMessage, max_batch_size: int) -> Non
 def _normalise_group(group: ConfigMessage, backend: str, gpu_count: int) -> None:
     kinds = model_config_pb2.ModelInstanceGroup
     if group.kind == kinds.KIND_AUTO:
-        has_gpus = gpu_count > 0 and all(0 <= gpu < gpu_count for gpu in group.gpus)
+        has_gpus = gpu_count > 0 and all(0 <= gpu < gpu_count for gpu in group.gpus) and backend not in _WITHOUT_CUDA
         group.kind = kinds.KIND_GPU if has_gpus else kinds.KIND_CPU
     if group.count < 1:
         group.count = 2 if group.kind == kinds.KIND_CPU and backend in _PAIRED_ON_CPU else 1

@@ -41,9 +41,7 @@ class MetricsOptions:
     TITLE: ClassVar[str] = "Metrics"
 
     allow_metrics: bool = option(True, BOOLEAN, "Whether metrics are served.")
-    allow_gpu_metrics: bool = option(
-        True, BOOLEAN, "Whether GPUs are measured.", ignored="this version does not measure GPUs"
-    )
+    allow_gpu_metrics: bool = option(True, BOOLEAN, "Whether GPUs and other accelerators are measured.")
     allow_cpu_metrics: bool = option(True, BOOLEAN, "Whether the CPU and memory are measured.")
     metrics_address: str | None = option(None, REQUIRED_TEXT, "The address metrics listen on; that of HTTP otherwise.")
     metrics_port: int = option(8002, PORT, "The port metrics listen on.")
@@ -137,6 +135,13 @@ class DeviceOptions:
 
     TITLE: ClassVar[str] = "Memory/Device Management"
 
+    devices: str | None = option(
+        None,
+        TEXT,
+        "The accelerators to work with instead of those that the machine has, to try placements without them: "
+        "cuda:2,hpu:1,neuron:4x4 are two GPUs, a Gaudi and four Neuron devices of four cores; cpu is none.",
+        is_extension=True,
+    )
     allow_client_shm: bool = option(
         False, BOOLEAN, "Whether clients may register shared memory, of the system and of GPUs, and put tensors in it."
     )

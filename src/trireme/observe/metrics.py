@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.observe.cache_stats import CacheStats
@@ -15,6 +15,9 @@ from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.prometheus import PageWriter, label_text
 from trireme.observe.stats import FAILURE_REASONS, ModelStats
 from trireme.observe.worker_health import WorkerHealth
+
+if TYPE_CHECKING:
+    from trireme.observe.device_metrics import DeviceMetrics
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 DEFAULT_FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
@@ -121,6 +124,7 @@ class MetricsRegistry:
         self.custom = CustomMetrics()
         self.workers = WorkerHealth()
         self.response_cache: CacheStats | None = None  # set where the server has a cache of its own
+        self.devices: DeviceMetrics | None = None  # set where there are accelerators to be shown
         self.change_count = 0  # moves when a model comes or goes
         self._clock = clock
         self._host = host or HostMetrics(options, clock=clock)
@@ -158,6 +162,8 @@ class MetricsRegistry:
         self._write_counters(writer)
         self._write_gauges(writer)
         self._host.write(writer)
+        if self.devices is not None:
+            self.devices.write(writer)
         self._write_histograms(writer)
         self._write_summaries(writer)
         self.workers.write(writer)

@@ -7,11 +7,13 @@ import json
 import logging
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trireme.backends.python import environment
 from trireme.backends.python.host_instance import PythonInstance
+from trireme.backends.python.instance_devices import InstanceDevices
 from trireme.backends.python.options import SETTINGS_VARIABLE, ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process import Launch
@@ -48,9 +50,12 @@ class PythonBackend:
         self._parameters = ModelParameters.from_parameters(parameters)
         self._is_debug = services.debug_model == source.name
         self._quarantine = Quarantine(source.name)
+        code = source.version_dir if self._runtime_file is None else None
+        self._devices = InstanceDevices(services.devices, source.name, source.version, code)
         self._launch: Launch | None = None
         self._first: WorkerSession | None = None  # begun by complete_config, for the first instance
         self._supervisors: list[Supervisor] = []
+        self._leaving: dict[Supervisor, asyncio.Task[None]] = {}  # no longer configured, with work of their own left
         self._runner: BatchRunner | None = None
         self._refusal: RefusingInstance | None = None
 
@@ -60,7 +65,10 @@ class PythonBackend:
         self._launch = await self._prepare_launch()
         if not self._services.is_auto_complete_enabled:
             return self._source.config
-        session = self._open_session(f"{self._source.name}_0")
+        expected = self._expected_config()
+        wanted = self._wanted(expected)
+        await self._devices.take(expected, wanted, wanted[:1])
+        session = self._open_session(f"{self._source.name}_0", wanted[0])
         try:
             given = ModelConfig.from_message(self._source.config)
             settings = self._settings(f"{self._source.name}_0", given)
@@ -76,11 +84,13 @@ class PythonBackend:
         if self._launch is None:
             self._check_file()
             self._launch = await self._prepare_launch()
+        wanted = self._wanted(config)
+        await self._devices.take(config, wanted, wanted)
         self._runner = runner
         level = self._current_verbose_level()
         self._refusal = RefusingInstance(self._source.name, runner)
         first, self._first = self._first, None
-        supervisors = [self._supervise(placement, config) for placement in self._wanted(config)]
+        supervisors = [self._supervise(placement, config) for placement in wanted]
         await self._start_all(supervisors, first)
         self._supervisors = supervisors
         if self._current_verbose_level() != level:  # changed while the models came up, and nobody told them
@@ -100,7 +110,11 @@ class PythonBackend:
         if first is not None:
             await first.discard()
         supervisors, self._supervisors = self._supervisors, []
-        await _stop_all(supervisors)
+        leaving, self._leaving = self._leaving, {}
+        for drain in leaving.values():
+            drain.cancel()
+        await _stop_all([*supervisors, *leaving])
+        self._devices.release_all()
 
     async def is_ready(self) -> bool:
         answers = await asyncio.gather(*(supervisor.is_ready() for supervisor in self._supervisors))
@@ -111,17 +125,20 @@ class PythonBackend:
         kept = [supervisor for supervisor in self._supervisors if supervisor.placement in wanted]
         gone = [supervisor for supervisor in self._supervisors if supervisor.placement not in wanted]
         present = {supervisor.placement for supervisor in kept}
-        added = [self._supervise(placement, config) for placement in wanted if placement not in present]
-        await self._start_all(added, None)
+        fresh = [placement for placement in wanted if placement not in present]
+        try:
+            await self._devices.take(config, wanted, fresh)
+            added = [self._supervise(placement, config) for placement in fresh]
+            await self._start_all(added, None)
+        except BaseException:
+            self._devices.release(fresh)
+            raise
         self._supervisors = kept + added
         for supervisor in added:
             supervisor.attach()
-        for supervisor in gone:
-            supervisor.detach()
-        # Polled, so that the path of every batch has no event to set.
-        while not all(supervisor.instance.is_idle for supervisor in gone):  # noqa: ASYNC110
-            await asyncio.sleep(IDLE_POLL_S)
-        await _stop_all(gone)
+        leaving = [self._retire(supervisor) for supervisor in gone]
+        if leaving and config.sequence_batching is None:  # sequences may go on for long, and nobody waits for their end
+            await asyncio.wait(leaving)
 
     @property
     def failure(self) -> str | None:
@@ -137,6 +154,24 @@ class PythonBackend:
         """Which of the models' log lines are wanted from now on."""
         for supervisor in self._supervisors:
             supervisor.set_verbose_level(level)
+
+    def _retire(self, supervisor: Supervisor) -> asyncio.Task[None]:
+        """Begins to end an instance that is no longer configured, once it has finished what it began."""
+        task = asyncio.ensure_future(self._leave(supervisor))
+        self._leaving[supervisor] = task
+        return task
+
+    async def _leave(self, supervisor: Supervisor) -> None:
+        assert self._runner is not None
+        await self._runner.drain(supervisor.instance)
+        supervisor.detach()
+        # Polled, so that the path of every batch has no event to set.
+        while not supervisor.instance.is_idle:  # noqa: ASYNC110
+            await asyncio.sleep(IDLE_POLL_S)
+        del self._leaving[supervisor]
+        await supervisor.stop()
+        if all(present.placement != supervisor.placement for present in self._supervisors):
+            self._devices.release([supervisor.placement])
 
     def _check_file(self) -> None:
         if self._runtime_file is not None:
@@ -157,9 +192,7 @@ class PythonBackend:
     async def _prepare_launch(self) -> Launch:
         source = self._source
         interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
-        config = copy_of(source.config)
-        normalise_instance_groups(config, 0)  # as many as there will be, where the configuration does not say
-        count = len(self._wanted(ModelConfig.from_message(config)))
+        count = len(self._wanted(self._expected_config()))
         variables = {**worker_environment(os.environ, count), **interpreter.variables}
         if self._runtime_file is not None:
             given = self._services.backend_config
@@ -168,6 +201,12 @@ class PythonBackend:
         return Launch(
             source.name, interpreter.python, variables, inherits_terminal=self._is_debug, nursery=self._services.nursery
         )
+
+    def _expected_config(self) -> ModelConfig:
+        """With the instances that there will be, where the configuration does not say."""
+        config = copy_of(self._source.config)
+        normalise_instance_groups(config, self._devices.gpu_count)
+        return ModelConfig.from_message(config)
 
     def _wanted(self, config: ModelConfig) -> list[Placement]:
         placements = placements_of(config)
@@ -183,7 +222,7 @@ class PythonBackend:
             PythonInstance(placement.name, config, self._runner, self._quarantine),
             self._runner,
             self._quarantine,
-            self._open_session,
+            lambda name: self._open_session(name, placement),
             lambda: self._settings(placement.name, config),
             self._arguments(placement, config),
             self._options,
@@ -208,9 +247,11 @@ class PythonBackend:
             "model_name": self._source.name,
         }
 
-    def _open_session(self, instance_name: str) -> WorkerSession:
+    def _open_session(self, instance_name: str, placement: Placement) -> WorkerSession:
         assert self._launch is not None
-        return WorkerSession(self._launch, instance_name, self._services)
+        environment = self._launch.environment
+        variables = {**environment, **self._devices.variables(placement, environment)}
+        return WorkerSession(replace(self._launch, environment=variables), instance_name, self._services)
 
     def _settings(self, instance_name: str, config: ModelConfig) -> dict[str, Any]:
         """What the worker must know before it loads the model's file."""

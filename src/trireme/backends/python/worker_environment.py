@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping
-from pathlib import Path
+
+from trireme.devices.cpu import core_count
+
+__all__ = ["core_count", "worker_environment"]
 
 
 def worker_environment(base: Mapping[str, str], instance_count: int) -> dict[str, str]:
@@ -22,15 +23,3 @@ def worker_environment(base: Mapping[str, str], instance_count: int) -> dict[str
     environment.setdefault("PYTHONUNBUFFERED", "1")  # what a model prints is seen at once
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a Python stack
     return environment
-
-
-def core_count(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The cores this process may use: its affinity, and a container's quota where there is one."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = quota_file.read_text().split()
-        cores = min(cores, max(1, round(int(quota) / int(period))))
-    return cores

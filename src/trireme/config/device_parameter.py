@@ -1,0 +1,68 @@
+"""The parameter `device` of a model's configuration, which chooses over the kinds of its instance groups."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from trireme.config.message import ConfigMessage
+from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
+
+NAME = "device"
+_CHOICE = re.compile(r"(cpu|cuda|gpu|hpu|neuron)(?::(\d+)(?:-(\d+))?)?")
+_UNDECIDED = ("", "auto")
+
+
+class DeviceChoice(NamedTuple):
+    """A device, or a range of NeuronCores."""
+
+    kind: str
+    """`cpu`, `cuda`, `hpu` or `neuron`."""
+    first: int | None
+    """None: any."""
+    last: int | None
+    """The same as the first where there is no range."""
+
+
+def device_choice(message: ConfigMessage) -> DeviceChoice | None:
+    """What the parameter says; None where it says nothing. A model.py may use the name for something of its own, so
+    for the python backend a value that is not ours is left to it; elsewhere that raises InvalidArgumentError."""
+    if NAME not in message.parameters:
+        return None
+    text = message.parameters[NAME].string_value.strip().lower()
+    if text in _UNDECIDED:
+        return None
+    match = _CHOICE.fullmatch(text)
+    choice = None if match is None else _choice(*match.groups())
+    if choice is None and message.backend != "python":
+        raise InvalidArgumentError(
+            f"parameter '{NAME}' of model '{message.name}' is '{text}'; it must be cpu, cuda, cuda:<n>, hpu, hpu:<n>, "
+            "neuron, neuron:<core>, neuron:<first core>-<last core> or auto"
+        )
+    return choice
+
+
+def apply_device_parameter(message: ConfigMessage) -> None:
+    """Gives every instance group the kind that the chosen device has, in place."""
+    choice = device_choice(message)
+    if choice is None:
+        return
+    kinds = model_config_pb2.ModelInstanceGroup
+    for group in message.instance_group:
+        if choice.kind == "cuda":
+            group.kind = kinds.KIND_GPU
+            if choice.first is not None:
+                group.gpus[:] = [choice.first]
+        else:
+            group.kind = kinds.KIND_CPU if choice.kind == "cpu" else kinds.KIND_MODEL
+            del group.gpus[:]
+
+
+def _choice(kind: str, first: str | None, last: str | None) -> DeviceChoice | None:
+    kind = "cuda" if kind == "gpu" else kind
+    if first is None:
+        return DeviceChoice(kind, None, None)
+    if kind == "cpu" or (last is not None and (kind != "neuron" or int(last) < int(first))):
+        return None
+    return DeviceChoice(kind, int(first), int(last or first))

@@ -1,0 +1,130 @@
+"""Who owns which exclusive device: a Gaudi belongs to one process, a NeuronCore too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trireme.core.errors import InvalidArgumentError, UnavailableError
+from trireme.devices.device import DeviceKind
+from trireme.devices.environment import Assignment, ranges
+from trireme.devices.inventory import Inventory
+
+ENDING_POLL_S = 0.05
+_NOUNS = {"hpu": "Gaudi accelerators (HPUs)", "neuron": "NeuronCores"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """What one instance is to run on."""
+
+    kind: DeviceKind = "cpu"
+    index: int = 0
+    """The GPU, where it is one."""
+    units: tuple[int, ...] | None = None
+    """Exactly these modules or cores; None: any that are free."""
+    count: int = 1
+    """How many of them, in a row, where any will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One instance of one version of a model; a reload is another owner, though its names are the same."""
+
+    model: str
+    version: int
+    instance: str
+    copy: int
+    """Tells the copies of a version apart that live at the same time while it is reloaded."""
+
+
+class DeviceOwnership:
+    """The book of who has what; used on the event loop's thread alone. Shared devices need no entry."""
+
+    def __init__(self, inventory: Inventory, is_ending: Callable[[str], bool] = lambda _model: False) -> None:
+        self.inventory = inventory
+        self.is_ending = is_ending
+        """Whether a copy of the model of this name is finishing its last requests, and will give back what it has."""
+        self._owners: dict[tuple[DeviceKind, int], Owner] = {}
+
+    async def take(self, owner: Owner, wanted: DeviceRequest) -> Assignment:
+        """Books what is wanted for the owner until `release`. Waits for models that are ending; raises ServingError
+        where what is wanted does not exist, or belongs to others that stay."""
+        if wanted.kind in ("cpu", "cuda"):
+            return Assignment(wanted.kind, wanted.index)
+        present = self._present(owner, wanted)
+        while True:
+            units = self._free_units(wanted, present)
+            if units is not None:
+                self._owners.update({(wanted.kind, unit): owner for unit in units})
+                return Assignment(wanted.kind, 0, units)
+            if not self._will_change(wanted, present):
+                raise UnavailableError(self._shortage(owner, wanted, present))
+            await asyncio.sleep(ENDING_POLL_S)
+
+    def release(self, owner: Owner) -> None:
+        """Gives back all that the owner has; harmless where it has nothing."""
+        for key in [key for key, holder in self._owners.items() if holder == owner]:
+            del self._owners[key]
+
+    def _present(self, owner: Owner, wanted: DeviceRequest) -> list[int]:
+        present = sorted(unit for device in self.inventory.of_kind(wanted.kind) for unit in device.units)
+        missing = [unit for unit in wanted.units or () if unit not in present]
+        if not present or missing or wanted.count > len(present):
+            noun = _NOUNS[wanted.kind]
+            there = f"{noun} {ranges(tuple(present))}" if present else f"no {noun}"
+            what = f"{noun} {ranges(wanted.units)}" if wanted.units else f"{wanted.count} {noun}"
+            raise InvalidArgumentError(
+                f"model '{owner.model}' asks for {what}, but the server has {there} (its devices: "
+                f"{self.inventory.described()}). Change or remove the parameter 'device' of its configuration; to try "
+                f"it without the hardware start the server with --devices={wanted.kind}:1"
+            )
+        return present
+
+    def _free_units(self, wanted: DeviceRequest, present: Sequence[int]) -> tuple[int, ...] | None:
+        """What is wanted, where it is free; the lowest numbers first."""
+        free = {unit for unit in present if (wanted.kind, unit) not in self._owners}
+        if wanted.units is not None:
+            return wanted.units if free.issuperset(wanted.units) else None
+        for first in sorted(free):
+            row = tuple(range(first, first + wanted.count))
+            if free.issuperset(row):
+                return row
+        return None
+
+    def _will_change(self, wanted: DeviceRequest, present: Sequence[int]) -> bool:
+        units = present if wanted.units is None else wanted.units
+        held = (self._owners.get((wanted.kind, unit)) for unit in units)
+        return any(self.is_ending(holder.model) for holder in held if holder is not None)
+
+    def _shortage(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> str:
+        noun = _NOUNS[wanted.kind]
+        units = present if wanted.units is None else wanted.units
+        holders: dict[Owner, list[int]] = {}
+        for unit in units:
+            holder = self._owners.get((wanted.kind, unit))
+            if holder is not None:
+                holders.setdefault(holder, []).append(unit)
+        who = "; ".join(
+            f"{wanted.kind} {ranges(tuple(held))} belongs to model '{holder.model}' version {holder.version}, "
+            f"instance '{holder.instance}'"
+            for holder, held in holders.items()
+        )
+        what = f"{noun} {ranges(wanted.units)}" if wanted.units else f"{wanted.count} of the {len(present)} {noun}"
+        return (
+            f"instance '{owner.instance}' of model '{owner.model}' needs {what}, which one process owns at a time, and "
+            f"none is free: {who}. {_advice(owner, holders)}"
+        )
+
+
+def _advice(owner: Owner, holders: dict[Owner, list[int]]) -> str:
+    if any(holder.model == owner.model and holder.copy != owner.copy for holder in holders):
+        return (
+            "The copy that serves keeps its device until the new one is ready, so that no request is lost; unload the "
+            "model first, or leave one device free for reloads"
+        )
+    return (
+        "Unload one of these models, lower the count of an instance_group, or place a model elsewhere with the "
+        "parameter 'device' (for example \"cpu\") of its configuration"
+    )
