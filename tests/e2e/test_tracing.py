@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from running_server import RunningServer, int_request, write_model
+from running_server import INT_CONFIG, RunningServer, int_request, write_model
 
 STEP = """
 import time
@@ -25,6 +25,21 @@ class TritonPythonModel:
     def execute(self, requests):
         time.sleep(0.02)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+MANY = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(3):
+                time.sleep(0.01)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[number]], np.int32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 SPANNING = """
 import triton_python_backend_utils as pb_utils
@@ -124,6 +139,41 @@ def test_an_explained_request_adds_up_to_its_time(folder: Path) -> None:
     for step in table["steps"]:
         assert {"queue", "input", "model", "output"} <= {phase["name"] for phase in step["phases"]}
         assert sum(phase["duration_us"] for phase in step["phases"]) == pytest.approx(step["duration_us"], rel=0.05)
+
+
+def events_of(server: RunningServer, path: str, body: object, headers: dict[str, str]) -> list[tuple[str, Any]]:
+    """Name and data of each event of a stream."""
+    connection = server.connect()
+    try:
+        connection.request("POST", path, json.dumps(body), headers)
+        response = connection.getresponse()
+        assert (response.status, response.getheader("X-Explain")) == (200, None)
+        blocks = [block.split("\n") for block in response.read().decode().strip().split("\n\n")]
+    finally:
+        connection.close()
+    fields = [dict(line.split(": ", 1) for line in block) for block in blocks]
+    return [(entry.get("event", ""), json.loads(entry["data"])) for entry in fields]
+
+
+@pytest.mark.parametrize(("model", "count"), [("step", 1), ("many", 3)])
+@pytest.mark.parametrize("is_generate", [True, False], ids=["generate", "infer"])
+def test_an_explained_stream_ends_with_the_explanation(folder: Path, model: str, count: int, is_generate: bool) -> None:
+    write_model(folder, "many", MANY, INT_CONFIG + "model_transaction_policy { decoupled: true }\n")
+    path = f"/v2/models/{model}/{'generate_stream' if is_generate else 'infer'}"
+    body = {"IN": [1]} if is_generate else int_request(1)
+    events_wanted = {"Accept": "text/event-stream"}
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        plain = events_of(server, path, body, events_wanted)
+        explained = events_of(server, path, body, {**events_wanted, "X-Explain": "1"})
+    assert [name for name, _ in explained] == [""] * len(plain) + ["explain"]
+    assert [data for _, data in explained[:-1]] == [data for _, data in plain]
+    table = explained[-1][1]
+    assert (table["model"], table["batch_size"]) == (model, 1)
+    phases = [phase["name"] for phase in table["phases"]]
+    middle = ["first_response", "stream"] if count > 1 else ["input", "model", "output", "respond"]
+    assert phases == ["receive", "parse", "queue", *middle, "serialise"]
+    assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(table["duration_us"], rel=0.05)
 
 
 class Collector(ThreadingHTTPServer):

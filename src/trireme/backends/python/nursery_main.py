@@ -50,8 +50,10 @@ def preload() -> None:
     import numpy
 
     from trireme.backends.python import pb_logger, worker, worker_link
+    from trireme.backends.python.drift import watch
+    from trireme.backends.python.hpu import finder
 
-    assert all((json, logging, numpy, pb_logger, worker, worker_link))
+    assert all((json, logging, numpy, pb_logger, worker, worker_link, watch, finder))
 
 
 def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:

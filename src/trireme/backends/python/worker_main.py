@@ -31,6 +31,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
+    from trireme.backends.python.drift import watch
     from trireme.backends.python.pb_logger import route_standard_logging
     from trireme.backends.python.worker import Worker
     from trireme.backends.python.worker_link import Link
@@ -41,6 +42,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     leave_to_parent(link)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
     route_standard_logging()
+    watch.install()
     try:
         serve(worker, link)
     finally:

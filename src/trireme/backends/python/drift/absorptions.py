@@ -1,0 +1,42 @@
+"""The list of all that is absorbed: before a Hugging Face library is imported, and after each of its modules was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+from trireme.backends.python.drift import access_token, arguments, cache_folder, lengths, tokenizer_methods
+from trireme.backends.python.drift.report import tell_once
+
+
+def prepare_environment() -> None:
+    """Puts the variables in order that the libraries read while they are imported."""
+    cache_folder.point_to_usable_folder()
+    access_token.define_private_token()
+
+
+def apply(absorb: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Changes the module; one whose insides are other than expected stays as it is, and its import succeeds."""
+    try:
+        absorb(module)
+    except (AttributeError, KeyError) as error:
+        tell_once(
+            module.__name__, f"{module.__name__} is of a release that is not known here and stays as it is: {error!r}"
+        )
+
+
+BY_MODULE: Mapping[str, Callable[[ModuleType], None]] = {
+    "huggingface_hub.utils._headers": access_token.take_empty_as_none,
+    "transformers.generation.utils": lengths.give_long_prompts_one_token,
+    "transformers.pipelines.text_generation": lengths.respect_max_length,
+    "transformers.tokenization_utils_base": tokenizer_methods.restore,
+    "transformers.pipelines": arguments.absorb_in_pipeline,
+    "transformers.modeling_utils": arguments.absorb_in("PreTrainedModel", places_weights=True),
+    "transformers.models.auto.auto_factory": arguments.absorb_in("_BaseAutoModelClass", places_weights=True),
+    "transformers.models.auto.configuration_auto": arguments.absorb_in("AutoConfig"),
+    "transformers.models.auto.tokenization_auto": arguments.absorb_in("AutoTokenizer"),
+    "transformers.models.auto.processing_auto": arguments.absorb_in("AutoProcessor"),
+    "transformers.models.auto.image_processing_auto": arguments.absorb_in("AutoImageProcessor"),
+    "transformers.models.auto.feature_extraction_auto": arguments.absorb_in("AutoFeatureExtractor"),
+}
+"""What is done to a module right after it was executed."""

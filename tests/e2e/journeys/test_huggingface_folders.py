@@ -1,0 +1,150 @@
+"""The journey of the Hugging Face folders, step by step as its users type it, with the model files as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_journey import Journey, generate, infer, infer_body, warnings_of
+from running_server import RunningServer
+
+pytestmark = pytest.mark.timeout(300)  # loading included
+
+LONG_PROMPT = "Once upon a time there was a server. " * 4
+"""More than the 15 tokens that the folders allow an answer to have."""
+
+
+@pytest.fixture(scope="module")
+def journey(tmp_path_factory: pytest.TempPathFactory) -> Journey:
+    return Journey(tmp_path_factory.mktemp("journey"))
+
+
+@pytest.fixture(scope="module")
+def three_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """All three folders, the first with dynamic batching appended to its configuration; no token is set."""
+    journey = Journey(tmp_path_factory.mktemp("three"))
+    for model in ("falcon7b", "persimmon8b", "llama7b"):
+        journey.add(model)
+    with (journey.repository / "falcon7b" / "config.pbtxt").open("a") as config:
+        config.write("dynamic_batching { }\nmax_batch_size: 8\n")
+    with journey.served() as server:
+        yield server
+
+
+def test_the_first_folder_is_served_asked_and_ended(journey: Journey) -> None:
+    journey.add("falcon7b")
+    with journey.served() as server:
+        status, headers, body = server.ask("GET", "/v2/health/ready")
+        assert (status, headers["Content-Length"], headers["Content-Type"], body) == (200, "0", "text/plain", b"")
+        output = infer(server, "falcon7b", "I am going")
+        assert {key: output[key] for key in ("name", "datatype", "shape")} == {
+            "name": "text_output",
+            "datatype": "BYTES",
+            "shape": [1],
+        }
+        assert is_continued(output["data"][0], "I am going")
+        answer = generate(server, "falcon7b", "How can you be")
+        assert (answer["model_name"], answer["model_version"]) == ("falcon7b", "1")
+        assert is_continued(answer["text_output"], "How can you be")
+        assert is_continued(infer(server, "falcon7b", LONG_PROMPT)["data"][0], LONG_PROMPT)
+        workers = server.children()
+        assert len(workers) == 1
+        assert server.interrupt() == 0
+        assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+        assert "Cleaning up..." in server.log
+        assert "Max sequence length: 15" in server.log
+
+
+def test_the_table_and_the_started_lines_are_in_the_log(three_models: RunningServer) -> None:
+    table = """+-------------+---------+--------+
+| Model       | Version | Status |
++-------------+---------+--------+
+| falcon7b    | 1       | READY  |
+| llama7b     | 1       | READY  |
+| persimmon8b | 1       | READY  |
++-------------+---------+--------+"""
+    assert table in three_models.log
+    pattern = r"^I\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S+:\d+\] Started (\S+)"
+    started = re.findall(pattern, three_models.log, re.MULTILINE)
+    assert started == ["GRPCInferenceService", "HTTPService", "Metrics"]
+
+
+@pytest.mark.parametrize("model", ["persimmon8b", "llama7b"])
+def test_further_folders_answer_infer_and_generate(three_models: RunningServer, model: str) -> None:
+    output = infer(three_models, model, "Where is the nearest")
+    assert (output["name"], output["datatype"], output["shape"]) == ("text_output", "BYTES", [1])
+    assert is_continued(output["data"][0], "Where is the nearest")
+    assert is_continued(generate(three_models, model, LONG_PROMPT)["text_output"], LONG_PROMPT)
+
+
+def test_a_folder_that_demands_a_token_is_served_without_one(three_models: RunningServer) -> None:
+    assert three_models.index()["llama7b"]["state"] == "READY"
+    (warning,) = [line for line in warnings_of(three_models, "llama7b") if "token, which" in line]
+    assert re.search(r" model\.py:\d+\] .*an empty access token, which was taken as none", warning)
+
+
+def test_every_kind_of_absorption_is_told_once_per_worker(three_models: RunningServer) -> None:
+    for _ in range(2):
+        infer(three_models, "persimmon8b", LONG_PROMPT)
+    warnings = warnings_of(three_models, "persimmon8b")
+    own_cache = f"{three_models.log_path.parent}/model_repository/persimmon8b/hf_cache"
+    (cache,) = [line for line in warnings if "TRANSFORMERS_CACHE" in line]
+    assert f"HF_HUB_CACHE was set to '{own_cache}'" in cache
+    assert len([line for line in warnings if "is not shorter than max_length=15" in line]) == 1
+    kinds = [line.partition("] ")[2] for line in warnings]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_sixteen_clients_get_their_own_texts_from_batches(three_models: RunningServer) -> None:
+    before = three_models.statistics("falcon7b")
+    texts = answers_at_once(three_models, "falcon7b", 16)
+    for prompt, answer in texts.items():
+        # This folder's file answers request i of a batch with the texts 0 to i.
+        own = answer if isinstance(answer, str) else answer[-1]
+        assert is_continued(own, prompt)
+    after = three_models.statistics("falcon7b")
+    requests, executions = (int(after[key]) - int(before[key]) for key in ("inference_count", "execution_count"))
+    assert requests == 16
+    assert executions < requests
+
+
+def test_clients_at_once_get_their_own_texts_without_batches_too(three_models: RunningServer) -> None:
+    for prompt, answer in answers_at_once(three_models, "persimmon8b", 6).items():
+        assert is_continued(answer, prompt)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v2/models/persimmon8b/infer", infer_body("x", datatype="FP32", data=[1.0]), 400),
+        ("/v2/models/persimmon8b/infer", infer_body("x", shape=[2], data=["x", "y"]), 400),
+        ("/v2/models/persimmon8b/infer", infer_body("x", name="prompt"), 400),
+        ("/v2/models/persimmon8b/infer", {**infer_body("x"), "outputs": [{"name": "text"}]}, 400),
+        ("/v2/models/nosuch/infer", infer_body("x"), 404),
+        ("/v2/models/persimmon8b/infer", b"this is not JSON", 500),
+        # With a batch dimension the request of the first step has one dimension too few.
+        ("/v2/models/falcon7b/infer", infer_body("I am going"), 400),
+    ],
+)
+def test_wrong_requests_get_an_error_in_json(three_models: RunningServer, path: str, body: object, status: int) -> None:
+    got, _, answer = three_models.ask("POST", path, body)
+    assert got == status
+    assert set(json.loads(answer)) == {"error"}
+    assert three_models.status("/v2/health/ready") == 200
+
+
+def answers_at_once(server: RunningServer, model: str, count: int) -> dict[str, Any]:
+    prompts = [f"Client {number} is" for number in range(count)]
+    with ThreadPoolExecutor(count) as clients:
+        answers = clients.map(lambda prompt: generate(server, model, prompt)["text_output"], prompts)
+        return dict(zip(prompts, answers, strict=True))
+
+
+def is_continued(text: str, prompt: str) -> bool:
+    """Whether the text is the prompt and something visible after it."""
+    return text.startswith(prompt) and bool(text.removeprefix(prompt).strip())

@@ -1,0 +1,94 @@
+"""What older model files ask of the installed transformers, with the absorptions and without them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+
+PROGRAM = Path(__file__).with_name("drifted_calls.py")
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def outcomes(**variables: str) -> tuple[dict[str, Any], str]:
+    """What came of each call, and what was told on the way."""
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRIREME_DEVICE": "cpu", "PYTHONPATH": path, **variables}
+    command = [sys.executable, str(PROGRAM), str(tiny_models.cached("llama"))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.fixture(scope="module")
+def absorbed() -> tuple[dict[str, Any], str]:
+    return outcomes()
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return outcomes(TRIREME_LIBRARY_DRIFT="0")[0]
+
+
+def test_every_call_of_an_older_file_works(absorbed: tuple[dict[str, Any], str]) -> None:
+    made = absorbed[0]
+    pair = made["token ids"]
+    expected = {
+        "encode_plus": pair,
+        "batch_encode_plus again": [1, 2],
+        "use_auth_token": True,
+        "dtype": "torch.float16",
+        "torch_dtype": "torch.float16",
+        "device_map": "cpu",
+        "pipeline device_map": "cpu",
+        "token in header": None,
+        "short prompt": 15,
+        "long prompt": 1,
+        "long prompt again": 1,
+        "new tokens win": 20,
+        "generate": 1,
+    }
+    assert {name: made[name] for name in expected} == expected
+    assert made["batch_encode_plus"][0] == pair
+
+
+def test_what_worked_before_gives_the_same(absorbed: tuple[dict[str, Any], str], plain: dict[str, Any]) -> None:
+    for name in ("token ids", "greedy text", "dtype", "torch_dtype", "new tokens win"):
+        assert absorbed[0][name] == plain[name]
+
+
+def test_the_library_alone_refuses(plain: dict[str, Any]) -> None:
+    assert "requires `accelerate`" in plain["device_map"]
+    assert plain["token in header"] == "Bearer "
+    assert plain["generate"].startswith("ValueError: Input length of input_ids")
+    if plain["release"] >= 5:
+        assert plain["batch_encode_plus"].startswith("AttributeError")
+        assert plain["use_auth_token"].startswith("TypeError")
+    else:
+        assert plain["short prompt"] > 15  # its own limit of new tokens comes first
+
+
+def test_each_kind_is_told_once(absorbed: tuple[dict[str, Any], str]) -> None:
+    made, log = absorbed
+    told = re.findall(r"^W \S+\] (.*) \(TRIREME_LIBRARY_DRIFT=0 turns this off\)$", log, re.MULTILINE)
+    beginnings = [
+        "TRANSFORMERS_CACHE",
+        "the model passed an empty access token",
+        "use_auth_token",
+        "device_map='auto' needs",
+        "a prompt of ",
+    ]
+    if made["release"] >= 5:
+        beginnings += ["this release of transformers has no tokenizer." + name for name in ("encode", "batch_encode")]
+    else:
+        beginnings.append("this release of transformers would ignore max_length=15")
+    for beginning in beginnings:
+        assert len([text for text in told if text.startswith(beginning)]) == 1, beginning
+    assert len(told) == len(beginnings)
