@@ -1,0 +1,9 @@
+"""Continues texts; config.pbtxt names the model and says how it writes and where it runs (docs/gaudi.md)."""
+
+from trireme.backends.python.hpu.causal_lm import CausalLanguageModel
+
+
+class TritonPythonModel(CausalLanguageModel):
+    """Override `initialize` or `execute` for what the parameters cannot say."""
+
+    device_kinds = ("hpu", "cuda", "cpu")  # a server that has Gaudis gives one to every model whose file names "hpu"
