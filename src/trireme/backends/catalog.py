@@ -23,10 +23,12 @@ BackendFactory = Callable[[ModelSource, BackendServices], Backend]
 
 _FACTORIES: Mapping[str, BackendFactory] = {"python": host.PythonBackend, **builtin.FACTORIES}
 _FRAMEWORKS: Mapping[str, str] = {
+    "neuron": "numpy",  # the framework is the one of the model's file
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
     "pytorch": "torch",
     "tensorflow": "tensorflow",
+    "transformers": "transformers",
 }
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""

@@ -1,0 +1,159 @@
+"""Generation for a batch of prompts: options, one call of the library, and each prompt's own text."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trireme.backends.compiled.batching import RequestError
+from trireme.backends.transformers.generated_text import GeneratedText, cancel_watch, row_watch
+from trireme.backends.transformers.items import Item
+from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.runner import UnrepeatableError
+from trireme.backends.transformers.text_batch import TokenIds
+
+DEFAULT_NEW_TOKENS = 256
+_LIBRARY_MAX_LENGTH = 20  # where a model's files do not say
+_LEAST = {"max_new_tokens": 1, "min_new_tokens": 0, "top_k": 0, "num_beams": 1, "temperature": 0.0}
+_SAMPLING = ("temperature", "top_k", "top_p")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is to be continued, and how."""
+
+    item: Item
+    ids: TokenIds
+    limit: int
+    """Of new tokens."""
+    settings: Mapping[str, Any]
+    """Arguments of `generate` that all prompts of a batch share."""
+    seed: int | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """Texts that end the generation."""
+        found: Sequence[str] = self.item.options.get("stop", ())
+        return found
+
+
+class Generator:
+    """Shared by models that continue a text and models that write one about another."""
+
+    def __init__(self, loaded: Loaded, padding_id: int) -> None:
+        self._torch = loaded.torch
+        self._transformers = loaded.transformers
+        self._model = loaded.model
+        self._tokenizer = loaded.tokenizer
+        self._padding_id = padding_id
+        config = loaded.model.generation_config
+        self._beam_count = config.num_beams or 1
+        self._is_encoder_decoder = bool(loaded.model.config.is_encoder_decoder)
+        self._new_tokens = int(config.max_new_tokens or self._length_of_output(config.max_length))
+        self._is_sampling = bool(config.do_sample)
+        config.max_length = None  # max_new_tokens is always given, and the library complains of two limits
+        end = config.eos_token_id if config.eos_token_id is not None else loaded.tokenizer.eos_token_id
+        self._end_ids = frozenset(end if isinstance(end, (list, tuple)) else () if end is None else (end,))
+
+    def _length_of_output(self, max_length: int | None) -> int:
+        """A decoder of its own counts the token that it starts with; others count the prompt, and say nothing of what
+        is new."""
+        is_chosen = self._is_encoder_decoder and max_length is not None and max_length > _LIBRARY_MAX_LENGTH
+        return max_length - 1 if is_chosen and max_length is not None else DEFAULT_NEW_TOKENS
+
+    def prompt(self, item: Item, ids: TokenIds, room: int | None, extra: Mapping[str, Any] | None = None) -> Prompt:
+        """Checks the options; `room` is how many tokens the model can write at most."""
+        options = item.options
+        _check(options)
+        limit = options.get("max_new_tokens", self._new_tokens)
+        limit = limit if room is None else min(limit, room)
+        settings = self._settings(options)
+        if settings["num_beams"] > 1:
+            if item.emit is not None:
+                raise RequestError("'num_beams' above 1 cannot be streamed")
+            settings["max_new_tokens"] = limit
+        seed = options.get("seed") if settings["do_sample"] else None
+        return Prompt(item, ids, limit, settings, seed, extra or {})
+
+    def key(self, prompt: Prompt) -> Hashable:
+        """Equal settings run together; what has a seed runs alone, since its draws depend on its neighbours."""
+        return (
+            tuple(prompt.settings.items()),
+            tuple(prompt.extra.items()),
+            None if prompt.seed is None else id(prompt),
+        )
+
+    def generate(self, prompts: Sequence[Prompt], batch: Mapping[str, Any]) -> list[str]:
+        """The new text of each prompt; `batch` holds their padded ids."""
+        first = prompts[0]
+        if first.seed is not None:
+            self._torch.manual_seed(first.seed)
+        settings = {"max_new_tokens": max(prompt.limit for prompt in prompts), **first.settings, **first.extra}
+        settings["pad_token_id"] = self._padding_id
+        if settings["num_beams"] > 1:
+            return self._search_beams(prompts, batch, settings)
+        texts = [
+            GeneratedText(
+                self._decode,
+                self._end_ids,
+                prompt.limit,
+                prompt.stops,
+                prompt.item.is_cancelled,
+                prompt.item.emit,
+            )
+            for prompt in prompts
+        ]
+        watch = row_watch(self._torch, texts, batch["input_ids"].shape[0])
+        try:
+            self._model.generate(**batch, **settings, stopping_criteria=self._criteria(watch))
+        except Exception as error:
+            if any(text.has_emitted for text in texts):
+                raise UnrepeatableError(f"the generation broke off: {error}") from error
+            raise
+        return [text.finish() for text in texts]
+
+    def _search_beams(self, prompts: Sequence[Prompt], batch: Mapping[str, Any], settings: dict[str, Any]) -> list[str]:
+        watch = cancel_watch(self._torch, [prompt.item.is_cancelled for prompt in prompts])
+        sequences = self._model.generate(**batch, **settings, stopping_criteria=self._criteria(watch)).tolist()
+        first_new = 1 if self._is_encoder_decoder else batch["input_ids"].shape[1]
+        answers = []
+        for prompt, sequence in zip(prompts, sequences, strict=False):
+            text = GeneratedText(
+                self._decode, self._end_ids, len(sequence), prompt.stops, prompt.item.is_cancelled, None
+            )
+            for token in sequence[first_new:]:
+                if text.is_done:
+                    break
+                text.push(token)
+            answers.append(text.finish())
+        return answers
+
+    def _criteria(self, watch: Any) -> Any:
+        return self._transformers.StoppingCriteriaList([watch])
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        temperature = options.get("temperature")
+        wishes = any(name in options for name in _SAMPLING)
+        is_sampling = options.get("do_sample", self._is_sampling or wishes) and temperature != 0
+        settings = {"do_sample": bool(is_sampling), "num_beams": options.get("num_beams", self._beam_count)}
+        if is_sampling:
+            settings |= {name: options[name] for name in _SAMPLING if name in options}
+        else:
+            settings |= dict.fromkeys(_SAMPLING)  # the library warns of settings that have no effect
+        settings |= {name: options[name] for name in ("min_new_tokens", "repetition_penalty") if name in options}
+        return settings
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    for name, least in _LEAST.items():
+        if name in options and not options[name] >= least:
+            raise RequestError(f"'{name}' must be at least {least}, found {options[name]}")
+    if not 0 < options.get("top_p", 1) <= 1:
+        raise RequestError(f"'top_p' must be above 0 and at most 1, found {options['top_p']}")
+    if not options.get("repetition_penalty", 1) > 0:
+        raise RequestError(f"'repetition_penalty' must be above 0, found {options['repetition_penalty']}")

@@ -1,0 +1,220 @@
+"""Loads a model, its tokenizer and its processor onto the worker's device."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trireme.backends.compiled.model_load import ModelLoadError, require, thread_share
+from trireme.backends.python.pb_logger import Logger
+from trireme.backends.transformers import source as sources
+from trireme.backends.transformers.forms import TaskForm
+from trireme.backends.transformers.settings import Settings
+from trireme.devices.cpu import emulates
+
+_PROGRESS_S = 10
+_SHOWN_WEIGHTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a task's runner is made of."""
+
+    torch: Any
+    transformers: Any
+    settings: Settings
+    source: str
+    task: str
+    """As the configuration names it, or as it follows from the architecture."""
+    device: Any
+    model: Any
+    tokenizer: Any
+    """None for models of images."""
+    processor: Any
+    """Of images or sound; None for models of text."""
+
+
+def load(settings: Settings, source: str, task: str, form: TaskForm, device_name: str) -> Loaded:
+    """Raises ModelLoadError with what to do about it."""
+    # A cache of keys and values grows with every token; pieces of fixed size would have to be asked for each time.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    transformers = require("transformers", "transformers")
+    torch = require("torch", "transformers")
+    _quieten(transformers)
+    torch.set_num_threads(settings.thread_count or thread_share())
+    device = _device(torch, settings, device_name)
+    began = time.monotonic()
+    Logger.log_info(f"loading '{source}' for {task} on {device}{_size_text(source)}")
+    with _progress(source), _explained(settings, source, transformers):
+        shared: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
+        if settings.revision is not None:
+            shared["revision"] = settings.revision
+        config = transformers.AutoConfig.from_pretrained(source, **shared)
+        model = _load_model(torch, transformers, settings, source, form, device, config, shared)
+        tokenizer, processor = _load_processors(transformers, source, form, shared)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    Logger.log_info(
+        f"loaded '{source}' in {time.monotonic() - began:.1f} s: {type(model).__name__}, {count / 1e6:.1f} million "
+        f"parameters, {str(model.dtype).removeprefix('torch.')}"
+    )
+    return Loaded(torch, transformers, settings, source, task, device, model, tokenizer, processor)
+
+
+def _load_model(
+    torch: Any,
+    transformers: Any,
+    settings: Settings,
+    source: str,
+    form: TaskForm,
+    device: Any,
+    config: Any,
+    shared: dict[str, Any],
+) -> Any:
+    auto_class = _auto_class(transformers, form, config)
+    dtype = _dtype(torch, settings.dtype, device, config)
+    model, info = auto_class.from_pretrained(
+        source, config=config, output_loading_info=True, **{_dtype_name(transformers): dtype}, **shared
+    )
+    missing = sorted(info.get("missing_keys", ()))
+    if missing:
+        shown = ", ".join(missing[:_SHOWN_WEIGHTS]) + (", ..." if len(missing) > _SHOWN_WEIGHTS else "")
+        Logger.log_warn(
+            f"{len(missing)} weights of {type(model).__name__} are not in the files of '{source}' and are random "
+            f"({shown}): was this model made for the task?"
+        )
+    return model.to(device).eval()
+
+
+def _auto_class(transformers: Any, form: TaskForm, config: Any) -> Any:
+    """The first class that knows the architecture; the last where the model brings its own code."""
+    for name in form.auto_classes:
+        auto_class = getattr(transformers, name)
+        if type(config) in auto_class._model_mapping:
+            return auto_class
+    return auto_class
+
+
+def _load_processors(transformers: Any, source: str, form: TaskForm, shared: dict[str, Any]) -> tuple[Any, Any]:
+    first = form.inputs[0].name
+    if first == "image":
+        return None, transformers.AutoImageProcessor.from_pretrained(source, **shared)
+    if first == "audio":
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(source, **shared)
+        is_heard = form.outputs[0].name == "text"
+        return transformers.AutoTokenizer.from_pretrained(source, **shared) if is_heard else None, extractor
+    return transformers.AutoTokenizer.from_pretrained(source, **shared), None
+
+
+def _dtype_name(transformers: Any) -> str:
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
+
+
+def _dtype(torch: Any, name: str, device: Any, config: Any) -> Any:
+    """As the files have it for "auto", except where a CPU would emulate the arithmetic, several times slower."""
+    if name != "auto":
+        return getattr(torch, name)
+    saved = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    is_slow = device.type == "cpu" and emulates(str(saved).removeprefix("torch."))
+    return torch.float32 if is_slow else "auto"
+
+
+def _device(torch: Any, settings: Settings, name: str) -> Any:
+    kind = name.partition(":")[0]
+    if kind == "neuron":
+        raise ModelLoadError(
+            f"model '{settings.name}' was placed on '{name}', which runs compiled models only; compile it for the "
+            "backend \"neuron\", or set the parameter 'device' to cpu"
+        )
+    if kind == "hpu":
+        _import_gaudi(settings, name)
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError(
+            f"model '{settings.name}' was placed on '{name}', and this PyTorch ({torch.__version__}) finds no GPU; "
+            "install a build with CUDA, or set the parameter 'device' to cpu"
+        )
+    return torch.device(name)
+
+
+def _import_gaudi(settings: Settings, name: str) -> None:
+    """Makes the device known to PyTorch."""
+    try:
+        importlib.import_module("habana_frameworks.torch.core")
+    except ImportError as error:
+        raise ModelLoadError(
+            f"model '{settings.name}' was placed on '{name}', and Gaudi's software for PyTorch cannot be imported "
+            f"({error}); install it, or set the parameter 'device' to cpu"
+        ) from error
+
+
+def _quieten(transformers: Any) -> None:
+    """Progress is told in lines of the log."""
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def _size_text(source: str) -> str:
+    if not os.path.isdir(source):
+        return ""
+    sizes = [entry.stat().st_size for entry in os.scandir(source) if entry.name.endswith((".safetensors", ".bin"))]
+    return f": {sum(sizes) / 1e9:.2f} GB in {len(sizes)} files" if sizes else ""
+
+
+@contextlib.contextmanager
+def _progress(source: str) -> Iterator[None]:
+    """A line of the log now and then, for models that take long."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(_PROGRESS_S):
+            seconds = time.monotonic() - began
+            Logger.log_info(f"still loading '{source}': {seconds:.0f} s, {_resident_gb():.1f} GB of memory in use")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _resident_gb() -> float:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
+    except (OSError, ValueError):
+        return 0.0
+
+
+@contextlib.contextmanager
+def _explained(settings: Settings, source: str, transformers: Any) -> Iterator[None]:
+    """The library's errors in the words of whoever wrote the configuration."""
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    except Exception as error:
+        text = str(error).strip() or type(error).__name__
+        about = f"model '{settings.name}' ('{source}')"
+        if "trust_remote_code" in text:
+            raise ModelLoadError(
+                f"{about} brings code of its own, which runs only where the parameter 'trust_remote_code' is true in "
+                "its configuration; read the code before you allow it"
+            ) from error
+        if isinstance(error, OSError) and not os.path.isdir(source):
+            raise sources.not_found(settings, source, error) from error
+        if isinstance(error, ImportError):
+            raise ModelLoadError(f"{about} needs a package that is not installed: {text}") from error
+        reason = text.splitlines()[0]  # more of it is often a list of all architectures
+        raise ModelLoadError(
+            f"{about} could not be loaded by transformers {transformers.__version__}: {reason}"
+        ) from error

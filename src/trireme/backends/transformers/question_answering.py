@@ -1,0 +1,186 @@
+"""Questions about a text to the places in it that answer them.
+
+The library dropped its pipeline for this with release 5, so the way from logits to answers is here: the best span of
+tokens over all windows of the text, widened to whole words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trireme.backends.compiled.batching import RequestError
+from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.transformers.items import Item, Outputs, text_array
+from trireme.backends.transformers.labels import softmax
+from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+
+_MAX_WINDOW = 384
+_MAX_STRIDE = 128
+_MAX_ANSWER = 15
+_EXCLUDED = -10000.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A part of the context behind the question."""
+
+    ids: TokenIds
+    encoding: Any
+    """Of the tokenizers library: it knows words and characters."""
+    is_context: NDArray[np.bool_]
+    null_index: int
+    """Of the token that means "no answer"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    context: str
+    windows: Sequence[_Window]
+    top_count: int
+    longest: int
+    may_be_impossible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+class QuestionAnswering:
+    """A model that marks the start and the end of the answer."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._model = loaded.model
+        self._tokenizer = loaded.tokenizer
+        self._texts = TextBatches(loaded)
+        if not self._tokenizer.is_fast:
+            raise ModelLoadError(
+                f"question-answering needs a tokenizer of the fast kind, and that of model '{loaded.settings.name}' "
+                f"('{loaded.source}') is not: it needs a tokenizer.json"
+            )
+
+    def prepare(self, item: Item) -> _Question:
+        """Takes `question` and `context`."""
+        options = item.options
+        for name in ("top_k", "max_answer_len", "max_seq_len"):
+            if options.get(name, 1) < 1:
+                raise RequestError(f"'{name}' must be at least 1, found {options[name]}")
+        question, context = item.text("question"), item.text("context")
+        if not question.strip() or not context.strip():
+            raise RequestError("neither 'question' nor 'context' may be empty")
+        windows = self._windows(question, context, options)
+        return _Question(
+            context,
+            windows,
+            options.get("top_k", 1),
+            options.get("max_answer_len", _MAX_ANSWER),
+            options.get("handle_impossible_answer", False),
+        )
+
+    def key(self, prepared: _Question) -> Hashable:
+        """Any questions."""
+        return None
+
+    def run(self, prepared: Sequence[_Question]) -> list[Outputs]:
+        """The best answers to each question, over all windows of its context."""
+        rows = [window.ids for entry in prepared for window in entry.windows]
+        outputs = self._model(**self._texts.pad(rows))
+        starts, ends = (logits.float().cpu().numpy() for logits in (outputs["start_logits"], outputs["end_logits"]))
+        answers, first = [], 0
+        for entry in prepared:
+            last = first + len(entry.windows)
+            answers.append(_best_spans(entry, starts[first:last], ends[first:last]))
+            first = last
+        return answers
+
+    def _windows(self, question: str, context: str, options: Mapping[str, Any]) -> list[_Window]:
+        limit = min(self._texts.token_limit or _MAX_WINDOW, options.get("max_seq_len", _MAX_WINDOW))
+        is_question_first = self._tokenizer.padding_side == "right"
+        needed = len(self._tokenizer(question)["input_ids"])
+        stride = options.get("doc_stride", min(limit // 2, _MAX_STRIDE))
+        if needed + stride >= limit:
+            stride = max(0, (limit - needed) // 2)
+        if needed + 2 >= limit:
+            raise RequestError(f"the question has {needed} tokens, which leaves no room for the context in {limit}")
+        encoded = self._tokenizer(
+            question if is_question_first else context,
+            context if is_question_first else question,
+            truncation="only_second" if is_question_first else "only_first",
+            max_length=limit,
+            stride=stride,
+            return_overflowing_tokens=True,
+        )
+        part = 1 if is_question_first else 0
+        return [self._window(encoded, index, part) for index in range(len(encoded["input_ids"]))]
+
+    def _window(self, encoded: Any, index: int, part: int) -> _Window:
+        ids = self._texts.chosen({name: values[index] for name, values in encoded.items()})
+        is_context = np.array([sequence == part for sequence in encoded.encodings[index].sequence_ids])
+        tokens = ids["input_ids"]
+        mark = self._tokenizer.cls_token_id
+        null_index = tokens.index(mark) if mark in tokens else 0
+        return _Window(ids, encoded.encodings[index], is_context, null_index)
+
+
+def _best_spans(question: _Question, starts: NDArray[np.float32], ends: NDArray[np.float32]) -> Outputs:
+    spans: list[_Span] = []
+    least_null = 1.0
+    for window, start, end in zip(question.windows, starts, ends, strict=True):
+        count = len(window.ids["input_ids"])
+        start_scores = _scores(start[:count], window, question.may_be_impossible)
+        end_scores = _scores(end[:count], window, question.may_be_impossible)
+        if question.may_be_impossible:
+            least_null = min(least_null, float(start_scores[window.null_index] * end_scores[window.null_index]))
+            start_scores[window.null_index] = end_scores[window.null_index] = 0.0
+        spans += _spans(question, window, start_scores, end_scores)
+    if question.may_be_impossible:
+        spans.append(_Span("", least_null, 0, 0))
+    best = sorted(spans, key=lambda span: span.score, reverse=True)[: question.top_count]
+    return {
+        "answer": text_array([span.text for span in best]),
+        "score": np.array([span.score for span in best], dtype=np.float32),
+        "start": np.array([span.start for span in best], dtype=np.int32),
+        "end": np.array([span.end for span in best], dtype=np.int32),
+    }
+
+
+def _scores(logits: NDArray[np.float32], window: _Window, keeps_null: bool) -> NDArray[np.float32]:
+    """Probabilities over the tokens of the context, and where asked for the one that stands for no answer."""
+    allowed = window.is_context.copy()
+    if keeps_null:
+        allowed[window.null_index] = True
+    return softmax(np.where(allowed, logits, np.float32(_EXCLUDED)))
+
+
+def _spans(question: _Question, window: _Window, starts: NDArray[np.float32], ends: NDArray[np.float32]) -> list[_Span]:
+    """The likeliest spans of a window, in order; two that come out as the same words are one, with both scores."""
+    scores = np.tril(np.triu(np.outer(starts, ends)), question.longest - 1)
+    flat = scores.ravel()
+    count = min(question.top_count, flat.size)
+    order = np.argpartition(-flat, count - 1)[:count]
+    found: dict[tuple[int, int], float] = {}
+    for place in order[np.argsort(-flat[order], kind="stable")]:
+        first, last = divmod(int(place), scores.shape[1])
+        if not (window.is_context[first] and window.is_context[last]):
+            continue
+        characters = _characters(window.encoding, first, last)
+        found[characters] = found.get(characters, 0.0) + float(flat[place])
+    return [_Span(question.context[start:end], score, start, end) for (start, end), score in found.items()]
+
+
+def _characters(encoding: Any, first: int, last: int) -> tuple[int, int]:
+    """Where the words begin and end that the tokens belong to."""
+    first_word, last_word = encoding.word_ids[first], encoding.word_ids[last]
+    if first_word is None or last_word is None:
+        return encoding.offsets[first][0], encoding.offsets[last][1]
+    part = encoding.sequence_ids[first]
+    return encoding.word_to_chars(first_word, part)[0], encoding.word_to_chars(last_word, part)[1]

@@ -1,0 +1,150 @@
+"""Where a model's files are, and which task its configuration says that it is for."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trireme.backends.compiled.model_load import ModelLoadError, require
+from trireme.backends.python import pb_runtime
+from trireme.backends.transformers.settings import Settings
+
+CONFIG_NAME = "config.json"
+_HEADS = {
+    "ForCausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
+    "ForConditionalGeneration": "text2text-generation",
+    "MTModel": "translation",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "ForImageClassification": "image-classification",
+    "ForObjectDetection": "object-detection",
+    "ForCTC": "automatic-speech-recognition",
+    "ForSpeechSeq2Seq": "automatic-speech-recognition",
+    "ForAudioClassification": "audio-classification",
+    "ForDepthEstimation": "depth-estimation",
+    "ForSemanticSegmentation": "image-segmentation",
+    "ForInstanceSegmentation": "image-segmentation",
+    "ForVideoClassification": "video-classification",
+    "ForDocumentQuestionAnswering": "document-question-answering",
+    "Model": "feature-extraction",
+}
+"""The end of an architecture's name, and the task it is made for; the first that fits."""
+_SPEECH_TYPES = {"whisper", "speech_to_text", "speecht5", "speech-encoder-decoder", "moonshine"}
+_SOUND_TYPES = {"wav2vec2", "wav2vec2-bert", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat"}
+_SOUND_TYPES |= {"sew", "sew-d", "data2vec-audio"}
+
+
+def locate(settings: Settings) -> str:
+    """The folder or the hub id; raises ModelLoadError where there is neither."""
+    version_dir = pb_runtime.current().model_dir
+    named = settings.model
+    if named is None:
+        return _in_version_folder(settings.name, version_dir)
+    if named.startswith("$$TRITON_MODEL_DIRECTORY"):
+        named = named.replace("$$TRITON_MODEL_DIRECTORY", os.path.dirname(version_dir), 1)
+    named = os.path.expanduser(named)
+    tried = [named, os.path.join(version_dir, named), os.path.join(os.path.dirname(version_dir), named)]
+    for folder in tried:
+        if os.path.isdir(folder):
+            if not os.path.isfile(os.path.join(folder, CONFIG_NAME)):
+                raise ModelLoadError(f"the folder '{folder}' of model '{settings.name}' holds no {CONFIG_NAME}")
+            return folder
+    if named.startswith((".", os.sep)) or named.count("/") > 1:
+        places = ", ".join(f"'{place}'" for place in dict.fromkeys(tried))
+        raise ModelLoadError(f"there is no folder '{named}' for model '{settings.name}'; looked for {places}")
+    return named
+
+
+def read_model_config(settings: Settings, source: str) -> Mapping[str, Any]:
+    """The config.json, out of the folder, the cache or the hub."""
+    path = os.path.join(source, CONFIG_NAME)
+    if not os.path.isdir(source):
+        require("transformers", "transformers")
+        hub = importlib.import_module("transformers.utils.hub")
+        try:
+            path = hub.cached_file(source, CONFIG_NAME, revision=settings.revision)
+        except Exception as error:
+            raise not_found(settings, source, error) from error
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"'{path}' of model '{settings.name}' cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ModelLoadError(f"'{path}' of model '{settings.name}' is not a JSON object")
+    return found
+
+
+def side_file(settings: Settings, source: str, name: str) -> str | None:
+    """The path of a file beside the config.json; None where the model has no such file."""
+    if os.path.isdir(source):
+        path = os.path.join(source, name)
+        return path if os.path.isfile(path) else None
+    hub = importlib.import_module("transformers.utils.hub")
+    try:
+        found: str | None = hub.cached_file(
+            source, name, revision=settings.revision, _raise_exceptions_for_missing_entries=False
+        )
+    except OSError:  # neither in the cache nor, for want of a network, known to be absent
+        return None
+    return found
+
+
+def task_of(settings: Settings, source: str, read: Callable[[], Mapping[str, Any]]) -> str:
+    """The task that the configuration names, or else the one that the architecture in the config.json is made for."""
+    if settings.task is not None:
+        return settings.task
+    model_config = read()
+    if side_file(settings, source, "modules.json") is not None:  # what the sentence-transformers library writes
+        return "sentence-embedding"
+    for architecture in model_config.get("architectures") or ():
+        if architecture.endswith("ForConditionalGeneration") and model_config.get("model_type") in _SPEECH_TYPES:
+            return "automatic-speech-recognition"
+        if architecture.endswith("ForSequenceClassification") and model_config.get("model_type") in _SOUND_TYPES:
+            return "audio-classification"
+        for ending, task in _HEADS.items():
+            if architecture.endswith(ending):
+                return task
+    raise ModelLoadError(
+        f"cannot tell what task model '{settings.name}' is for (architectures: "
+        f"{model_config.get('architectures')}); name it with the parameter 'task', such as text-classification"
+    )
+
+
+def not_found(settings: Settings, source: str, error: BaseException) -> ModelLoadError:
+    """The files of a hub id could not be had."""
+    is_offline = any(
+        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+    hub = importlib.import_module("huggingface_hub.constants")
+    revision = f" (revision '{settings.revision}')" if settings.revision else ""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    tried = f"the cache '{hub.HF_HUB_CACHE}'" + (
+        "; the hub was not asked, because HF_HUB_OFFLINE is set" if is_offline else f" and the hub '{hub.ENDPOINT}'"
+    )
+    return ModelLoadError(
+        f"the files of '{source}'{revision} for model '{settings.name}' could not be had: {reason} Tried: the folder "
+        f"'{source}', {tried}. Check the name, download the model where there is a network, point HF_HOME at the "
+        "cache that has it, set HF_TOKEN if it is private, or give the path of its folder in the parameter 'model'"
+    )
+
+
+def _in_version_folder(model: str, version_dir: str) -> str:
+    if os.path.isfile(os.path.join(version_dir, CONFIG_NAME)):
+        return version_dir
+    entries = sorted(os.scandir(version_dir), key=lambda entry: entry.name) if os.path.isdir(version_dir) else []
+    folders = [entry.path for entry in entries if os.path.isfile(os.path.join(entry.path, CONFIG_NAME))]
+    if len(folders) == 1:
+        return folders[0]
+    many = f": several folders hold a {CONFIG_NAME} ({', '.join(folders)})" if folders else ""
+    raise ModelLoadError(
+        f"model '{model}' does not say what to serve{many}; name a hub id or a folder in the parameter 'model', or put "
+        f"the files of one (with its {CONFIG_NAME}) into '{version_dir}'"
+    )

@@ -1,0 +1,127 @@
+"""Sound to text, and to labels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trireme.backends.transformers.audio import Samples, read_audio
+from trireme.backends.transformers.generated_text import cancel_watch
+from trireme.backends.transformers.items import Item, Outputs, text_array
+from trireme.backends.transformers.labels import best_labels, check_label_options
+from trireme.backends.transformers.loading import Loaded
+
+_TOP_COUNT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    item: Item
+    samples: Samples
+    arguments: Mapping[str, Any]
+    """Of generate."""
+
+
+class _SoundModel:
+    """Reads sound at the model's rate, and makes features of it."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._torch = loaded.torch
+        self._transformers = loaded.transformers
+        self._model = loaded.model
+        self._tokenizer = loaded.tokenizer
+        self._extractor = loaded.processor
+        self._device = loaded.device
+        self._rate = int(self._extractor.sampling_rate)
+        self._window = getattr(self._extractor, "n_samples", None)  # features of a fixed length, as Whisper has them
+        self._has_mask = bool(getattr(self._extractor, "return_attention_mask", False))
+
+    def _samples(self, item: Item) -> Samples:
+        return read_audio(item.inputs.get("audio"), self._rate, item.options.get("sampling_rate"))
+
+    def _length_key(self, sound: _Sound) -> Hashable:
+        """Without a mask the model would hear the padding, so only sounds of one length run together."""
+        if self._window is not None:
+            return len(sound.samples) if len(sound.samples) > self._window else 0
+        return 0 if self._has_mask else len(sound.samples)
+
+    def _features(self, sounds: Sequence[_Sound], **options: Any) -> dict[str, Any]:
+        if self._window is None:
+            options.setdefault("padding", True)
+        found = self._extractor(
+            [sound.samples for sound in sounds], sampling_rate=self._rate, return_tensors="pt", **options
+        )
+        batch = {}
+        for name, tensor in found.items():
+            tensor = tensor.to(self._device)
+            batch[name] = tensor.to(self._model.dtype) if tensor.is_floating_point() else tensor
+        return batch
+
+
+class SpeechRecognition(_SoundModel):
+    """A model that writes what it hears, or one that spells it (CTC)."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        super().__init__(loaded)
+        self._is_writing = loaded.model.can_generate()
+
+    def prepare(self, item: Item) -> _Sound:
+        """Takes `audio`: a file's bytes, or an array of samples."""
+        names = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
+        arguments = {argument: item.options[name] for name, argument in names.items() if name in item.options}
+        return _Sound(item, self._samples(item), arguments if self._is_writing else {})
+
+    def key(self, prepared: _Sound) -> Hashable:
+        """Sounds that can stand in one batch of features, with equal options."""
+        return (self._length_key(prepared), tuple(sorted(prepared.arguments.items())))
+
+    def run(self, prepared: Sequence[_Sound]) -> list[Outputs]:
+        """The text of each sound."""
+        texts = self._write(prepared) if self._is_writing else self._spell(prepared)
+        return [{"text": text_array([text])} for text in texts]
+
+    def _write(self, sounds: Sequence[_Sound]) -> list[str]:
+        options: dict[str, Any] = {}
+        arguments = dict(sounds[0].arguments)
+        if self._window is not None and len(sounds[0].samples) > self._window:
+            # Longer than a window: the model goes along it by the times that it writes.
+            options = {"truncation": False, "padding": "longest", "return_attention_mask": True}
+            arguments["return_timestamps"] = True
+        watch = cancel_watch(self._torch, [sound.item.is_cancelled for sound in sounds])
+        criteria = self._transformers.StoppingCriteriaList([watch])
+        ids = self._model.generate(**self._features(sounds, **options), **arguments, stopping_criteria=criteria)
+        return [str(text) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+    def _spell(self, sounds: Sequence[_Sound]) -> list[str]:
+        logits = self._model(**self._features(sounds)).logits
+        letters = logits.argmax(dim=-1).cpu()
+        lengths = self._torch.tensor([len(sound.samples) for sound in sounds])
+        if hasattr(self._model, "_get_feat_extract_output_lengths"):
+            counts = self._model._get_feat_extract_output_lengths(lengths).tolist()
+        else:
+            counts = [letters.shape[1]] * len(sounds)
+        return [str(self._tokenizer.decode(row[:count])) for row, count in zip(letters, counts, strict=True)]
+
+
+class AudioClassification(_SoundModel):
+    """A model with a head for sounds."""
+
+    def prepare(self, item: Item) -> _Sound:
+        """Takes `audio`: a file's bytes, or an array of samples."""
+        check_label_options(item.options)
+        return _Sound(item, self._samples(item), {})
+
+    def key(self, prepared: _Sound) -> Hashable:
+        """Sounds that can stand in one batch of features."""
+        return self._length_key(prepared)
+
+    def run(self, prepared: Sequence[_Sound]) -> list[Outputs]:
+        """The best labels of each sound."""
+        logits = self._model(**self._features(prepared)).logits.float().cpu().numpy()
+        return [
+            best_labels(np.asarray(row), self._model.config, sound.item.options, _TOP_COUNT)
+            for row, sound in zip(logits, prepared, strict=True)
+        ]

@@ -1,0 +1,170 @@
+"""What a configuration may leave out, what it may choose, and what is said of one that cannot work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from payloads import text
+from tiny_models import tiny_causal_lm
+from tiny_task_models import task_model
+
+from trireme.core.errors import ServingError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TASKS_OF_KINDS = {
+    "bert-classifier": (["text", "text_pair"], ["label", "score"]),
+    "bert-entities": (["text"], ["entity", "score", "word", "start", "end"]),
+    "bert-answers": (["question", "context"], ["answer", "score", "start", "end"]),
+    "bert-mask": (["text"], ["token_str", "score", "token", "sequence"]),
+    "bert-features": (["text"], ["features"]),
+    "bert-sentences": (["text"], ["embedding"]),
+    "bart": (["text_input", "stop"], ["text_output"]),
+    "t5": (["text_input", "stop"], ["text_output"]),
+    "vit": (["image"], ["label", "score"]),
+    "yolos": (["image"], ["label", "score", "box"]),
+    "whisper": (["audio"], ["text"]),
+    "wav2vec2": (["audio"], ["text"]),
+    "wav2vec2-classifier": (["audio"], ["label", "score"]),
+}
+
+
+def completed(source: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, Any]:
+    """The configuration as auto-complete leaves it, without loading the model."""
+    from trireme.backends.python.pb_model_config import ModelConfig
+    from trireme.backends.transformers import model
+    from trireme.backends.transformers import source as sources
+
+    class Runtime:
+        model_dir = str(source)
+
+    monkeypatch.setattr(sources.pb_runtime, "current", lambda: Runtime)
+    message = {"name": "m", "max_batch_size": 0, "input": [], "output": [], **fields}
+    return model.TritonPythonModel.auto_complete_config(ModelConfig(json.dumps(message))).as_dict()
+
+
+@pytest.mark.parametrize("kind", list(TASKS_OF_KINDS))
+def test_the_task_follows_from_the_files(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = completed(task_model(kind), monkeypatch)
+    inputs, outputs = TASKS_OF_KINDS[kind]
+    assert [entry["name"] for entry in config["input"]] == inputs
+    assert [entry["name"] for entry in config["output"]] == outputs
+    assert config["max_batch_size"] == 32
+    assert "dynamic_batching" in config
+
+
+def test_what_the_configuration_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "max_batch_size": 4,
+        "dynamic_batching": {"max_queue_delay_microseconds": 7},
+        "output": [{"name": "label", "data_type": "TYPE_STRING", "dims": [1]}],
+    }
+    config = completed(task_model("bert-classifier"), monkeypatch, **given)
+    assert {name: config[name] for name in given} == given
+    assert "dynamic_batching" not in completed(task_model("bert-classifier"), monkeypatch, max_batch_size=1)
+
+
+def test_a_model_keeps_its_type_or_gets_the_one_that_is_asked_for(serve: Any) -> None:
+    for dtype, expected in (("auto", "float32"), ("bfloat16", "bfloat16"), ("fp16", "float16")):
+        model = serve(task_model("bert-classifier"), dtype=dtype)
+        assert any(entry.message.endswith(f"parameters, {expected}") for entry in model.logs)
+        model.infer(text=text("the ship is fast"))
+
+
+def test_weights_that_the_files_do_not_have_are_warned_of(serve: Any) -> None:
+    model = serve(task_model("bert-features"), task="text-classification")
+    warnings = [entry.message for entry in model.logs if entry.level == "WARNING"]
+    assert "2 weights of BertForSequenceClassification are not in the files" in warnings[0]
+    assert "classifier.weight" in warnings[0]
+
+
+def test_a_parameter_without_effect_is_warned_of(serve: Any) -> None:
+    model = serve(task_model("bert-classifier"), max_new_tokens=5)
+    assert any("parameter 'max_new_tokens' of model" in entry.message for entry in model.logs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "message"),
+    [
+        ("bert-classifier", {"task": "text-clasification"}, "did you mean 'text-classification'?"),
+        ("bert-classifier", {"task": "make-coffee"}, "'make-coffee', which is not served"),
+        ("bert-classifier", {"dtype": "int3"}, "'dtype' of model 'model_0' must be one of auto, float32"),
+        ("bert-classifier", {"top_k": "many"}, "'top_k' must be a whole number, found 'many' in the configuration"),
+        ("bert-classifier", {"static_shapes": "a,b"}, "must be true, false or lengths such as 128,256; found 'a,b'"),
+        ("bert-classifier", {"device": "neuron:0"}, "runs compiled models only"),
+        ("bart", {"task": "fill-mask"}, "has no mask token"),
+        ("vit", {"task": "text-generation"}, "could not be loaded by transformers"),
+    ],
+)
+def test_a_configuration_that_cannot_work_says_why(
+    serve: Any, kind: str, parameters: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ServingError) as caught:
+        serve(task_model(kind), **parameters)
+    assert message in caught.value.message
+
+
+def test_folders_that_are_not_there_or_hold_no_model_are_named(serve: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ServingError, match=r"there is no folder '/not/here' for model .*; looked for '/not/here'"):
+        serve("/not/here")
+    with pytest.raises(ServingError, match=r"empty' of model 'model_\d' holds no config.json"):
+        serve(tmp_path / "empty")
+    with pytest.raises(ServingError, match="does not say what to serve; name a hub id or a folder"):
+        serve("")
+
+
+def test_a_hub_id_that_cannot_be_had_says_where_it_was_looked_for(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("transformers").utils.hub
+    error = OSError("nobody/nothing is not cached")
+    monkeypatch.setattr(hub, "cached_file", lambda *args, **options: (_ for _ in ()).throw(error))
+    with pytest.raises(ServingError, match=r"'nobody/nothing' for model .* could not be had: .*HF_HOME.*HF_TOKEN"):
+        serve("nobody/nothing")
+
+
+def test_a_task_that_the_architecture_does_not_tell_has_to_be_named(serve: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(task_model("bert-classifier"), tmp_path / "files")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "architectures": ["BertForNextSentencePrediction"]}))
+    with pytest.raises(ServingError, match=r"cannot tell what task .*BertForNextSentencePrediction.*parameter 'task'"):
+        serve(folder)
+
+
+def test_code_of_a_models_own_runs_only_where_it_is_allowed(serve: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(task_model("bert-classifier"), tmp_path / "files")
+    settings = json.loads((folder / "config.json").read_text())
+    names = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnForSequenceClassification"}
+    own = {**settings, "model_type": "own", "auto_map": names, "architectures": ["OwnForSequenceClassification"]}
+    (folder / "config.json").write_text(json.dumps(own))
+    (folder / "own.py").write_text(
+        "from transformers import BertConfig, BertForSequenceClassification\n\n\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n\n\n"
+        "class OwnForSequenceClassification(BertForSequenceClassification):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(ServingError, match=r"brings code of its own, .*'trust_remote_code' is true"):
+        serve(folder)
+    serve(folder, trust_remote_code="true").infer(text=text("the ship"))
+
+
+def test_a_chat_needs_a_template(serve: Any, tmp_path: Path) -> None:
+    with pytest.raises(ServingError, match="has no chat template, which the parameter 'chat' needs"):
+        serve(tiny_causal_lm(tmp_path / "files", "llama"), chat="true")
+
+
+def test_a_library_that_is_not_installed_is_named_with_its_command(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trireme.backends.compiled import model_load
+
+    def absent(package: str) -> Any:
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+    monkeypatch.setattr(model_load.importlib, "import_module", absent)
+    with pytest.raises(ServingError, match=r"pip install 'trireme-server\[transformers\]'"):
+        serve(task_model("bert-classifier"))
+    assert "transformers" in sys.modules
