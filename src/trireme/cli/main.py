@@ -6,13 +6,16 @@ import difflib
 import sys
 from collections.abc import Callable, Sequence
 
-from trireme.cli import config, serve, version
+from trireme.cli import config, deploy, devices, neuron_model, serve, version
 
 Command = tuple[str, Callable[[Sequence[str]], int]]
 
 COMMANDS: dict[str, Command] = {
     "serve": (serve.SUMMARY, serve.main),
+    "deploy": (deploy.SUMMARY, deploy.main),
+    "devices": (devices.SUMMARY, devices.main),
     "config": (config.SUMMARY, config.main),
+    "neuron-model": (neuron_model.SUMMARY, neuron_model.main),
     "version": (version.SUMMARY, version.main),
 }
 """By name: one line of help, and the function that takes the rest of the words and returns the exit code."""
@@ -33,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """The commands, one line each."""
     lines = ["Usage: trireme COMMAND [arguments]", ""]
-    lines += [f"  {name:<9}{summary}" for name, (summary, _) in COMMANDS.items()]
-    lines += ["  help     print this text, or that of a command: trireme help serve", ""]
+    lines += [f"  {name:<14}{summary}" for name, (summary, _) in COMMANDS.items()]
+    lines += ["  help          print this text, or that of a command: trireme help serve", ""]
     lines.append("The command tritonserver is the same server with Triton's own command line.")
     return "\n".join(lines)
 

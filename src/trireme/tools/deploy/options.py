@@ -1,0 +1,68 @@
+"""What `trireme deploy` was asked for, and why it may not be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class DeployError(Exception):
+    """The command line cannot be followed; the message says why, and what to do."""
+
+    exit_code = 1
+
+
+class ModelNotUsableError(DeployError):
+    """There is no such model, or what there is cannot be served."""
+
+    exit_code = 2
+
+
+class HubUnreachableError(DeployError):
+    """The model is not on this machine, and the hub cannot be asked."""
+
+    exit_code = 3
+
+
+class MemoryTooSmallError(DeployError):
+    """The model would not fit."""
+
+    exit_code = 4
+
+
+class NameTakenError(DeployError):
+    """The repository has another model of that name."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DeployOptions:
+    """One wish to deploy a model."""
+
+    model: str
+    """A folder, or the id of a model on the hub."""
+    task: str | None = None
+    """What the model is for; None: read from its configuration."""
+    name: str | None = None
+    """What it is called when it is served; None: the last part of the model's own name."""
+    repository: Path = Path("model_repository")
+    device: str = "auto"
+    dtype: str = "auto"
+    revision: str | None = None
+    batch_size: int = 8
+    """Requests that may run together."""
+    max_new_tokens: int = 64
+    length_tokens: int | None = None
+    """Tokens of a prompt and its answer that memory is counted for; None: the model's context, 1024 at most."""
+    memory_bytes: int | None = None
+    """What the estimate is compared with; None: what the device has free now."""
+    is_ejected: bool = False
+    """Whether an editable model.py is written instead of a reference to the backend."""
+    trusts_remote_code: bool = False
+    is_forced: bool = False
+    """Whether to go on where the estimate does not fit."""
+    is_overwriting: bool = False
+    """Whether files that differ are written anew."""
+    is_dry_run: bool = False
+    is_served: bool = True

@@ -1,0 +1,53 @@
+"""What a model is for, as far as deploying has to know: the backend finds out the rest."""
+
+from __future__ import annotations
+
+import difflib
+
+from trireme.tools.deploy.model_files import ModelFiles
+from trireme.tools.deploy.options import DeployError
+
+GENERATION = "text-generation"
+TASKS = (
+    "text-generation",
+    "text2text-generation",
+    "summarization",
+    "translation",
+    "text-classification",
+    "zero-shot-classification",
+    "token-classification",
+    "question-answering",
+    "fill-mask",
+    "feature-extraction",
+    "sentence-embedding",
+    "image-classification",
+    "object-detection",
+    "automatic-speech-recognition",
+    "audio-classification",
+)
+"""What the transformers backend serves."""
+_OTHER_NAMES = ("sentiment-analysis", "ner", "sentence-similarity", "embeddings")
+_WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+_WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSpeechSeq2Seq", "MTModel")
+
+
+def checked_task(wanted: str | None) -> str | None:
+    """The task that was named; raises DeployError for a name that is none."""
+    if wanted is None or wanted in TASKS or wanted in _OTHER_NAMES or wanted.startswith("translation_"):
+        return wanted
+    nearest = difflib.get_close_matches(wanted, [*TASKS, *_OTHER_NAMES], n=1)
+    suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    raise DeployError(f"--task: there is no task '{wanted}'.{suggestion} The tasks are:\n  " + "\n  ".join(TASKS))
+
+
+def is_causal(model: ModelFiles) -> bool:
+    """Whether config.json names a class that continues text."""
+    return any(name.endswith(_CAUSAL) for name in model.config.get("architectures") or ())
+
+
+def is_generating(model: ModelFiles, task: str | None) -> bool:
+    """Whether it writes token by token, and so keeps keys and values."""
+    if task is not None:
+        return task in _WRITING
+    return any(name.endswith(_WRITING_CLASSES) for name in model.config.get("architectures") or ())

@@ -1,0 +1,242 @@
+"""`trireme deploy` as a user types it: from the hub or a folder to answers, and the example folders beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_hub import COMMIT, LocalHub
+from running_server import RunningServer, free_ports
+from tiny_models import cached
+
+pytestmark = pytest.mark.timeout(300)  # workers that import torch, several at once
+
+ROOT = Path(__file__).resolve().parents[2]
+TRIREME = str(Path(sys.executable).with_name("trireme"))
+EXAMPLES = ROOT / "examples/transformers"
+EXAMPLE_MODELS = {
+    "falcon7b": "falcon",
+    "persimmon8b": "persimmon",
+    "llama7b": "llama",
+    "opt-125m": "opt",
+    "qwen2": "qwen2",
+    "llama2": "llama",
+}
+PROMPTS = ["I am going", "Where is the nearest station, and where is the nearest shop?", "Hello"]
+
+
+class RunningDeploy(RunningServer):
+    """`trireme deploy`, typed in the folder that will hold the repository."""
+
+    def __init__(self, folder: Path, *words: str, environment: dict[str, str] | None = None) -> None:
+        self.ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        command = [TRIREME, "deploy", *words, *(f"--{kind}-port={port}" for kind, port in self.ports.items())]
+        command += ["--http-address=127.0.0.1", "--", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]
+        self.log_path = folder / "deploy.log"
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+            )
+
+    def wait_until_greeting(self) -> None:
+        self.until(lambda: "Try it from another terminal:" in self.log, timeout_s=120)
+
+
+def deploy(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRIREME, "deploy", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def generate(server: RunningServer, model: str, text: str, **options: Any) -> str:
+    status, _, body = server.ask("POST", f"/v2/models/{model}/generate", {"text_input": text, **options})
+    assert status == 200, body
+    return str(json.loads(body)["text_output"])
+
+
+def test_an_id_of_the_hub_is_fetched_served_answers_the_printed_lines_and_ends_on_sigterm(tmp_path: Path) -> None:
+    with LocalHub({"me/tiny-opt": cached("opt")}) as hub:
+        environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
+        with RunningDeploy(tmp_path, "me/tiny-opt", "--max-new-tokens=4", environment=environment) as server:
+            server.wait_until_greeting()
+            asked_for_weights = [path for path in hub.asked if path.endswith("model.safetensors")]
+            assert len(asked_for_weights) == 2, "once for its size, once for its content"
+            lines = [line for line in server.log.splitlines() if line.startswith("curl ")]
+            assert len(lines) == 2
+            for line in lines:
+                answer = json.loads(subprocess.run(line, shell=True, capture_output=True, check=True).stdout)
+                assert answer["model_name"] == "tiny-opt"
+            assert answer["text_output"] == generate(server, "tiny-opt", "Hello")
+            assert server.interrupt(signal.SIGTERM) == 0
+        log = server.log
+        assert re.search(r"^fetching me/tiny-opt: done after \d", log, re.MULTILINE)
+        assert re.search(r"^loading tiny-opt: done after \d", log, re.MULTILINE)
+        assert (
+            f'key: "revision" value: {{ string_value: "{COMMIT}" }}'
+            in (tmp_path / "model_repository/tiny-opt/config.pbtxt").read_text()
+        )
+    # The hub is gone now; what is in the cache needs none.
+    again = deploy(tmp_path, "me/tiny-opt", "--max-new-tokens=4", "--no-serve", **environment)
+    assert again.returncode == 0, again.stderr
+    assert "from the hub's cache on this machine" in again.stdout
+    assert "nothing had to be written" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["me/unknown"], 2, "there is no such model, nor a folder of that name here. If it is private, set HF_TOKEN"),
+        (["me/gated"], 2, "its owner asks for consent."),
+        (["me/opt", "--revision=dev"], 2, "it has no revision 'dev'"),
+    ],
+)
+def test_what_the_hub_refuses_is_told_shortly(tmp_path: Path, words: list[str], code: int, told: str) -> None:
+    models = {"me/opt": cached("opt"), "me/gated": cached("opt")}
+    with LocalHub(models, gated=frozenset({"me/gated"}), token="secret") as hub:
+        done = deploy(tmp_path, *words, "--no-serve", HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path), HF_TOKEN="")
+    assert done.returncode == code
+    assert done.stderr.startswith("error: cannot get '")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_opens_a_gated_model_and_what_an_interruption_left_out_is_fetched_the_next_time(tmp_path: Path) -> None:
+    with LocalHub({"me/gated": cached("opt")}, gated=frozenset({"me/gated"}), token="secret") as hub:
+        environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_TOKEN": "", "PRIVATE_REPO_TOKEN": "secret"}
+        done = deploy(tmp_path, "me/gated", "--no-serve", **environment)
+        assert done.returncode == 0, done.stderr
+        cache = tmp_path / "hub/models--me--gated"
+        (cache / "blobs/part.incomplete").touch()
+        (cache / f"snapshots/{COMMIT}/tokenizer.json").unlink()
+        again = deploy(tmp_path, "me/gated", "--no-serve", **environment)
+        assert again.returncode == 0, again.stderr
+        assert (cache / f"snapshots/{COMMIT}/tokenizer.json").exists()
+
+
+def test_a_hub_that_does_not_answer_exits_3(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    done = deploy(tmp_path, "me/opt", HF_ENDPOINT=f"http://127.0.0.1:{port}", HF_HOME=str(tmp_path))
+    assert done.returncode == 3
+    assert "the hub does not answer" in done.stderr
+    assert "Give the path of a folder with the model, or go online." in done.stderr
+
+
+def test_ejected_code_answers_each_request_of_a_batch_as_if_it_were_alone(tmp_path: Path) -> None:
+    model = str(cached("llama"))
+    with RunningDeploy(tmp_path, model, "--eject", "--name=chat", "--max-new-tokens=6") as server:
+        server.wait_until_greeting()
+        alone = [generate(server, "chat", prompt) for prompt in PROMPTS]
+        assert len(set(alone)) == len(PROMPTS)
+        with ThreadPoolExecutor(len(PROMPTS)) as pool:
+            assert list(pool.map(lambda prompt: generate(server, "chat", prompt), PROMPTS)) == alone
+        tensor = {"name": "text_input", "datatype": "BYTES", "shape": [3, 1], "data": PROMPTS}
+        status, _, body = server.ask("POST", "/v2/models/chat/infer", {"inputs": [tensor]})
+        assert status == 200, body
+        (output,) = json.loads(body)["outputs"]
+        assert (output["shape"], output["data"]) == ([3, 1], alone)
+        short = generate(server, "chat", PROMPTS[0], max_new_tokens=2)
+        assert alone[0].startswith(short)
+        assert len(short) < len(alone[0])
+        long = {"text_input": "word " * 2000}
+        status, _, body = server.ask("POST", "/v2/models/chat/generate", long)
+        assert status == 400
+        assert "does not fit" in json.loads(body)["error"]
+        assert server.interrupt(signal.SIGTERM) == 0
+    config = (tmp_path / "model_repository/chat/config.pbtxt").read_text()
+    assert 'backend: "python"' in config
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path: Path) -> None:
+    broken = shutil.copytree(cached("opt"), tmp_path / "broken")
+    (broken / "config.json").write_text('{"architectures": ["NobodyKnowsIt"]}')
+    with RunningDeploy(tmp_path, "broken") as server:
+        assert server.process.wait(100) == 1
+    assert "cannot tell what task model 'broken' is for" in server.log
+    assert "loading broken: stopped after" in server.log
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """All example folders in one server, each with a tiny model of its own kind."""
+    folder = tmp_path_factory.mktemp("examples")
+    for name, kind in EXAMPLE_MODELS.items():
+        shutil.copytree(EXAMPLES / name, folder / "model_repository" / name)
+        config = folder / "model_repository" / name / "config.pbtxt"
+        text, count = re.subn(
+            r'(key: "(?:huggingface_)?model" value: \{ string_value: ")[^"]+',
+            rf"\g<1>{cached(kind)}",
+            config.read_text(),
+        )
+        assert count == 1
+        if name == "opt-125m":  # with the two lines that every one of them has to offer
+            text = re.sub(r"^# (max_batch_size|dynamic_batching)", r"\1", text, flags=re.MULTILINE)
+        config.write_text(text)
+    with RunningServer(folder) as server:
+        server.until(lambda: "Started Metrics Service" in server.log, timeout_s=270)
+        yield server
+
+
+def test_every_example_folder_is_served_here_and_its_configuration_is_right() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    assert folders == set(EXAMPLE_MODELS)
+    done = subprocess.run([TRIREME, "config", "check", str(EXAMPLES)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["falcon7b", "persimmon8b", "llama7b"])
+def test_examples_with_one_prompt_answer_the_usual_curl_lines(examples: RunningServer, name: str) -> None:
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["I am going"]}
+    status, _, body = examples.ask("POST", f"/v2/models/{name}/infer", {"inputs": [tensor]})
+    assert status == 200, body
+    (output,) = json.loads(body)["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("text_output", "BYTES", [1])
+    assert output["data"][0].startswith("I am going")
+    assert len(output["data"][0]) > len("I am going")
+    assert generate(examples, name, "How can you be").startswith("How can you be")
+
+
+@pytest.mark.parametrize("name", ["qwen2", "llama2"])
+def test_examples_with_several_prompts_answer_them_in_their_order(examples: RunningServer, name: str) -> None:
+    tensor = {"name": "INPUT0", "datatype": "BYTES", "shape": [2], "data": ["I am", "you are"]}
+    body = {"inputs": [tensor], "outputs": [{"name": "OUTPUT0"}], "parameters": {"max_new_tokens": 5}}
+    status, _, answer = examples.ask("POST", f"/v2/models/{name}/infer", body)
+    assert status == 200, answer
+    (output,) = json.loads(answer)["outputs"]
+    assert output["shape"] == [2]
+    first, second = output["data"]
+    assert (first[:4], second[:7]) == ("I am", "you are")
+
+
+def test_an_example_with_batches_gives_each_request_its_own_answer(examples: RunningServer) -> None:
+    alone = [generate(examples, "opt-125m", prompt) for prompt in PROMPTS]
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        assert list(pool.map(lambda prompt: generate(examples, "opt-125m", prompt), PROMPTS)) == alone
+    for prompt, text in zip(PROMPTS, alone, strict=True):
+        assert text.startswith(prompt)
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [3, 1], "data": PROMPTS}
+    status, _, body = examples.ask("POST", "/v2/models/opt-125m/infer", {"inputs": [tensor]})
+    assert status == 200, body
+    assert json.loads(body)["outputs"][0]["data"] == alone
+
+
+def test_a_wrong_option_of_a_request_is_its_own_fault(examples: RunningServer) -> None:
+    status, _, body = examples.ask(
+        "POST", "/v2/models/falcon7b/generate", {"text_input": "Hello", "max_new_tokens": "many"}
+    )
+    assert status == 400
+    assert "'max_new_tokens' must be a whole number" in json.loads(body)["error"]

@@ -1,0 +1,163 @@
+"""`trireme deploy` before a server starts: its words, its table, its refusals and what it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tiny_models import cached
+
+from trireme.cli import main as trireme_command
+from trireme.cli.command_line import CommandEnded
+from trireme.cli.deploy_arguments import parse_arguments
+from trireme.tools.deploy.options import DeployError
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    return str(cached("opt"))
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRIREME_DEVICES", "cpu")
+    return tmp_path
+
+
+def deploy(*words: str) -> int:
+    return trireme_command.main(["deploy", *words])
+
+
+def test_words_of_the_server_follow_after_two_dashes_and_ports_need_none() -> None:
+    options, server_words = parse_arguments(["m", "--http-port", "9000", "--batch=2", "--", "--log-verbose=1"])
+    assert (options.model, options.batch_size) == ("m", 2)
+    assert server_words == ["--http-port=9000", "--log-verbose=1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "the following arguments are required: MODEL"),
+        (["m", "--log-verbose=1"], "unrecognized arguments: --log-verbose=1 (options of the server go after --)"),
+        (["m", "--dtype", "int4"], "invalid choice: 'int4'"),
+        (["m", "--batch", "0"], "must be at least 1, found 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CommandEnded) as end:
+        parse_arguments(words)
+    assert end.value.exit_code == 1
+    assert told in capsys.readouterr().err
+
+
+def test_help_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy("--help") == 0
+    assert capsys.readouterr().out.startswith("usage: trireme deploy MODEL [options] [-- server options]")
+
+
+def test_a_wrong_flag_of_the_server_is_told_before_anything_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy("owner/nowhere", "--", "--http-prot=1") == 1
+    assert "Did you mean '--http-port'?" in capsys.readouterr().err
+
+
+def test_dry_run_prints_the_table_and_the_files_and_writes_nothing(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(model, "--dry-run", "--dtype", "bfloat16", "--memory", "2GiB") == 0
+    printed = capsys.readouterr().out
+    assert f"{model}, from this folder, is served as 'opt'" in printed
+    for row in (
+        "| weights, 3.4 M in bfloat16             |",
+        "| conversion from float32 while it loads |",
+        "| keys and values, 8 x 1024 tokens       |",
+        "| free on cpu (given by --memory)        | 2.0 GiB   |",
+    ):
+        assert row in printed
+    assert "# model_repository/opt/config.pbtxt\n" in printed
+    assert 'backend: "transformers"' in printed
+    assert list(working_folder.iterdir()) == []
+
+
+def test_a_model_that_does_not_fit_exits_4_and_force_goes_on(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(model, "--no-serve", "--memory", "500M") == 4
+    told = capsys.readouterr().err
+    assert f"error: '{model}' will not fit: it needs about 638.4 MiB, and cpu has 500.0 MiB" in told
+    assert "138.4 MiB are missing" in told
+    assert not (working_folder / "model_repository").exists()
+    assert deploy(model, "--no-serve", "--memory", "500M", "--force") == 0
+    assert (working_folder / "model_repository/opt/config.pbtxt").exists()
+
+
+def test_deploying_twice_says_so_and_keeps_edits(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(model, "--no-serve") == 0
+    printed = capsys.readouterr().out
+    assert "wrote model_repository/opt/config.pbtxt" in printed
+    assert "Serve it with: trireme serve model_repository" in printed
+    assert deploy(model, "--no-serve") == 0
+    assert "is deployed already; nothing had to be written" in capsys.readouterr().out
+    config = working_folder / "model_repository/opt/config.pbtxt"
+    config.write_text(config.read_text() + "# mine\n")
+    assert deploy(model, "--no-serve", "--batch", "4") == 0
+    assert "kept as it is: config.pbtxt" in capsys.readouterr().out
+    assert config.read_text().endswith("# mine\n")
+    assert deploy(model, "--no-serve", "--batch", "4", "--overwrite") == 0
+    assert "max_batch_size: 4\n" in config.read_text()
+    assert trireme_command.main(["config", "check", "model_repository"]) == 0
+
+
+def test_a_name_that_is_taken_exits_5(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy(model, "--no-serve", "--name", "chat") == 0
+    assert deploy(str(cached("llama")), "--no-serve", "--name", "chat") == 5
+    assert f"'model_repository/chat' is there already for '{model}'" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_model_exits_2(working_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (working_folder / "empty").mkdir()
+    assert deploy("empty") == 2
+    assert "has no config.json" in capsys.readouterr().err
+    (working_folder / "empty/config.json").write_text(json.dumps({"architectures": ["OPTForCausalLM"]}))
+    assert deploy("./empty") == 2
+    assert "'./empty' cannot be served: there are no weights" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_exits_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy(model, "--device", "cuda:0") == 1
+    assert "this machine has no such device; it has cpu" in capsys.readouterr().err
+
+
+def test_devices_that_the_server_is_told_of_are_counted_with(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (model, "--no-serve", "--device", "cuda", "--", "--devices=cuda:1@500MiB")
+    assert deploy(*words) == 4
+    assert "cuda:0 has 500.0 MiB" in capsys.readouterr().err
+    assert deploy(model, "--no-serve", "--", "--devices=hpu:1") == 0
+    config = (working_folder / "model_repository/opt/config.pbtxt").read_text()
+    assert 'key: "device" value: { string_value: "hpu:0" }' in config
+
+
+def test_the_guide_has_every_option_and_its_lines_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).resolve().parents[4] / "docs/deploy.md").read_text(encoding="utf-8")
+    assert deploy("--help") == 0
+    options = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert set(re.findall(r"^(--[a-z-]+) ", guide, re.MULTILINE)) == {
+        option for option in options if not option.endswith(("-port", "-address"))
+    }
+    lines = re.findall(r"^trireme deploy (.*)$", guide, re.MULTILINE)
+    assert lines
+    for line in lines:
+        parse_arguments(shlex.split(line))
+
+
+def test_the_guide_has_every_exit_code() -> None:
+    guide = (Path(__file__).resolve().parents[4] / "docs/deploy.md").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", guide, re.MULTILINE)}
+    assert codes == {0, 130, DeployError.exit_code, *(kind.exit_code for kind in DeployError.__subclasses__())}

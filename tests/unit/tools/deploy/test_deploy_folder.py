@@ -1,0 +1,186 @@
+"""Which model is meant, what it is called, and what is written for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.backends.transformers.tasks import canonical_task
+from trireme.config.pbtxt import parse_text
+from trireme.tools.deploy.folder_texts import folder_of
+from trireme.tools.deploy.model_files import ModelFile, ModelFiles, files_to_fetch, missing_weights, weight_files
+from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError, NameTakenError
+from trireme.tools.deploy.resolve import find_model, served_name
+from trireme.tools.deploy.task import TASKS, checked_task
+
+CAUSAL = {"architectures": ["OPTForCausalLM"]}
+CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
+
+
+def model_of(config: dict[str, Any], *names: str, reference: str = "owner/model", **changes: Any) -> ModelFiles:
+    files = tuple(ModelFile(name, 10) for name in names)
+    return ModelFiles(reference, "the hub", None, files, config, **changes)
+
+
+def parameters_of(text: str) -> dict[str, str]:
+    message = parse_text(text, "config.pbtxt")
+    return {key: value.string_value for key, value in message.parameters.items()}
+
+
+def written(
+    config: dict[str, Any], placed: str, folder: Path, **wishes: Any
+) -> tuple[Any, dict[str, str], dict[str, str]]:
+    made = folder_of(folder, model_of(config, commit="abc123"), placed, DeployOptions("owner/model", **wishes))
+    text = made.texts["config.pbtxt"]
+    return parse_text(text, "config.pbtxt"), parameters_of(text), dict(made.texts)
+
+
+def test_one_form_of_the_weights_is_fetched_and_what_loading_needs() -> None:
+    model = model_of(
+        CAUSAL,
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "flax_model.msgpack",
+        "tokenizer.json",
+        "README.md",
+        "onnx/model.onnx",
+        ".gitattributes",
+        "picture.png",
+        "1_Pooling/config.json",
+    )
+    assert files_to_fetch(model) == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "1_Pooling/config.json",
+    ]
+
+
+def test_an_index_says_which_files_are_weights_and_which_are_missing() -> None:
+    names = ("a.safetensors", "consolidated.safetensors")
+    model = model_of(CAUSAL, *names, indexed=frozenset({"a.safetensors", "b.safetensors"}))
+    assert [file.name for file in weight_files(model.files, model.indexed)] == ["a.safetensors"]
+    assert missing_weights(model) == "1 of 2 weight files are missing, the first is b.safetensors"
+
+
+def test_weights_in_other_forms_are_named() -> None:
+    assert missing_weights(model_of(CAUSAL, "model.gguf")) == (
+        "there are no safetensors or PyTorch weights, only .gguf"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "name", "served"),
+    [
+        ("tiiuae/falcon-7b", None, "falcon-7b"),
+        ("/data/My model", None, "My-model"),
+        ("gpt2", "chat", "chat"),
+    ],
+)
+def test_the_name_is_the_last_part_unless_one_is_given(reference: str, name: str | None, served: str) -> None:
+    assert served_name(DeployOptions(reference, name=name), model_of({}, reference=reference)) == served
+
+
+def test_a_name_that_cannot_be_a_folder_is_refused() -> None:
+    with pytest.raises(DeployError, match="--name 'a/b'"):
+        served_name(DeployOptions("gpt2", name="a/b"), model_of({}))
+
+
+def test_folders_that_hold_no_model_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotUsableError, match=r"has no config\.json"):
+        find_model(DeployOptions(str(tmp_path)))
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ModelNotUsableError, match="does not hold an object"):
+        find_model(DeployOptions(str(tmp_path)))
+    (tmp_path / "config.json").write_text(json.dumps(CAUSAL))
+    with pytest.raises(ModelNotUsableError, match="there are no weights"):
+        find_model(DeployOptions(str(tmp_path)))
+    with pytest.raises(ModelNotUsableError, match="is a file"):
+        find_model(DeployOptions(str(tmp_path / "config.json")))
+    with pytest.raises(ModelNotUsableError, match="there is no folder"):
+        find_model(DeployOptions("./nowhere"))
+
+
+def test_the_backend_is_told_what_was_asked_for_and_no_more(tmp_path: Path) -> None:
+    message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m")
+    assert message.backend == "transformers"
+    assert message.max_batch_size == 8
+    assert parameters == {"model": "owner/model", "revision": "abc123", "max_new_tokens": "64"}
+    assert set(texts) == {"config.pbtxt", "1/.keep"}
+    _, parameters, _ = written(
+        CLASSIFIER,
+        "cuda:1",
+        tmp_path / "m",
+        device="cuda:1",
+        dtype="float16",
+        task="text-classification",
+        trusts_remote_code=True,
+    )
+    assert parameters == {
+        "model": "owner/model",
+        "revision": "abc123",
+        "device": "cuda:1",
+        "dtype": "float16",
+        "task": "text-classification",
+        "trust_remote_code": "true",
+    }
+
+
+def test_ejected_code_stands_beside_an_ordinary_configuration(tmp_path: Path) -> None:
+    message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m", is_ejected=True, batch_size=4)
+    assert (message.backend, message.max_batch_size) == ("python", 4)
+    assert ([entry.name for entry in message.input], [entry.name for entry in message.output]) == (
+        ["text_input"],
+        ["text_output"],
+    )
+    assert message.HasField("dynamic_batching")
+    assert parameters["model"] == "owner/model"
+    compile(texts["1/model.py"], "model.py", "exec")
+    assert max(map(len, texts["1/model.py"].splitlines())) <= 120
+
+
+def test_only_text_generation_is_ejected(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="--eject writes code for text-generation"):
+        written(CLASSIFIER, "cpu", tmp_path / "m", is_ejected=True)
+
+
+def test_deploying_again_keeps_what_was_changed_and_restores_what_is_gone(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model"))
+    config = tmp_path / "m" / "config.pbtxt"
+    folder.check_name(is_overwriting=False)
+    assert folder.write(is_overwriting=False).startswith("wrote ")
+    assert "nothing had to be written" in folder.write(is_overwriting=False)
+    edited = config.read_text() + "# mine\n"
+    config.write_text(edited)
+    (tmp_path / "m/1/.keep").unlink()
+    folder.check_name(is_overwriting=False)
+    assert "kept as it is: config.pbtxt" in folder.write(is_overwriting=False)
+    assert config.read_text() == edited
+    assert (tmp_path / "m/1/.keep").exists()
+    folder.write(is_overwriting=True)
+    assert config.read_text() == folder.texts["config.pbtxt"]
+
+
+def test_the_name_of_another_model_is_not_taken_away(tmp_path: Path) -> None:
+    folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model")).write(is_overwriting=False)
+    other = folder_of(tmp_path / "m", model_of(CAUSAL, reference="owner/other"), "cpu", DeployOptions("owner/other"))
+    with pytest.raises(NameTakenError, match="for 'owner/model': choose another --name"):
+        other.check_name(is_overwriting=False)
+    other.check_name(is_overwriting=True)
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"')
+    with pytest.raises(NameTakenError, match="was not made by this command"):
+        other.check_name(is_overwriting=False)
+
+
+def test_tasks_are_those_of_the_backend() -> None:
+    assert [canonical_task(task, "m") for task in TASKS] == list(TASKS)
+    assert checked_task("ner") == "ner"
+    with pytest.raises(DeployError, match="Did you mean 'text-generation'"):
+        checked_task("text-generatoin")

@@ -1,0 +1,164 @@
+"""What a model weighs before it is loaded, and whether it fits."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.tools.deploy.device_memory import DeviceMemory, device_memory, free_host_bytes
+from trireme.tools.deploy.memory import Estimate, check_fit, estimate
+from trireme.tools.deploy.model_files import read_folder
+from trireme.tools.deploy.options import DeployError, DeployOptions, MemoryTooSmallError, ModelNotUsableError
+from trireme.tools.deploy.sizes import parse_size, size_text
+from trireme.tools.deploy.weights import Weights, weigh
+
+GIB = 1 << 30
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "torch_dtype": "float16",
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+LLAMA_WEIGHTS = Weights(6_738_415_616, 13_476_831_232, "float16", True, 262_144_000)
+
+
+def rows_of(config: dict[str, Any], weights: Weights, device: str, **wishes: Any) -> dict[str, int]:
+    found = estimate(config, weights, DeployOptions("m", **wishes), device, is_generating=True)
+    return {what.split(",")[0].split(" from")[0]: size for what, size in found.rows}
+
+
+def write_safetensors(file: Path, **tensors: tuple[str, list[int], int]) -> None:
+    """A file whose tensors are all zeros."""
+    header, offset = {}, 0
+    for name, (dtype, shape, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+def test_keys_and_values_are_counted_for_every_token_of_the_batch() -> None:
+    rows = rows_of(LLAMA, LLAMA_WEIGHTS, "cuda:0", batch_size=4, length_tokens=2048)
+    assert rows["weights"] == 13_476_831_232
+    assert rows["keys and values"] == 4 * 2048 * 2 * 32 * 4096 * 2
+    assert "conversion" not in rows
+
+
+def test_heads_that_share_keys_and_values_need_less() -> None:
+    whole = rows_of(LLAMA, LLAMA_WEIGHTS, "cuda:0")["keys and values"]
+    assert rows_of({**LLAMA, "num_key_value_heads": 8}, LLAMA_WEIGHTS, "cuda:0")["keys and values"] == whole // 4
+    falcon = {**LLAMA, "multi_query": True}
+    assert rows_of(falcon, LLAMA_WEIGHTS, "cuda:0")["keys and values"] == whole // 32
+
+
+def test_half_precision_becomes_single_on_a_processor_unless_it_is_asked_for() -> None:
+    rows = rows_of(LLAMA, LLAMA_WEIGHTS, "cpu")
+    assert rows["weights"] == 2 * 13_476_831_232
+    assert rows["conversion"] == 262_144_000
+    assert rows_of(LLAMA, LLAMA_WEIGHTS, "cpu", dtype="bfloat16")["weights"] == 13_476_831_232
+
+
+def test_quantised_weights_stay_as_they_are() -> None:
+    quantised = Weights(7_000_000_000, 3_500_000_000, "u8", True, 1)
+    assert rows_of(LLAMA, quantised, "cuda:0")["weights"] == 3_500_000_000
+
+
+def test_the_part_of_a_larger_model_that_writes_is_counted() -> None:
+    nested = {"architectures": ["X"], "text_config": LLAMA}
+    assert rows_of(nested, LLAMA_WEIGHTS, "cuda:0") == rows_of(LLAMA, LLAMA_WEIGHTS, "cuda:0")
+
+
+def test_headers_tell_count_datatype_and_the_largest_tensor(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    write_safetensors(tmp_path / "model.safetensors", a=("BF16", [1000, 64], 128_000), b=("F32", [64], 256))
+    weights = weigh(read_folder(tmp_path, "x", "this folder"))
+    assert weights == Weights(64_064, 128_256, "bfloat16", True, 128_000)
+
+
+def test_weights_that_end_early_are_found_out(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, a=("F32", [1000], 4000))
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ModelNotUsableError, match=r"is not a complete safetensors file: it has \d+ bytes of \d+$"):
+        weigh(read_folder(tmp_path, "x", "this folder"))
+
+
+def test_weights_of_another_form_are_told_from_their_size(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"torch_dtype": "float16"}')
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(4096))
+    assert weigh(read_folder(tmp_path, "x", "this folder")) == Weights(2048, 4096, "float16", False, 4096)
+
+
+def test_a_pointer_in_place_of_weights_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelNotUsableError, match="git lfs pull"):
+        weigh(read_folder(tmp_path, "x", "this folder"))
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_is_missing_and_what_helps() -> None:
+    options = DeployOptions("big", batch_size=8)
+    found = estimate(LLAMA, LLAMA_WEIGHTS, options, "cpu", is_generating=True)
+    with pytest.raises(MemoryTooSmallError) as refused:
+        check_fit(found, DeviceMemory("cpu", 8 * GIB), options)
+    text = str(refused.value)
+    missing = size_text(found.total_bytes - 8 * GIB)
+    assert f"cpu has 8.0 GiB: {missing} are missing." in text
+    assert "--dtype bfloat16" in text
+    assert "--batch 2" in text
+    assert "--device" in text
+    assert "--force" in text
+
+
+def test_what_fits_is_unknown_or_is_forced_goes_on() -> None:
+    found = Estimate((("weights", 10 * GIB),), "float16", 0)
+    check_fit(found, DeviceMemory("cpu", 10 * GIB), DeployOptions("m"))
+    check_fit(found, DeviceMemory("hpu:0", None), DeployOptions("m"))
+    check_fit(found, DeviceMemory("cpu", GIB), DeployOptions("m", is_forced=True))
+
+
+def test_a_container_has_what_is_left_of_its_share(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       32000000 kB\nMemAvailable:   16000000 kB\n")
+    assert free_host_bytes(meminfo, tmp_path / "none") == 16_000_000 * 1024
+    (tmp_path / "memory.max").write_text(f"{8 * GIB}\n")
+    (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {GIB}\n")
+    assert free_host_bytes(meminfo, tmp_path) == 6 * GIB
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_host_bytes(meminfo, tmp_path) == 16_000_000 * 1024
+
+
+def test_the_best_device_is_taken_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIREME_DEVICES", "cuda:2@80GiB,hpu:1")
+    assert device_memory(DeployOptions("m")).device == "cuda:0"
+    assert device_memory(DeployOptions("m")).free_bytes == 80 * GIB
+    assert device_memory(DeployOptions("m", device="cuda:1")).device == "cuda:1"
+    assert device_memory(DeployOptions("m", device="hpu", memory_bytes=5)).free_bytes == 5
+    assert device_memory(DeployOptions("m", device="cpu")).device == "cpu"
+    with pytest.raises(DeployError, match="it has cpu, cuda:0, cuda:1, hpu:0"):
+        device_memory(DeployOptions("m", device="cuda:2"))
+    with pytest.raises(DeployError, match="compiled models"):
+        device_memory(DeployOptions("m", device="neuron:0-3"))
+    monkeypatch.setenv("TRIREME_DEVICES", "toaster:1")
+    with pytest.raises(DeployError, match="toaster"):
+        device_memory(DeployOptions("m"))
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GiB", 24 * GIB), ("512M", 512 << 20), ("1.5g", 3 * GIB // 2), ("9", 9)])
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text, "memory") == size
+
+
+def test_a_size_that_is_none_names_the_flag() -> None:
+    with pytest.raises(DeployError, match="--memory 'plenty'"):
+        parse_size("plenty", "memory")

@@ -1,0 +1,75 @@
+"""The bar and the lines that show how far something has come."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from trireme.tools.deploy.progress import Progress, children_bytes, folder_bytes
+
+MIB = 1 << 20
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_where_nobody_watches_there_are_plain_lines() -> None:
+    stream, measured = io.StringIO(), threading.Event()
+
+    def measure() -> int:
+        measured.set()
+        return MIB
+
+    with Progress("fetching m", 4 * MIB, measure, stream, line_interval_s=0.001):
+        assert measured.wait(5)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "fetching m: 4.0 MiB"
+    assert re.fullmatch(r"fetching m: 25%, 1\.0 MiB of about 4\.0 MiB, \d+ s", lines[1])
+    assert re.fullmatch(r"fetching m: done after \d+\.\d s", lines[-1])
+    assert "\r" not in stream.getvalue()
+
+
+def test_a_terminal_gets_a_bar_that_is_taken_away_at_the_end() -> None:
+    stream = Terminal()
+    progress = Progress("loading m", 4 * MIB, lambda: 3 * MIB, stream)
+    with progress:
+        pass
+    progress.stop(is_done=False)
+    drawn = stream.getvalue()
+    assert drawn.startswith("loading m [##################------]  75%, 3.0 MiB of about 4.0 MiB, 0 s")
+    assert re.search(r"\r\x1b\[Kloading m: done after 0\.\d s\n$", drawn)
+
+
+def test_more_than_expected_is_all_of_it_and_a_failure_is_said() -> None:
+    stream = Terminal()
+    with pytest.raises(OSError), Progress("loading m", MIB, lambda: 2 * MIB, stream):
+        raise OSError
+    assert "100%" in stream.getvalue()
+    assert stream.getvalue().endswith(" s\n")
+    assert "loading m: stopped after" in stream.getvalue()
+
+
+def test_a_folder_is_what_its_files_are_and_links_are_not_counted_twice(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs/one.incomplete").write_bytes(bytes(100))
+    (tmp_path / "link").symlink_to(tmp_path / "blobs/one.incomplete")
+    assert folder_bytes(tmp_path) == 100
+    assert folder_bytes(tmp_path / "nowhere") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_of_child_processes_is_counted() -> None:
+    before = children_bytes()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert children_bytes() > before
+    finally:
+        child.communicate(b"\n")
