@@ -47,10 +47,15 @@ class EchoServer:
         if name not in ("echo", "words", "hang"):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         datatype = "BYTES" if name == "words" else "FP32"
-        config = SimpleNamespace(
-            max_batch_size=0, is_decoupled=name == "words", inputs={"IN": TensorConfig("IN", datatype, (-1,))}
+        return SimpleNamespace(
+            name=name,
+            version_text="1",
+            is_stand_in=False,
+            is_decoupled=name == "words",
+            max_batch_size=0,
+            config=SimpleNamespace(max_batch_size=0, inputs={"IN": TensorConfig("IN", datatype, (-1,))}),
+            labels=lambda output: (),
         )
-        return SimpleNamespace(name=name, version_text="1", is_stand_in=False, config=config, labels=lambda output: ())
 
     def infer_on(self, model: Any, request: InferenceRequest) -> None:
         self.requests.append(request)

@@ -194,7 +194,7 @@ def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callab
             def execute(self, requests):
                 if os.fork() == 0:
                     pb_utils.Logger.log_info("from the child")
-                    time.sleep(30)
+                    time.sleep(5)
                     os._exit(0)
                 os._exit(3)
         """
