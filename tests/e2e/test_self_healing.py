@@ -126,9 +126,10 @@ def test_a_worker_killed_under_load_is_noticed_explained_and_replaced(server: Ru
         server.until(lambda: len(load.answers) > 8)
         os.kill(worker, signal.SIGKILL)
         began = time.monotonic()
-        while exchange(connection, "GET", "/v2/models/busy/ready")[0] == 200:
-            assert time.monotonic() - began < 0.5, "nobody noticed"
-        assert exchange(connection, "GET", "/v2/health/ready")[0] == 400
+        ready = {"/v2/models/busy/ready", "/v2/health/ready"}
+        while ready:  # in turns: a machine that is busy may show only one of them before the next worker is there
+            ready -= {path for path in ready if exchange(connection, "GET", path)[0] == 400}
+            assert time.monotonic() - began < 0.5, f"nobody noticed: {ready}"
         assert server.until_ready("busy") < 2
         count = len(load.answers)
         server.until(lambda: len(load.answers) > count + 8)

@@ -12,12 +12,12 @@ from trireme.config.completion import instance_only_change
 from trireme.config.load import finalize_config
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.request import InferenceRequest
 from trireme.registry.ensemble_link import link_ensemble
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.options import RegistryOptions
 from trireme.registry.served_models import ServedModels
+from trireme.registry.step_inference import StepInference
 from trireme.registry.version_loader import VersionLoader
 from trireme.scheduling.rate_limiter_resources import instance_limits
 
@@ -28,21 +28,6 @@ _INTERRUPTION = InternalError("the load was interrupted")
 
 class VersionsFailedError(InvalidArgumentError):
     """Versions of a model failed to load; each of them is in the log already."""
-
-
-class StepInference:
-    """The inference port of one ensemble: finds composing models the way the ensemble's place asks for."""
-
-    __slots__ = ("_models", "_namespace", "_target")
-
-    def __init__(self, models: ServedModels, namespace: str, target: ModelInference) -> None:
-        self._models = models
-        self._namespace = namespace
-        self._target = target
-
-    def infer(self, request: InferenceRequest) -> None:
-        model = self._models.find_step(self._namespace, request.model_name, request.model_version)
-        self._target.infer_on(model, request)
 
 
 class VersionSwitch:
