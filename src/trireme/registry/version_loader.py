@@ -109,7 +109,8 @@ class VersionLoader:
             stats = ModelStats(config.name, version)
             gate = WarmupGate()
             defer = gate if config.message.model_warmup else None
-            scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
+            call_soon = asyncio.get_running_loop().call_soon
+            scheduler = create_scheduler(config, stats, defer=defer, defer_steps=call_soon, folder=polled.folder)
             assert isinstance(scheduler, InstanceRunner), "only an ensemble has no instances"
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)

@@ -24,7 +24,8 @@ class DynamicBatchScheduler(DirectScheduler):
     """Batches as `dynamic_batching` says.
 
     With `defer`, an idle instance gets its batch at the end of the turn, so that requests which one turn of the event
-    loop brought share it; without, the first of them starts at once and alone.
+    loop brought share it; without, the first of them starts at once and alone. `defer_steps` is the same for requests
+    that other executions made: those of one batch of an ensemble's step come at once, and go on to the next together.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class DynamicBatchScheduler(DirectScheduler):
         clock: Clock = monotonic_ns,
         call_later: CallLater | None = None,
         defer: Defer | None = None,
+        defer_steps: Defer | None = None,
     ) -> None:
         order = ResponseOrder() if batching.preserve_ordering else None
         super().__init__(stats, clock=clock, queue=RequestQueue(batching), order=order)
@@ -46,6 +48,7 @@ class DynamicBatchScheduler(DirectScheduler):
         self._compatibility = compatibility(config)
         self._alarm = Alarm(self._wake, clock, call_later)
         self._defer = defer
+        self._defer_steps = defer or defer_steps
         self._is_deferred = False
         self._can_start_alone = defer is None and not self._delay_ns
         # While a batch waits to grow: the size at which to look again, and what its requests have in common.
@@ -62,7 +65,9 @@ class DynamicBatchScheduler(DirectScheduler):
         if request.is_cancelled:
             self._answer_cancelled(request)
             return
-        if not self._can_start_alone or self._queue.count or not self._free or self._is_dispatching or self._hold_count:
+        is_step = request.parent is not None and self._defer_steps is not None
+        is_alone = self._can_start_alone and not is_step and not self._queue.count and not self._hold_count
+        if not is_alone or not self._free or self._is_dispatching:
             self._keep(request, now_ns)
             return
         self._inflight_count += 1
@@ -83,11 +88,12 @@ class DynamicBatchScheduler(DirectScheduler):
             return
         if self._wake_size and self._queue.size < self._wake_size and self._fits_waiting(request):
             return
-        if self._defer is None:
+        defer = self._defer if request.parent is None else self._defer_steps
+        if defer is None:
             self._dispatch(now_ns)
         else:
             self._is_deferred = True
-            self._defer(self._dispatch_deferred)
+            defer(self._dispatch_deferred)
 
     def _dispatch_deferred(self) -> None:
         self._is_deferred = False

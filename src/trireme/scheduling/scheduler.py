@@ -25,6 +25,7 @@ def create_scheduler(
     clock: Clock = monotonic_ns,
     call_later: CallLater | None = None,
     defer: Defer | None = None,
+    defer_steps: Defer | None = None,
     folder: Path | None = None,
 ) -> DirectScheduler | SequenceScheduler | EnsembleScheduler:
     """The scheduler of the model; all but an ensemble's are also the runner that its instances report to. `folder` is
@@ -39,7 +40,13 @@ def create_scheduler(
     if config.dynamic_batching is None:
         return DirectScheduler(stats, clock=clock)
     return DynamicBatchScheduler(
-        config, config.dynamic_batching, stats, clock=clock, call_later=call_later, defer=defer
+        config,
+        config.dynamic_batching,
+        stats,
+        clock=clock,
+        call_later=call_later,
+        defer=defer,
+        defer_steps=defer_steps,
     )
 
 

@@ -62,6 +62,27 @@ def test_requests_of_one_turn_share_a_batch_when_deferred(bench: Any) -> None:
     assert instance.seen == [["a", "b", "c"]]
 
 
+def test_steps_of_one_turn_share_a_batch(bench: Any) -> None:
+    bench.batcher()
+    instance = bench.instance()
+    ensemble = bench.client.request("ensemble")
+    bench.send("a", "b", parent=ensemble)
+    assert instance.seen == []
+    bench.send("c")
+    assert instance.seen == [], "what comes meanwhile waits with them"
+    bench.run_deferred()
+    assert instance.seen == [["a", "b", "c"]]
+
+
+def test_step_that_finds_the_instance_busy_goes_on_with_the_next_batch(bench: Any) -> None:
+    bench.batcher()
+    instance = occupied(bench)
+    bench.send("a", parent=bench.client.request("ensemble"))
+    assert bench.deferred == []
+    instance.finish()
+    assert instance.seen == [["busy"], ["a"]]
+
+
 def test_undeferred_first_request_starts_at_once(bench: Any) -> None:
     bench.batcher()
     instance = bench.instance()
