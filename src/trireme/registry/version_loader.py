@@ -26,6 +26,7 @@ from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
 from trireme.scheduling.rate_limiter_resources import instance_limits
 from trireme.scheduling.response_cache_front import ResponseCacheFront
 from trireme.scheduling.scheduler import create_scheduler
+from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class VersionLoader:
         shared = backend_factory if isinstance(backend_factory, SharedFactory) else SharedFactory(backend_factory)
         self._cache, self._limiter = shared.response_cache, shared.rate_limiter
         self._slots = asyncio.Semaphore(max(1, options.load_concurrency))
+        self._turn = Turn()  # of all models together
 
     async def load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
         """A model that can serve; raises ServingError when the last try has failed."""
@@ -109,9 +111,9 @@ class VersionLoader:
             stats = ModelStats(config.name, version)
             gate = WarmupGate()
             defer = gate if config.message.model_warmup else None
-            call_soon = asyncio.get_running_loop().call_soon
-            scheduler = create_scheduler(config, stats, defer=defer, defer_steps=call_soon, folder=polled.folder)
+            scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
             assert isinstance(scheduler, InstanceRunner), "only an ensemble has no instances"
+            scheduler.share(self._turn)
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)

@@ -24,8 +24,7 @@ class DynamicBatchScheduler(DirectScheduler):
     """Batches as `dynamic_batching` says.
 
     With `defer`, an idle instance gets its batch at the end of the turn, so that requests which one turn of the event
-    loop brought share it; without, the first of them starts at once and alone. `defer_steps` is the same for requests
-    that other executions made: those of one batch of an ensemble's step come at once, and go on to the next together.
+    loop brought share it; without, the first of them starts at once and alone, unless it comes within a turn.
     """
 
     def __init__(
@@ -37,7 +36,6 @@ class DynamicBatchScheduler(DirectScheduler):
         clock: Clock = monotonic_ns,
         call_later: CallLater | None = None,
         defer: Defer | None = None,
-        defer_steps: Defer | None = None,
     ) -> None:
         order = ResponseOrder() if batching.preserve_ordering else None
         super().__init__(stats, clock=clock, queue=RequestQueue(batching), order=order)
@@ -48,7 +46,6 @@ class DynamicBatchScheduler(DirectScheduler):
         self._compatibility = compatibility(config)
         self._alarm = Alarm(self._wake, clock, call_later)
         self._defer = defer
-        self._defer_steps = defer or defer_steps
         self._is_deferred = False
         self._can_start_alone = defer is None and not self._delay_ns
         # While a batch waits to grow: the size at which to look again, and what its requests have in common.
@@ -65,8 +62,7 @@ class DynamicBatchScheduler(DirectScheduler):
         if request.is_cancelled:
             self._answer_cancelled(request)
             return
-        is_step = request.parent is not None and self._defer_steps is not None
-        is_alone = self._can_start_alone and not is_step and not self._queue.count and not self._hold_count
+        is_alone = self._can_start_alone and not self._queue.count and not self._hold_count and not self._turn.is_open
         if not is_alone or not self._free or self._is_dispatching:
             self._keep(request, now_ns)
             return
@@ -88,12 +84,14 @@ class DynamicBatchScheduler(DirectScheduler):
             return
         if self._wake_size and self._queue.size < self._wake_size and self._fits_waiting(request):
             return
-        defer = self._defer if request.parent is None else self._defer_steps
-        if defer is None:
-            self._dispatch(now_ns)
-        else:
+        if self._defer is not None:
             self._is_deferred = True
-            defer(self._dispatch_deferred)
+            self._defer(self._dispatch_deferred)
+        elif self._turn.is_open:
+            self._is_deferred = True
+            self._turn.put_off(self._dispatch_deferred)
+        else:
+            self._dispatch(now_ns)
 
     def _dispatch_deferred(self) -> None:
         self._is_deferred = False

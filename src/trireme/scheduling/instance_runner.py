@@ -18,6 +18,7 @@ from trireme.observe.stats import BACKEND, ModelStats
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
+from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class InstanceRunner(ABC):
         self._clock = clock
         self._queue = queue
         self._order = order
+        self._turn = Turn()
         self._free: deque[Instance] = deque()  # an instance stands here once for every batch it can still take
         self._gate: InstanceGate | None = None  # where executions are limited, idle instances stand there instead
         self._attached: dict[int, Instance] = {}
@@ -141,21 +143,37 @@ class InstanceRunner(ABC):
         else:
             stats.record_execution(batch.size, timing)
             responses = self._record_mixed(instance, batch, responses, timing, now_ns)
-        for request, response in zip(requests, responses, strict=True):
+        if len(requests) == 1:
+            self._answer_batch(batch, responses, timing, now_ns)
+        else:
+            self._turn.begin()
+            try:
+                self._answer_batch(batch, responses, timing, now_ns)
+            finally:
+                self._turn.end()
+        if self._drained is not None:
+            self._check_drained()
+
+    def _answer_batch(
+        self, batch: Batch, responses: Sequence[InferenceResponse | None], timing: BatchTiming, now_ns: int
+    ) -> None:
+        for request, response in zip(batch.requests, responses, strict=True):
             if request.trace is not None:
                 request.trace.ran(batch.start_ns, timing[0], timing[1], now_ns, batch.size)
             if response is not None:
                 self._inflight_count -= 1
                 request.on_cancel = None
                 self._answer(request, response)
-        if self._drained is not None:
-            self._check_drained()
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The request will wait again once `finish` of its batch has come with None in its place."""
         self._rescheduled.add(request)
 
-    # What the rate limiter and the response cache need.
+    # What the registry, the rate limiter and the response cache need.
+
+    def share(self, turn: Turn) -> None:
+        """From now on what answers lead to is begun in one turn with that of other schedulers."""
+        self._turn = turn
 
     def limit(self, gate: InstanceGate) -> None:
         """From now on every execution passes the gate; called before the first instance is attached."""

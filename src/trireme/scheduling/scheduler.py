@@ -25,7 +25,6 @@ def create_scheduler(
     clock: Clock = monotonic_ns,
     call_later: CallLater | None = None,
     defer: Defer | None = None,
-    defer_steps: Defer | None = None,
     folder: Path | None = None,
 ) -> DirectScheduler | SequenceScheduler | EnsembleScheduler:
     """The scheduler of the model; all but an ensemble's are also the runner that its instances report to. `folder` is
@@ -46,7 +45,6 @@ def create_scheduler(
         clock=clock,
         call_later=call_later,
         defer=defer,
-        defer_steps=defer_steps,
     )
 
 

@@ -150,7 +150,6 @@ class Bench:
             clock=self.world.clock,
             call_later=self.world.call_later,
             defer=self.deferred.append if defer else None,
-            defer_steps=self.deferred.append,
         )
         return self.scheduler
 

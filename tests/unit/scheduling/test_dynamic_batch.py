@@ -11,6 +11,7 @@ from trireme.config.model_config import QueuePolicy, TensorConfig
 from trireme.core.errors import ErrorKind, InternalError, UnavailableError
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.scheduling.turn import Turn
 
 US = 1_000
 
@@ -62,25 +63,32 @@ def test_requests_of_one_turn_share_a_batch_when_deferred(bench: Any) -> None:
     assert instance.seen == [["a", "b", "c"]]
 
 
-def test_steps_of_one_turn_share_a_batch(bench: Any) -> None:
-    bench.batcher()
-    instance = bench.instance()
-    ensemble = bench.client.request("ensemble")
-    bench.send("a", "b", parent=ensemble)
-    assert instance.seen == []
-    bench.send("c")
-    assert instance.seen == [], "what comes meanwhile waits with them"
-    bench.run_deferred()
-    assert instance.seen == [["a", "b", "c"]]
+def test_what_the_answers_of_a_batch_lead_to_shares_the_next_batch(new_bench: Any) -> None:
+    first, second = new_bench(), new_bench()
+    turn = Turn()
+    for bench in (first, second):
+        bench.batcher().share(turn)
+    begin, go_on = occupied(first), second.instance()
+    for name in ("a", "b"):
+        [request] = first.send(name)
+        request.respond = lambda response, name=name: second.send(name)
+    begin.finish()
+    assert go_on.seen == []
+    begin.finish()
+    assert go_on.seen == [["a", "b"]]
 
 
-def test_step_that_finds_the_instance_busy_goes_on_with_the_next_batch(bench: Any) -> None:
-    bench.batcher()
-    instance = occupied(bench)
-    bench.send("a", parent=bench.client.request("ensemble"))
-    assert bench.deferred == []
-    instance.finish()
-    assert instance.seen == [["busy"], ["a"]]
+def test_what_a_single_answer_leads_to_starts_at_once(new_bench: Any) -> None:
+    first, second = new_bench(), new_bench()
+    turn = Turn()
+    for bench in (first, second):
+        bench.batcher().share(turn)
+    begin, go_on = first.instance(), second.instance()
+    [request] = first.send("a")
+    request.respond = lambda response: (second.send("a"), seen.extend(go_on.seen))
+    seen: list[list[str]] = []
+    begin.finish()
+    assert seen == [["a"]]
 
 
 def test_undeferred_first_request_starts_at_once(bench: Any) -> None:
