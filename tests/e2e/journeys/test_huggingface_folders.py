@@ -51,7 +51,7 @@ def test_the_first_folder_is_served_asked_and_ended(journey: Journey) -> None:
         answer = generate(server, "falcon7b", "How can you be")
         assert (answer["model_name"], answer["model_version"]) == ("falcon7b", "1")
         assert is_continued(answer["text_output"], "How can you be")
-        assert is_continued(infer(server, "falcon7b", LONG_PROMPT)["data"][0], LONG_PROMPT)
+        assert has_one_token_more(infer(server, "falcon7b", LONG_PROMPT)["data"][0], LONG_PROMPT)
         workers = server.children()
         assert len(workers) == 1
         assert server.interrupt() == 0
@@ -79,7 +79,7 @@ def test_further_folders_answer_infer_and_generate(three_models: RunningServer, 
     output = infer(three_models, model, "Where is the nearest")
     assert (output["name"], output["datatype"], output["shape"]) == ("text_output", "BYTES", [1])
     assert is_continued(output["data"][0], "Where is the nearest")
-    assert is_continued(generate(three_models, model, LONG_PROMPT)["text_output"], LONG_PROMPT)
+    assert has_one_token_more(generate(three_models, model, LONG_PROMPT)["text_output"], LONG_PROMPT)
 
 
 def test_a_folder_that_demands_a_token_is_served_without_one(three_models: RunningServer) -> None:
@@ -143,6 +143,11 @@ def answers_at_once(server: RunningServer, model: str, count: int) -> dict[str, 
     with ThreadPoolExecutor(count) as clients:
         answers = clients.map(lambda prompt: generate(server, model, prompt)["text_output"], prompts)
         return dict(zip(prompts, answers, strict=True))
+
+
+def has_one_token_more(text: str, prompt: str) -> bool:
+    """Whether the text is the prompt and a little more: a single token, drawn at random, may be a blank."""
+    return text.startswith(prompt) and 0 < len(text) - len(prompt) < 12
 
 
 def is_continued(text: str, prompt: str) -> bool:
