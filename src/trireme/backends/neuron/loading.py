@@ -14,8 +14,6 @@ from trireme.backends.neuron.replicas import Call
 from trireme.backends.python.worker_device import device_of_worker
 from trireme.devices.neuron import has_driver
 
-PACKAGE_INDEX = "https://pip.repos.neuron.amazonaws.com"
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -80,5 +78,7 @@ def neuron_library(what: str, names: Sequence[str], *, is_required: bool) -> Any
 def missing_library(what: str, names: Sequence[str]) -> str:
     """The sentence about a package of the Neuron SDK that is needed and not installed."""
     packages = " or ".join(f"'{name}'" for name in names)
-    command = f"pip install {names[-1].replace('_', '-')} --extra-index-url {PACKAGE_INDEX}"
-    return f"{what} needs the package {packages}, which is not installed; install it with: {command}"
+    return (
+        f"{what} needs the package {packages}, which is not installed; install {names[-1].replace('_', '-')} from the "
+        "package index that the AWS Neuron SDK's guide names"
+    )

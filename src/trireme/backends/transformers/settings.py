@@ -9,6 +9,7 @@ from typing import Any
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.compiled.parameters import Parameters
+from trireme.backends.python.hpu.buckets import BucketError, parse_buckets
 from trireme.backends.transformers.forms import Option, TaskForm
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -83,12 +84,9 @@ def _buckets(model: str, text: str | None) -> tuple[int, ...]:
     if text.strip().lower() in ("true", "yes", "1"):
         return tuple(2**power for power in range(5, 15))
     try:
-        lengths = sorted(int(part) for part in text.split(","))
-    except ValueError:
-        lengths = [0]
-    if lengths[0] < 1:
+        return parse_buckets(text)
+    except BucketError:
         raise ModelLoadError(
             f"parameter 'static_shapes' of model '{model}' must be true, false or lengths such as 128,256; found "
             f"'{text}'"
-        )
-    return tuple(lengths)
+        ) from None

@@ -129,6 +129,6 @@ def _package(model_id: str) -> Any:
     except ImportError:
         raise HubUnreachableError(
             f"'{model_id}' is not a folder here, and getting it from the hub needs the package huggingface_hub: "
-            "pip install 'trireme[transformers]'"
+            "pip install 'trireme-server[transformers]'"
         ) from None
     return huggingface_hub

@@ -80,8 +80,7 @@ def test_machine_with_cores_and_without_the_library_is_told_what_to_install(scri
         loaded(script, has_device=True)
     assert str(caught.value) == (
         "this machine has NeuronCores, and a PyTorch model needs the package 'torch_neuron' or 'torch_neuronx', which "
-        "is not installed; install it with: pip install torch-neuronx --extra-index-url "
-        "https://pip.repos.neuron.amazonaws.com"
+        "is not installed; install torch-neuronx from the package index that the AWS Neuron SDK's guide names"
     )
 
 
