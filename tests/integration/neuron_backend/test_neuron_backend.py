@@ -177,6 +177,6 @@ def test_file_compiled_for_neuron_names_the_library_it_needs(tmp_path: Path) -> 
     async def scenario(served: Served) -> None:
         error = await load_error(served, "compiled")
         assert "was compiled for NeuronCores and needs the package 'torch_neuron' or 'torch_neuronx'" in error
-        assert "pip install torch-neuronx" in error
+        assert "install torch-neuronx from" in error
 
     serve(tmp_path, scenario, models=())
