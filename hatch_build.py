@@ -26,7 +26,7 @@ modules = {modules!r}
 # The packages that the modules import may be absent here. A class derived from one of theirs would then be laid out
 # wrongly and crash, so it is refused, in the modules to be compiled and not in those that they import.
 options = ["--config-file=", "--ignore-missing-imports", "--disallow-subclassing-any", "--follow-imports=silent"]
-extensions = mypycify([*options, *modules], opt_level="1", debug_level="0", multi_file=True, group_name="trireme")
+extensions = mypycify([*options, *modules], opt_level="3", debug_level="0", multi_file=True, group_name="trireme")
 setup(name="trireme_compiled", packages=[], py_modules=[], ext_modules=extensions)
 """
 

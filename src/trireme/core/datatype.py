@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-BYTES = "BYTES"
-BF16 = "BF16"
+BYTES: Final = "BYTES"
+BF16: Final = "BF16"
 
-ITEM_SIZE: dict[str, int] = {
+ITEM_SIZE: Final[dict[str, int]] = {
     "BOOL": 1,
     "UINT8": 1,
     "UINT16": 2,
@@ -24,7 +26,7 @@ ITEM_SIZE: dict[str, int] = {
 }
 """Bytes per element of every fixed-size type; BYTES is absent because its elements carry their own length."""
 
-NUMPY_DTYPE: dict[str, np.dtype[np.generic]] = {
+NUMPY_DTYPE: Final[dict[str, np.dtype[np.generic]]] = {
     "BOOL": np.dtype(np.bool_),
     "UINT8": np.dtype("<u1"),
     "UINT16": np.dtype("<u2"),
@@ -40,10 +42,10 @@ NUMPY_DTYPE: dict[str, np.dtype[np.generic]] = {
 }
 """numpy's type for every type numpy has; BF16 and BYTES are absent."""
 
-WIRE_NAMES = frozenset(ITEM_SIZE) | {BYTES}
+WIRE_NAMES: Final = frozenset(ITEM_SIZE) | {BYTES}
 """Every datatype a request may name."""
 
-_FROM_NUMPY = {dtype: name for name, dtype in NUMPY_DTYPE.items()}
+_FROM_NUMPY: Final = {dtype: name for name, dtype in NUMPY_DTYPE.items()}
 
 
 def from_numpy(dtype: np.dtype[np.generic]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -12,8 +13,8 @@ Parameter = bool | int | float | str
 RespondCallback = Callable[[InferenceResponse], None]
 CancelCallback = Callable[["InferenceRequest"], None]
 
-SEQUENCE_START = 1
-SEQUENCE_END = 2
+SEQUENCE_START: Final = 1
+SEQUENCE_END: Final = 2
 
 
 class InferenceRequest:

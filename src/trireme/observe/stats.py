@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
@@ -12,11 +13,11 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 
-REJECTED = "REJECTED"
-CANCELED = "CANCELED"
-BACKEND = "BACKEND"
-OTHER = "OTHER"
-FAILURE_REASONS = (REJECTED, CANCELED, BACKEND, OTHER)
+REJECTED: Final = "REJECTED"
+CANCELED: Final = "CANCELED"
+BACKEND: Final = "BACKEND"
+OTHER: Final = "OTHER"
+FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 """Why a request failed, as the failure metric labels it."""
 
 

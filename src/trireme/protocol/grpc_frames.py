@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 import numpy as np
 
@@ -10,38 +11,38 @@ from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.outbound import PreparedBlock
 
-PREFIX_BYTES = 5
-LARGEST_MESSAGE = 2**31 - 1
-ACCEPTED_ENCODINGS = b"identity, deflate, gzip"
+PREFIX_BYTES: Final = 5
+LARGEST_MESSAGE: Final = 2**31 - 1
+ACCEPTED_ENCODINGS: Final = b"identity, deflate, gzip"
 
-OK = 0
-CANCELLED = 1
-UNKNOWN = 2
-INVALID_ARGUMENT = 3
-DEADLINE_EXCEEDED = 4
-NOT_FOUND = 5
-ALREADY_EXISTS = 6
-RESOURCE_EXHAUSTED = 8
-UNIMPLEMENTED = 12
-INTERNAL = 13
-UNAVAILABLE = 14
+OK: Final = 0
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
+ALREADY_EXISTS: Final = 6
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
 
-_MAX_STATUS_MESSAGE_BYTES = 6000
+_MAX_STATUS_MESSAGE_BYTES: Final = 6000
 """Clients refuse trailers above 8 KiB by default, and then the whole text is lost."""
-_GZIP_WINDOW = 31
-_ZLIB_WINDOW = 15
-_SMALL_MESSAGE = 1 << 16
-_TIMEOUT_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_GZIP_WINDOW: Final = 31
+_ZLIB_WINDOW: Final = 15
+_SMALL_MESSAGE: Final = 1 << 16
+_TIMEOUT_UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-CONTENT_TYPE = (b"content-type", b"application/grpc")
-RESPONSE_HEADERS = encode_block(((b":status", b"200"), CONTENT_TYPE))
-PREPARED_HEADERS: dict[str | None, PreparedBlock] = {
+CONTENT_TYPE: Final = (b"content-type", b"application/grpc")
+RESPONSE_HEADERS: Final = encode_block(((b":status", b"200"), CONTENT_TYPE))
+PREPARED_HEADERS: Final[dict[str | None, PreparedBlock]] = {
     None: PreparedBlock(RESPONSE_HEADERS),
     "gzip": PreparedBlock(RESPONSE_HEADERS + encode_block(((b"grpc-encoding", b"gzip"),))),
     "deflate": PreparedBlock(RESPONSE_HEADERS + encode_block(((b"grpc-encoding", b"deflate"),))),
 }
 """By the encoding of the response's messages."""
-OK_TRAILERS = PreparedBlock(encode_block(((b"grpc-status", b"0"),)))
+OK_TRAILERS: Final = PreparedBlock(encode_block(((b"grpc-status", b"0"),)))
 
 
 class MessageFault(Exception):

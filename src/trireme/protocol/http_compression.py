@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InvalidArgumentError
 
-IDENTITY = "identity"
-_CODINGS = frozenset({"gzip", "deflate", IDENTITY})
-_GZIP_WINDOW = zlib.MAX_WBITS + 16
-_ANY_WINDOW = zlib.MAX_WBITS + 32  # zlib finds out which of the two wrappers it is
+IDENTITY: Final = "identity"
+_CODINGS: Final = frozenset({"gzip", "deflate", IDENTITY})
+_GZIP_WINDOW: Final = zlib.MAX_WBITS + 16
+_ANY_WINDOW: Final = zlib.MAX_WBITS + 32  # zlib finds out which of the two wrappers it is
 
 
 def choose_coding(accept_encoding: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from trireme.core.errors import InternalError
 
-_MAX_UINT = 2**64 - 1
-_ABSENT = object()
+_MAX_UINT: Final = 2**64 - 1
+_ABSENT: Final = object()
 
 
 def members_of(value: Any) -> dict[str, Any]:

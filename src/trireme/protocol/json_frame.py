@@ -7,6 +7,7 @@ documents already read and checked, so that only the data is parsed: 3 instead o
 from __future__ import annotations
 
 from struct import error as StructError
+from typing import Final
 
 import orjson
 
@@ -14,54 +15,73 @@ from trireme.core.elements import element_count
 from trireme.core.errors import ServingError
 from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.json_tensor import CODES, decode_elements, layout_of
+from trireme.protocol.json_tensor import decode_elements, number_layout
 from trireme.protocol.json_text import parse
 from trireme.protocol.v2_json import InferDocument
 
-MAX_TEXT_BYTES = 16384
+MAX_TEXT_BYTES: Final = 16384
 """Longer texts are mostly data, for which the detour does not pay."""
 
-_MARK = b'"data":'
-_NUMBERS = {name: code for name, code in CODES.items() if name != "BOOL"}
-_LETTER_L, _LETTER_U = b"lu"
-_PROBE = "\x01 any data"
-_PROBE_TEXT = orjson.dumps([_PROBE])
+_MARK: Final = b'"data":'
+_LETTER_L: Final = ord("l")
+_LETTER_U: Final = ord("u")
+_PROBE: Final = "\x01 any data"
+_PROBE_TEXT: Final = orjson.dumps([_PROBE])
+_loads: Final = orjson.loads
+
+
+class _Frame:
+    """A document that was read, and what stood before and after its data."""
+
+    __slots__ = ("after", "before", "document", "layout", "size_bytes")
+
+    def __init__(self, before: bytes, after: bytes, document: InferDocument) -> None:
+        self.before = before
+        self.after = after
+        self.size_bytes = len(before) + len(after)
+        self.document = document
+        entry = document.inputs[0]
+        self.layout = number_layout(entry.datatype, entry.shape)
 
 
 class DocumentFrames:
     """Remembers documents by the text before and after their data."""
 
-    __slots__ = ("_frames",)
+    __slots__ = ("_frames", "_last")
 
     def __init__(self) -> None:
-        self._frames: BoundedCache[bytes, InferDocument] = BoundedCache()
+        self._frames: BoundedCache[bytes, _Frame] = BoundedCache()
+        self._last: _Frame | None = None  # tried first: most clients send one kind of document
 
     def decode(self, text: bytes) -> tuple[InferDocument, dict[str, Tensor]] | None:
         """A document that was kept with other data, and its input with this data; None where there is none. Raises
         ServingError where the data does not fit. The result is the same as that of reading the whole text."""
-        begin = text.find(_MARK) + 7
-        end = text.find(b"]", begin) + 1
-        # The key tells where the data was cut out: behind its first mark.
-        document = self._frames.get(text[:begin] + text[end:])
-        if document is None:
-            return None
-        written = text[begin:end]
+        frame = self._last
+        if frame is None or not (text.startswith(frame.before) and text.endswith(frame.after)):
+            before, after = _around_data(text)
+            frame = self._frames.get(before + after)  # the mark in it tells where the data was cut out
+            if frame is None:
+                return None
+            self._last = frame
+        written = text[len(frame.before) : len(text) - len(frame.after)]
         try:
-            data = orjson.loads(written)
-        except orjson.JSONDecodeError:  # nested lists, brackets in strings, NaN
+            data = _loads(written)
+        except orjson.JSONDecodeError:  # brackets in strings, NaN, or another document after all
             return None
+        if type(data) is not list:
+            return None
+        document = frame.document
         entry = document.inputs[0]
-        datatype = entry.datatype
         encoded = b""
-        code = _NUMBERS.get(datatype)
-        if code is not None and _LETTER_U not in written and _LETTER_L not in written:  # neither true nor false
+        layout = frame.layout
+        if layout is not None and _LETTER_U not in written and _LETTER_L not in written:  # neither true nor false
             try:
-                encoded = layout_of(code, len(data)).pack(*data)
+                encoded = layout.pack(*data)
             except (StructError, TypeError, OverflowError):  # what is wrong with it is found out below
                 pass
-        if len(encoded) != entry.size_bytes or not encoded:
-            encoded = decode_elements(datatype, data, element_count(entry.shape))
-        return document, {entry.name: Tensor(entry.name, datatype, entry.shape, encoded)}
+        if not encoded:
+            encoded = decode_elements(entry.datatype, data, element_count(entry.shape))
+        return document, {entry.name: Tensor(entry.name, entry.datatype, entry.shape, encoded)}
 
     def keep(self, text: bytes, document: InferDocument) -> None:
         """Remembers a document that was read from the text, if texts like it can be told apart for sure. A document
@@ -70,12 +90,18 @@ class DocumentFrames:
             return
         if not document.inputs[0].data or text.count(b'"data"') != 1:  # no data is none to be compared with
             return
-        begin = text.find(_MARK) + 7
-        end = text.find(b"]", begin) + 1
-        if begin < 7 or end < 1 or not _is_data_between(text[:begin], text[end:]):
+        before, after = _around_data(text)
+        if not before or not _is_data_between(before, after):
             return
-        key = text[:begin] + text[end:]
-        self._frames.keep(key, document, 2 * len(key))
+        frame = _Frame(before, after, document)
+        self._frames.keep(before + after, frame, 2 * frame.size_bytes)
+
+
+def _around_data(text: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after the first list behind the first mark; nothing where there is none."""
+    begin = text.find(_MARK) + len(_MARK)
+    end = text.find(b"]", begin) + 1
+    return (text[:begin], text[end:]) if begin >= len(_MARK) and end else (b"", b"")
 
 
 def _is_data_between(before: bytes, after: bytes) -> bool:

@@ -7,23 +7,23 @@ from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from struct import error as StructError
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
-from trireme.core.elements import Buffer, decode_bytes
+from trireme.core.elements import Buffer, decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.tensor import Tensor
 from trireme.protocol.json_text import encode_number, escape_bytes
 
-MAX_NESTING = 100
+MAX_NESTING: Final = 100
 SLICE = 32 << 10
 """Elements that are read at once, and bytes that are written at once: more would keep other threads from running for
 long."""
 
-CODES = {
+CODES: Final = {
     "BOOL": "?",
     "UINT8": "B",
     "UINT16": "H",
@@ -38,12 +38,13 @@ CODES = {
 }
 """Format codes of the datatypes that JSON can carry, as `array` and `struct` know them."""
 
-ITEM_BYTES = {code: Struct("<" + code).size for code in CODES.values()}
-_LETTER_N = ord("n")
+ITEM_BYTES: Final = {code: Struct("<" + code).size for code in CODES.values()}
+_LETTER_N: Final = ord("n")
 
-_LENGTH = Struct("<I")
-_NUMBERS = {int, float}
-_ACCESS = "attempt to access JSON {0} as {1}"
+_dumps: Final = orjson.dumps
+_LENGTH: Final = Struct("<I")
+_NUMBERS: Final = {int, float}
+_ACCESS: Final = "attempt to access JSON {0} as {1}"
 
 
 @lru_cache(maxsize=256)
@@ -91,13 +92,27 @@ def encode_elements(tensor: Tensor) -> bytes:
     if len(data) > SLICE:
         return _encode_many_numbers(tensor)
     try:
-        values = layout_of(code, len(data) // ITEM_BYTES[code]).unpack(data)
+        return encode_numbers(layout_of(code, len(data) // ITEM_BYTES[code]), data)
     except StructError as error:
         raise InternalError(f"output '{tensor.name}' does not hold whole {tensor.datatype} elements: {error}") from None
-    encoded = orjson.dumps(values)
-    if code in "fd" and _LETTER_N in encoded:  # orjson writes `null` for what is not finite
+
+
+def encode_numbers(layout: Struct, data: Buffer) -> bytes:
+    """Few elements as a flat JSON list; raises StructError where the data does not have this layout."""
+    values = layout.unpack(data)
+    encoded = _dumps(values)
+    if _LETTER_N in encoded:  # orjson writes `null` for what is not finite
         return b"[%b]" % b",".join(map(encode_number, values))
     return encoded
+
+
+def number_layout(datatype: str, shape: tuple[int, ...]) -> Struct | None:
+    """The layout of a small tensor of numbers; None for all others."""
+    code = CODES.get(datatype)
+    if code is None or code == "?":
+        return None
+    count = element_count(shape)
+    return layout_of(code, count) if count * ITEM_BYTES[code] <= SLICE else None
 
 
 def _encode_many_numbers(tensor: Tensor) -> bytes:

@@ -9,20 +9,20 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from trireme.core.errors import InternalError
 from trireme.protocol.json_reader import JsonSyntaxError, RepeatedMembers, make_object, read
 
-QUICK_BYTES = 128 << 10
+QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
-WHOLE_BYTES = 1 << 20
+WHOLE_BYTES: Final = 1 << 20
 """Longer texts are read in pieces: a fast parser does not let other threads run until it is done."""
 
-_TO_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
-_SHORT_ESCAPES = {
+_TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
+_SHORT_ESCAPES: Final = {
     b'"': b'\\"',
     b"\\": b"\\\\",
     b"\b": b"\\b",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Final
 
 import orjson
 
@@ -12,21 +15,22 @@ from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.json_tensor import encode_elements, pack_string
+from trireme.protocol.json_tensor import encode_elements, encode_numbers, number_layout, pack_string
 from trireme.protocol.json_text import encode_scalar, encode_string
 from trireme.protocol.region_place import ReadRegion
 from trireme.protocol.v2_json import InferDocument, decode_document
 
-COPY_LIMIT_BYTES = 4096
+COPY_LIMIT_BYTES: Final = 4096
 """Tensors up to this size are copied out of the body: that is cheaper than a view of it."""
 
-_ID_PREFIX = b'{"id":"'
-_REGION = b'"shared_memory_region"'
-_MAX_CACHED_DOCUMENT_BYTES = 16384
-_IN_JSON, _IN_REGION = -1, -2
+_ID_PREFIX: Final = b'{"id":"'
+_REGION: Final = b'"shared_memory_region"'
+_MAX_CACHED_DOCUMENT_BYTES: Final = 16384
+_IN_JSON: Final = -1
+_IN_REGION: Final = -2
 """What stands for the size of a tensor that does not follow the answer's JSON."""
 
-RAW_DOCUMENT = InferDocument()
+RAW_DOCUMENT: Final = InferDocument()
 """What a raw request says: nothing, and it wants binary outputs."""
 RAW_DOCUMENT.is_binary_by_default = RAW_DOCUMENT.is_all_binary = True
 
@@ -74,7 +78,7 @@ class InferDecoder:
 def split_body(body: Buffer, header_length: int | None) -> tuple[bytes, int]:
     """The document's text and the offset of the binary data behind it."""
     if header_length is None:
-        return bytes(body), len(body)
+        return body if isinstance(body, bytes) else bytes(body), len(body)
     if not 0 <= header_length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {header_length}")
     return bytes(body[:header_length]), header_length
@@ -139,6 +143,25 @@ def take_raw_tensor(
     return Tensor(name, datatype, shape, memoryview(body) if len(body) > COPY_LIMIT_BYTES else bytes(body))
 
 
+class _Entry:
+    """What is the same in all answers with an output of this name, datatype and shape."""
+
+    __slots__ = ("_layout", "text")
+
+    def __init__(self, text: bytes, layout: Struct | None) -> None:
+        self.text = text
+        self._layout = layout
+
+    def encode_data(self, tensor: Tensor) -> bytes:
+        """The elements as a JSON list; raises ServingError."""
+        if self._layout is not None:
+            try:
+                return encode_numbers(self._layout, tensor.data)
+            except StructError:  # what is wrong with it is found out below
+                pass
+        return encode_elements(tensor)
+
+
 class InferEncoder:
     """Encodes answers; remembers the fragments that are the same from answer to answer."""
 
@@ -146,7 +169,7 @@ class InferEncoder:
 
     def __init__(self) -> None:
         self._models: BoundedCache[tuple[str, str], bytes] = BoundedCache()
-        self._entries: BoundedCache[tuple[str, str, tuple[int, ...], int], bytes] = BoundedCache()
+        self._entries: BoundedCache[tuple[str, str, tuple[int, ...], int], _Entry] = BoundedCache()
 
     def encode(
         self,
@@ -157,36 +180,42 @@ class InferEncoder:
         document: InferDocument,
     ) -> tuple[bytes, list[Buffer]]:
         """The JSON and the binary buffers behind it; `model` is the name and the version that answered."""
-        entries: list[bytes] = []
-        buffers: list[Buffer] = []
-        requested = document.outputs
-        for tensor in outputs:
-            is_binary = document.is_binary_by_default
-            if requested:
-                wish = requested.get(tensor.name)
-                if wish is None:
-                    continue
-                if wish.place is not None:
-                    key = (tensor.name, tensor.datatype, tuple(tensor.shape), _IN_REGION)
-                    entries.append(self._entries.get(key) or self._make_entry(key))
-                    continue
-                is_binary = wish.is_binary
-            size = len(tensor.data) if is_binary else _IN_JSON
-            key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
-            entry = self._entries.get(key) or self._make_entry(key)
-            if not is_binary:
-                entry = b"".join((entry, encode_elements(tensor), b"}"))
-            elif size:
-                buffers.append(tensor.data)
-            entries.append(entry)
         prefix = self._models.get(model) or self._make_prefix(model)
         if request_id:
             prefix = b'{"id":%b,%b' % (encode_string(request_id), prefix[1:])
         if parameters:
             prefix += b'"parameters":%b,' % encode_parameters(parameters)
-        return b"".join((prefix, b'"outputs":[', b",".join(entries), b"]}")), buffers
+        pieces = [prefix, b'"outputs":[']
+        buffers: list[Buffer] = []
+        requested = document.outputs
+        is_first = True
+        for tensor in outputs:
+            is_binary = document.is_binary_by_default
+            is_placed = False
+            if requested:
+                wish = requested.get(tensor.name)
+                if wish is None:
+                    continue
+                is_binary = wish.is_binary
+                is_placed = wish.place is not None
+            data = tensor.data
+            size = _IN_REGION if is_placed else len(data) if is_binary else _IN_JSON
+            key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
+            entry = self._entries.get(key) or self._make_entry(key)
+            if is_first:
+                is_first = False
+            else:
+                pieces.append(b",")
+            pieces.append(entry.text)
+            if size == _IN_JSON:
+                pieces.append(entry.encode_data(tensor))
+                pieces.append(b"}")
+            elif size > 0:
+                buffers.append(data)
+        pieces.append(b"]}")
+        return b"".join(pieces), buffers
 
-    def _make_entry(self, key: tuple[str, str, tuple[int, ...], int]) -> bytes:
+    def _make_entry(self, key: tuple[str, str, tuple[int, ...], int]) -> _Entry:
         name, datatype, shape, size = key
         if size >= 0:
             tail = b',"parameters":{"binary_data_size":%d}}' % size
@@ -198,8 +227,9 @@ class InferEncoder:
             orjson.dumps(shape),
             tail,
         )
-        self._entries.keep(key, text, 2 * len(text))
-        return text
+        entry = _Entry(text, number_layout(datatype, shape) if size == _IN_JSON else None)
+        self._entries.keep(key, entry, 2 * len(text))
+        return entry
 
     def _make_prefix(self, model: tuple[str, str]) -> bytes:
         text = b'{"model_name":%b,"model_version":%b,' % (encode_string(model[0]), encode_string(model[1]))

@@ -7,7 +7,7 @@ remaining bytes, the head, are the key to an `InferTemplate` that protobuf parse
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,13 +21,14 @@ from trireme.protocol.region_place import ReadRegion, RegionPlace
 from trireme.protocol.v2_grpc_contents import decode_contents
 from trireme.protocol.v2_grpc_parameters import RequestParameters, classification_count, region_place
 
-_MAX_TEMPLATES = 1024
-_MAX_CACHED_HEAD_BYTES = 4096
-_SMALL_MESSAGE_BYTES = 4096
-_UNKNOWN_DATATYPE = "<invalid>"
+_MAX_TEMPLATES: Final = 1024
+_MAX_CACHED_HEAD_BYTES: Final = 4096
+_SMALL_MESSAGE_BYTES: Final = 4096
+_UNKNOWN_DATATYPE: Final = "<invalid>"
 
-_ID_TAG, _RAW_TAG = 0x1A, 0x3A
-_HEAD_TAGS = frozenset((0x0A, 0x12, 0x22, 0x2A, 0x32))
+_ID_TAG: Final = 0x1A
+_RAW_TAG: Final = 0x3A
+_HEAD_TAGS: Final = frozenset((0x0A, 0x12, 0x22, 0x2A, 0x32))
 """model_name, model_version, parameters, inputs, outputs, each with a length."""
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.request import InferenceRequest, Parameter
 from trireme.core.response import InferenceResponse
 from trireme.proto import service_pb2
 
-_MAX_CACHED = 4096
-_SMALL_BYTES = 16384
-_SHORT = tuple(bytes((value,)) for value in range(128))
+_MAX_CACHED: Final = 4096
+_SMALL_BYTES: Final = 16384
+_SHORT: Final = tuple(bytes((value,)) for value in range(128))
 
 
 def varint(value: int) -> bytes:
@@ -46,7 +47,7 @@ def encode_parameters(parameters: Mapping[str, Parameter]) -> bytes:
     return encoded
 
 
-_FINAL_MARK = {is_final: encode_parameters({"triton_final_response": is_final}) for is_final in (True, False)}
+_FINAL_MARK: Final = {is_final: encode_parameters({"triton_final_response": is_final}) for is_final in (True, False)}
 
 
 class InferResponseEncoder:

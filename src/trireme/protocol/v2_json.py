@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
 from trireme.core.elements import element_count
@@ -13,19 +13,20 @@ from trireme.protocol.json_tensor import check_json_input, decode_elements
 from trireme.protocol.json_text import parse
 from trireme.protocol.region_place import RegionPlace
 
-RESERVED_PARAMETERS = frozenset(
+RESERVED_PARAMETERS: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 )
-MAX_CORRELATION_ID_CHARS = 128
-_MAX_COUNT = 2**63 - 1
-_SURE_RANK, _SURE_DIM = 4, 32767  # shapes within both cannot overflow the count
-_NO_SIZE = 2**64  # fits no region: whoever uses one must say how much of it
-_NONE: dict[str, Any] = {}
-_INPUT_FIELDS = (
+MAX_CORRELATION_ID_CHARS: Final = 128
+_MAX_COUNT: Final = 2**63 - 1
+_SURE_RANK: Final = 4
+_SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
+_NO_SIZE: Final = 2**64  # fits no region: whoever uses one must say how much of it
+_NONE: Final[dict[str, Any]] = {}
+_INPUT_FIELDS: Final = (
     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
     "'shared_memory_region' in 'parameters'. But "
 )
-_RAISE_LIMIT = "Use --http-max-input-size to increase the limit."
+_RAISE_LIMIT: Final = "Use --http-max-input-size to increase the limit."
 
 
 class InputEntry:

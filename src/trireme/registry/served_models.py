@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
 from trireme.observe.metrics import MetricsRegistry
@@ -16,9 +17,9 @@ from trireme.registry.repository import ModelId
 
 log = logging.getLogger(__name__)
 
-_LEADING_INTEGER = re.compile(r"\s*([+-]?\d+)")
-_MAX_VERSION = 2**63 - 1
-_MAX_VERSION_CHARS = 4000  # more than that Python does not convert
+_LEADING_INTEGER: Final = re.compile(r"\s*([+-]?\d+)")
+_MAX_VERSION: Final = 2**63 - 1
+_MAX_VERSION_CHARS: Final = 4000  # more than that Python does not convert
 
 
 class ServedModels:

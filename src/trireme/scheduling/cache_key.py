@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import blake2b
+from typing import Final
 
 from trireme.core.request import InferenceRequest
 
-INLINE_DIGEST_BYTES = 256 << 10
+INLINE_DIGEST_BYTES: Final = 256 << 10
 """Requests with more input are digested beside the event loop: a megabyte takes about a millisecond."""
-_DIGEST_BYTES = 24
+_DIGEST_BYTES: Final = 24
 
 
 def is_long_to_digest(request: InferenceRequest) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trireme.config.model_config import EnsembleStepConfig, ModelConfig
 from trireme.core.request import InferenceRequest
 from trireme.core.tensor import Tensor
 
-_CACHED_PLANS = 64
+_CACHED_PLANS: Final = 64
 
 
 class PlannedStep:

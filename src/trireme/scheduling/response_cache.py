@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.cache_stats import CacheStats
 
-ENTRY_OVERHEAD_BYTES = 512
-OUTPUT_OVERHEAD_BYTES = 256
+ENTRY_OVERHEAD_BYTES: Final = 512
+OUTPUT_OVERHEAD_BYTES: Final = 256
 """About what the objects around the content of an entry, and of each of its outputs, take."""
 
 _scopes = itertools.count(1)

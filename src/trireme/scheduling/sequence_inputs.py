@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Final
 
 from trireme.config.model_config import ModelConfig
 from trireme.config.sequence_config import (
@@ -22,8 +23,8 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.sequence import LiveSequence
 
-_VALUE_FORMATS = {"INT32": "<i", "FP32": "<f", "BOOL": "<?"}
-_STRING_LENGTH = struct.Struct("<I")
+_VALUE_FORMATS: Final = {"INT32": "<i", "FP32": "<f", "BOOL": "<?"}
+_STRING_LENGTH: Final = struct.Struct("<I")
 
 
 class SequenceInputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from trireme.backends.python.arena import Arena
 from trireme.backends.python.host_link import HostLink
@@ -24,7 +24,7 @@ from trireme.core.tensor import Tensor
 TensorMessage = tuple[str, str, tuple[int, ...] | list[int], Any]
 ErrorMessage = tuple[int, str]
 
-_ERROR_OF_KIND: dict[int, type[ServingError]] = {
+_ERROR_OF_KIND: Final[dict[int, type[ServingError]]] = {
     int(error.kind): error
     for error in (
         ServingError,

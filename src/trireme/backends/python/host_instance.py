@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from trireme.backends.python import messages
 from trireme.backends.python.calls import Calls
@@ -22,8 +22,8 @@ from trireme.core.tensor import Tensor
 
 log = logging.getLogger(__name__)
 
-_NO_TIME = BatchTiming(0, 0, 0)
-_LATER = InferenceResponse.final_mark()  # stands for the answer of a request that is to run again
+_NO_TIME: Final = BatchTiming(0, 0, 0)
+_LATER: Final = InferenceResponse.final_mark()  # stands for the answer of a request that is to run again
 
 
 class PythonInstance:

@@ -7,27 +7,28 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from trireme.backends.python import messages
 from trireme.backends.python.arena import Arena, Attachments, Block
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 256 * 1024
-MAX_FRAME_BYTES = 1 << 30
+READ_BYTES: Final = 256 * 1024
+MAX_FRAME_BYTES: Final = 1 << 30
 """A length beyond this is no frame of ours."""
-DRAIN_READS = 1024
-RELEASE_DELAY_S = 0.5
+DRAIN_READS: Final = 1024
+RELEASE_DELAY_S: Final = 0.5
 """Blocks that nobody looks at any more travel with the next message, or on their own after this time."""
 
-TRIM_DELAY_S = 5.0
+TRIM_DELAY_S: Final = 5.0
 """Shared memory that nothing passed through between two looks goes back to the system, on both sides."""
 
-CLOSED = "it closed its connection"
+CLOSED: Final = "it closed its connection"
 """The reason of a link that the worker, or its death, ended."""
 
-_TUPLE_MARKS = frozenset((0x28, 0x29, 0xA8, 0xA9))  # marshal's two kinds of tuple, each with and without its flag
+_TUPLE_MARKS: Final = frozenset((0x28, 0x29, 0xA8, 0xA9))
+"""marshal's two kinds of tuple, each with and without its flag."""
 
 Routes = dict[int, Callable[[tuple[Any, ...]], None]]
 """Who takes which kind of message; may change while the link is in use."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_INFLATED = 1032
+_MOST_INFLATED: Final = 1032
 """To how many times its size deflate can bring a message."""
 
 Framed = tuple[list[Buffer], int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import Final, cast
 
 from trireme.core.elements import Buffer
 from trireme.frontends.grpc.calls import Call, StreamCall
@@ -17,16 +17,16 @@ from trireme.protocol.http2.stream import Stream
 
 log = logging.getLogger(__name__)
 
-STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
-_STOPPING_BLOCK = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
-_JOINED_BYTES = 1 << 16
+STOPPING: Final = "GRPC server is shutting down and has stopped accepting new requests."
+_STOPPING_BLOCK: Final = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
+_JOINED_BYTES: Final = 1 << 16
 """What is written as one joined buffer; beyond it large pieces go to the socket as they are."""
-_LARGE_PIECE_BYTES = 8192
-_WRITE_BUFFER_BYTES = 2 << 20
+_LARGE_PIECE_BYTES: Final = 8192
+_WRITE_BUFFER_BYTES: Final = 2 << 20
 """What may wait for the socket before DATA is held back."""
-_LINGER_S = 1.0
-_ABORT_S = 5.0
-_UNREAD_BYTES = 4 << 20
+_LINGER_S: Final = 1.0
+_ABORT_S: Final = 5.0
+_UNREAD_BYTES: Final = 4 << 20
 """Frames other than DATA that may pile up for a client that does not read."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trireme.core.clock import monotonic_ns
 from trireme.core.datatype import BYTES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
     from trireme.registry.model import Model
 
-_DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+_DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
 
 class InferCall(UnaryCall):

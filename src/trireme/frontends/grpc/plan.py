@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.protocol import grpc_frames as grpc
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
     from trireme.protocol.http2.stream import Stream
 
-_RESERVED = frozenset(
+_RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
-_STATUS_ERRORS_KEY = b"triton_grpc_error"
-_RESTRICTION_PREFIX = "triton-grpc-protocol-"
-_NOT_METADATA = (b"te", b"content-type", _STATUS_ERRORS_KEY)
+_STATUS_ERRORS_KEY: Final = b"triton_grpc_error"
+_RESTRICTION_PREFIX: Final = "triton-grpc-protocol-"
+_NOT_METADATA: Final = (b"te", b"content-type", _STATUS_ERRORS_KEY)
 
 
 class Method(NamedTuple):

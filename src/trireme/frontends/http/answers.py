@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trireme.frontends.http.head import CONNECTION_CLOSE, RequestHead
 from trireme.frontends.http.status import STATUS_LINES
 from trireme.protocol.json_text import encode_error
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-EVENT_STREAM = b"text/event-stream; charset=utf-8"
-JSON = b"application/json"
-METRICS_TEXT = b"text/plain; charset=utf-8"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
+JSON: Final = b"application/json"
+METRICS_TEXT: Final = b"text/plain; charset=utf-8"
 
-_OCTETS_HEAD = STATUS_LINES[200] + (
+_OCTETS_HEAD: Final = STATUS_LINES[200] + (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n%bContent-Length: %d\r\n%b\r\n"
 )
 

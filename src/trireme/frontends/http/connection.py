@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from time import monotonic
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
@@ -20,8 +20,8 @@ from trireme.protocol.json_text import encode_error
 
 log = logging.getLogger(__name__)
 
-_HEAD_END = b"\r\n\r\n"
-_WRITE_HIGH_WATER_BYTES = 1 << 20
+_HEAD_END: Final = b"\r\n\r\n"
+_WRITE_HIGH_WATER_BYTES: Final = 1 << 20
 
 
 class ConnectionOwner(Protocol):

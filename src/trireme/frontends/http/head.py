@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import httptools
 
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.http_compression import IDENTITY, choose_coding
 
-CONNECTION_CLOSE = b"Connection: close\r\n"
-CONNECTION_KEEP_ALIVE = b"Connection: keep-alive\r\n"
-_MAX_CACHED_HEAD_BYTES = 4096
-_CACHE_BYTES = 4 << 20
+CONNECTION_CLOSE: Final = b"Connection: close\r\n"
+CONNECTION_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
+_MAX_CACHED_HEAD_BYTES: Final = 4096
+_CACHE_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _read_explain(head: RequestHead, value: str) -> None:
     head.wants_explanation = value.strip().lower() in ("1", "true")
 
 
-_READERS: dict[str, Callable[[RequestHead, str], None]] = {
+_READERS: Final[dict[str, Callable[[RequestHead, str], None]]] = {
     "content-length": _read_content_length,
     "transfer-encoding": _read_transfer_encoding,
     "inference-header-content-length": _read_header_length,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trireme.core.clock import monotonic_ns
 from trireme.core.datatype import BYTES
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
     from trireme.server.shared_memory import OutputTarget
 
-_JOIN_LIMIT_BYTES = 64 << 10
-_INLINE_DEFLATE_BYTES = 128 << 10  # larger answers are compressed beside the event loop
-_INLINE_INFLATE_BYTES = 8 << 10  # larger bodies are inflated there: they may become a thousand times as large
-_INLINE_ANSWER_BYTES = 256 << 10  # larger tensors are written as JSON and classified there
-_INLINE_STRINGS_BYTES = 1 << 20  # the strings of larger inputs are counted there
-_CODINGS = ("gzip", "deflate")
+_JOIN_LIMIT_BYTES: Final = 64 << 10
+_INLINE_DEFLATE_BYTES: Final = 128 << 10  # larger answers are compressed beside the event loop
+_INLINE_INFLATE_BYTES: Final = 8 << 10  # larger bodies are inflated there: they may become a thousand times as large
+_INLINE_ANSWER_BYTES: Final = 256 << 10  # larger tensors are written as JSON and classified there
+_INLINE_STRINGS_BYTES: Final = 1 << 20  # the strings of larger inputs are counted there
+_CODINGS: Final = ("gzip", "deflate")
 Encoded = tuple[bytes, list[Buffer]]
 """An answer: its JSON, and the tensors that follow it."""
 Decoded = tuple[InferDocument, str, dict[str, Tensor]]
 """What a body says: the document, the request's id, and the inputs."""
-_ACCEPTED_CODINGS = b"Accept-Encoding: gzip, deflate\r\n"
+_ACCEPTED_CODINGS: Final = b"Accept-Encoding: gzip, deflate\r\n"
 
 
 class InferEndpoint:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trireme.core.errors import ErrorKind, ServingError
 
-STATUS_BY_KIND = {
+STATUS_BY_KIND: Final = {
     ErrorKind.UNKNOWN: 400,
     ErrorKind.INTERNAL: 500,
     ErrorKind.NOT_FOUND: 404,
@@ -15,7 +17,7 @@ STATUS_BY_KIND = {
     ErrorKind.CANCELLED: 400,
 }
 
-_REASONS = {
+_REASONS: Final = {
     200: b"OK",
     400: b"Bad Request",
     403: b"Forbidden",
@@ -29,7 +31,7 @@ _REASONS = {
     503: b"Service Unavailable",
 }
 
-STATUS_LINES = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
+STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
 
 
 def status_of(error: ServingError) -> int:

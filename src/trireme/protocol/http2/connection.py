@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.elements import Buffer
@@ -49,7 +49,7 @@ from trireme.protocol.http2.wire import (
     window_update_frame,
 )
 
-_SMALL_BYTES = 4096
+_SMALL_BYTES: Final = 4096
 """Below this a copy of a payload is cheaper than a view of it."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from trireme.protocol.http2.wire import (
     DATA,
@@ -21,7 +22,7 @@ from trireme.protocol.http2.wire import (
     ConnectionFault,
 )
 
-_NOT_WHOLE_MASK = END_HEADERS | PADDED | HAS_PRIORITY
+_NOT_WHOLE_MASK: Final = END_HEADERS | PADDED | HAS_PRIORITY
 
 
 class FrameReader(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.protocol.http2.stream import Stream
@@ -19,8 +20,8 @@ from trireme.protocol.http2.wire import (
     rst_stream_frame,
 )
 
-_TABLE_SIZE_ZERO = b"\x20"
-_SMALL_BYTES = 16384
+_TABLE_SIZE_ZERO: Final = b"\x20"
+_SMALL_BYTES: Final = 16384
 """Up to this a message is joined with the frames around it."""
 
 

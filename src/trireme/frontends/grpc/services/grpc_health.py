@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
@@ -16,11 +16,11 @@ from trireme.protocol.http2.stream import Stream
 if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
 
-DESCRIPTORS = ServiceDescriptors()
-_REQUEST = DESCRIPTORS.message("grpc.health.v1.HealthCheckRequest")
-_RESPONSE = DESCRIPTORS.message("grpc.health.v1.HealthCheckResponse")
+DESCRIPTORS: Final = ServiceDescriptors()
+_REQUEST: Final = DESCRIPTORS.message("grpc.health.v1.HealthCheckRequest")
+_RESPONSE: Final = DESCRIPTORS.message("grpc.health.v1.HealthCheckResponse")
 _SERVING, _NOT_SERVING = 1, 2
-_WATCH_INTERVAL_S = 1.0
+_WATCH_INTERVAL_S: Final = 1.0
 
 
 async def _check(server: Any, _: Any) -> Any:
@@ -65,7 +65,7 @@ class WatchCall(StreamCall):
             await asyncio.sleep(_WATCH_INTERVAL_S)
 
 
-HEALTH_METHODS = (
+HEALTH_METHODS: Final = (
     unary(f"/{HEALTH_SERVICE}/Check", "health", _REQUEST, _check),
     Method(f"/{HEALTH_SERVICE}/Watch".encode(), "health", WatchCall),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trireme.core.elements import Buffer
 from trireme.frontends.grpc.calls import StreamCall
@@ -17,7 +17,11 @@ from trireme.protocol.http2.stream import Stream
 if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
 
-_SERVICES = (INFERENCE_SERVICE, HEALTH_SERVICE, *(f"{package}.ServerReflection" for package in REFLECTION_PACKAGES))
+_SERVICES: Final = (
+    INFERENCE_SERVICE,
+    HEALTH_SERVICE,
+    *(f"{package}.ServerReflection" for package in REFLECTION_PACKAGES),
+)
 
 
 class ReflectionCall(StreamCall):
@@ -83,7 +87,7 @@ def _add_files(response: Any, file: Any) -> None:
             waiting.extend(descriptor.dependencies)
 
 
-REFLECTION_METHODS = tuple(
+REFLECTION_METHODS: Final = tuple(
     Method(f"/{package}.ServerReflection/ServerReflectionInfo".encode(), "metadata", ReflectionCall)
     for package in REFLECTION_PACKAGES
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Rpc = Callable[[Any, Any], Any]
 """Server and request message to response message, or to an awaitable of it; raises ServingError."""
 
-INFERENCE_SERVICE = "inference.GRPCInferenceService"
+INFERENCE_SERVICE: Final = "inference.GRPCInferenceService"
 
 
 class RpcCall(UnaryCall):
