@@ -23,6 +23,7 @@ from trireme.protocol.v2_json import InferDocument, decode_document
 COPY_LIMIT_BYTES: Final = 4096
 """Tensors up to this size are copied out of the body: that is cheaper than a view of it."""
 
+_dumps: Final = orjson.dumps
 _ID_PREFIX: Final = b'{"id":"'
 _REGION: Final = b'"shared_memory_region"'
 _MAX_CACHED_DOCUMENT_BYTES: Final = 16384
@@ -81,7 +82,12 @@ def split_body(body: Buffer, header_length: int | None) -> tuple[bytes, int]:
         return body if isinstance(body, bytes) else bytes(body), len(body)
     if not 0 <= header_length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {header_length}")
-    return bytes(body[:header_length]), header_length
+    return _cut(body, 0, header_length), header_length
+
+
+def _cut(body: Buffer, start: int, end: int) -> bytes:
+    """A copy of that part."""
+    return body[start:end] if isinstance(body, bytes) else bytes(body[start:end])
 
 
 def take_tensors(
@@ -107,7 +113,7 @@ def take_tensors(
                     f"unexpected size for input '{entry.name}', expecting {end - total} additional bytes "
                     f"for model '{model_name}'"
                 )
-            data = bytes(body[offset:end]) if size <= COPY_LIMIT_BYTES else memoryview(body)[offset:end]
+            data = _cut(body, offset, end) if size <= COPY_LIMIT_BYTES else memoryview(body)[offset:end]
             offset = end
         tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape, data)
     if offset != total:
@@ -239,6 +245,12 @@ class InferEncoder:
 
 def encode_parameters(parameters: dict[str, Parameter]) -> bytes:
     """Response parameters as an object."""
+    try:
+        text = _dumps(parameters)
+        if b"null" not in text:  # which may stand for a number that is not finite
+            return text
+    except orjson.JSONEncodeError:  # a string that is not UTF-8
+        pass
     return b"{%b}" % b",".join(
         b"%b:%b" % (encode_string(name), encode_scalar(value)) for name, value in parameters.items()
     )

@@ -81,6 +81,7 @@ class _StepCall:
             return
         if response.is_final:
             run.calls.discard(self)
+            self.child = None  # which leads back here: without this, only the garbage collector would free both
         if response.error is not None:
             run.fail(response.error)
             return
@@ -228,6 +229,7 @@ class EnsembleRun:
             self._owner.inference.infer(child)
         except ServingError as error:
             self.calls.discard(call)
+            call.child = None
             self.fail(error)
 
     def _has_room(self, step: PlannedStep, scope: _Scope) -> bool:

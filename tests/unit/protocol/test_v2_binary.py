@@ -18,6 +18,7 @@ from trireme.protocol.v2_binary import (
     COPY_LIMIT_BYTES,
     InferDecoder,
     InferEncoder,
+    encode_parameters,
     split_body,
     take_raw_tensor,
     take_tensors,
@@ -226,3 +227,16 @@ def test_answers_can_be_read_back(shape: list[int], is_binary: bool, request_id:
             assert b"".join(bytes(buffer) for buffer in buffers) == values.tobytes()
         else:
             assert output["data"] == values.ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"a": 1, "b": True, "c": "x", "d": 1.5}, b'{"a":1,"b":true,"c":"x","d":1.5}'),
+        ({"a": float("nan"), "b": float("-inf")}, b'{"a":NaN,"b":-Infinity}'),
+        ({"a": "null", "b": 2}, b'{"a":"null","b":2}'),
+        ({"a": "\udcff", "\udcfe": 2}, b'{"a":"\xff","\xfe":2}'),
+    ],
+)
+def test_parameters_are_written_whatever_they_hold(parameters, text):
+    assert encode_parameters(parameters) == text

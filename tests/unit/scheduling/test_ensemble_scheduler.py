@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -378,3 +379,19 @@ def test_stopped_ensemble_refuses_and_waits_for_its_runs(kitchen: Any) -> None:
         await stopping
 
     asyncio.run(scenario())
+
+
+def test_a_run_leaves_nothing_to_the_garbage_collector(kitchen: Callable[..., Kitchen]) -> None:
+    pipe = kitchen(step("a", {"X": "IN"}, {"Y": "mid"}), step("b", {"X": "mid"}, {"Y": "OUT"}))
+    gc.collect()
+    gc.disable()
+    try:
+        pipe.send()
+        pipe.answer("a", tensor("Y"))
+        pipe.answer("b", tensor("Y"))
+        assert pipe.only.error is None
+        pipe.calls.clear()
+        pipe.answers.clear()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

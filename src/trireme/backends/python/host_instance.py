@@ -22,6 +22,7 @@ from trireme.core.tensor import Tensor
 
 log = logging.getLogger(__name__)
 
+_now_ns: Final = time.monotonic_ns
 _NO_TIME: Final = BatchTiming(0, 0, 0)
 _LATER: Final = InferenceResponse.final_mark()  # stands for the answer of a request that is to run again
 
@@ -153,7 +154,7 @@ class PythonInstance:
         if self._watched:
             self._absolve(running.keys, is_success=error is None)
         # What is neither the model's nor the output's time is the way there: encoding, the socket, waking up.
-        other_ns = time.monotonic_ns() - running.start_ns - infer_ns - output_ns
+        other_ns = _now_ns() - running.start_ns - infer_ns - output_ns
         timing = BatchTiming(other_ns if other_ns > input_ns else input_ns, infer_ns, output_ns)
         if running.refused is not None:
             responses = _merged(responses, running.refused)
@@ -283,7 +284,7 @@ class _Running:
         self.batch = batch
         self.keys = keys
         self.refused = refused  # None where every request was sent; else what stands at each place not sent
-        self.start_ns = time.monotonic_ns()
+        self.start_ns = _now_ns()
 
 
 def _merged(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import marshal
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from trireme.backends.python import messages
 from trireme.backends.python.arena import Arena, Attachments, Block
+from trireme.backends.python.messages import LENGTH, MARSHAL_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,11 @@ TRIM_DELAY_S: Final = 5.0
 CLOSED: Final = "it closed its connection"
 """The reason of a link that the worker, or its death, ended."""
 
+# As `messages` encodes and decodes, which is not compiled because it runs in other interpreters too.
+_dumps: Final = marshal.dumps
+_loads: Final = marshal.loads
+_pack_length: Final = LENGTH.pack
+_read_length: Final = LENGTH.unpack_from
 _TUPLE_MARKS: Final = frozenset((0x28, 0x29, 0xA8, 0xA9))
 """marshal's two kinds of tuple, each with and without its flag."""
 
@@ -97,7 +104,8 @@ class HostLink:
         """Sends now what the socket takes and the rest when it can; silently nothing once the link is closed."""
         if self._is_closed:
             return
-        frame = messages.encode(message)
+        body = _dumps(message, MARSHAL_VERSION)
+        frame = _pack_length(len(body)) + body
         if self._borrowed_count:
             released = self.attachments.take_released()
             if released:
@@ -174,9 +182,8 @@ class HostLink:
 
     def _handle_frames(self, end: int) -> None:
         view, position, routes = self._view, 0, self._routes
-        read_length = messages.LENGTH.unpack_from
         while end - position >= 4:
-            length = read_length(view, position)[0]
+            length = _read_length(view, position)[0]
             if length > MAX_FRAME_BYTES:
                 raise ValueError(f"a frame of {length} bytes")
             stop = position + 4 + length
@@ -184,7 +191,7 @@ class HostLink:
                 break
             if view[position + 4] not in _TUPLE_MARKS:
                 raise ValueError("bytes that are no message")
-            message = messages.decode(view[position + 4 : stop])
+            message = _loads(view[position + 4 : stop])
             position = stop
             routes[message[0]](message)
             if self._is_closed:
