@@ -170,6 +170,14 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     assert "loading broken: stopped after" in server.log
 
 
+def test_an_interruption_while_the_model_is_loaded_is_told_by_the_exit_code(tmp_path: Path) -> None:
+    with RunningDeploy(tmp_path, str(cached("opt"))) as server:
+        server.until(lambda: "loading opt" in server.log)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(30) == 130
+        assert "Traceback" not in server.log
+
+
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """All example folders in one server, each with a tiny model of its own kind."""

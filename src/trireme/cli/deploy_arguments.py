@@ -99,7 +99,10 @@ def _parser() -> _Parser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, found '{text}'") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, found {number}")
     return number

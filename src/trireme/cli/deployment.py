@@ -15,7 +15,7 @@ from trireme.config.server_options import ServerOptions
 from trireme.observe.table import render_table
 from trireme.tools.deploy.hub import token_of
 from trireme.tools.deploy.memory import check_fit
-from trireme.tools.deploy.options import DeployError, DeployOptions
+from trireme.tools.deploy.options import INTERRUPTED, DeployError, DeployOptions
 from trireme.tools.deploy.plan import Plan, make_plan
 from trireme.tools.deploy.progress import Progress, children_bytes
 from trireme.tools.deploy.resolve import fetch_weights
@@ -23,7 +23,6 @@ from trireme.tools.deploy.resolve import fetch_weights
 _COMMAND = ServerCommand(
     "trireme deploy", "MODEL [options] [-- server options]", help_exit_code=0, defaults=ServerOptions()
 )
-_INTERRUPTED = 130
 
 
 def run_deploy(arguments: Sequence[str]) -> int:
@@ -43,7 +42,7 @@ def run_deploy(arguments: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("\nStopped. What was fetched is kept, and the same command goes on from there.", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
     if options.is_dry_run or not options.is_served:
         return 0
     return _serve(plan, server_options)
@@ -78,11 +77,15 @@ def _serve(plan: Plan, options: ServerOptions) -> int:
 
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
 
+    is_ready = False
+
     def greet(models: Sequence[ModelConfig]) -> None:
+        nonlocal is_ready
+        is_ready = True
         progress.stop(is_done=True)
         print("\n".join(greeting_lines(options, models)), flush=True)
 
     with progress:
         exit_code = run(options, on_ready=greet)
         progress.stop(is_done=False)  # too late where it was greeted
-    return exit_code
+    return exit_code if is_ready or exit_code else INTERRUPTED

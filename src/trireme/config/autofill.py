@@ -9,6 +9,9 @@ from trireme.config.message import ConfigMessage
 from trireme.core.errors import InvalidArgumentError
 
 ENSEMBLE_PLATFORM = "ensemble"
+TRANSFORMERS = "transformers"
+"""The backend for what Hugging Face's `save_pretrained` writes."""
+HUGGING_FACE_CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ MODEL_FORMATS = (
     ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
+    ModelFormat(TRANSFORMERS, "", HUGGING_FACE_CONFIG),
 )
 """In the order in which files are looked for: where a folder holds several, the first one decides."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trireme.config.autofill import autofill
+from trireme.config.autofill import HUGGING_FACE_CONFIG, autofill
 from trireme.config.json_parse import from_json
 from trireme.config.message import ConfigMessage, copy_of, new_config
 from trireme.config.normalise import normalise, normalise_instance_groups
@@ -38,7 +38,7 @@ def read_config(
         raise InvalidArgumentError(
             f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name"
         )
-    autofill(message, name, [_names_in(folder) for folder in version_dirs])
+    autofill(message, name, [_names_in(folder) for folder in version_dirs] or [_saved_files(model_dir)])
     normalise(message)
     validate_poll(message, includes_io=not is_auto_complete_enabled)
     return message
@@ -93,6 +93,11 @@ def _decoded(data: bytes, path: Path) -> str:
         raise InvalidArgumentError(
             f"failed to read text proto from {path}: line {line} is not UTF-8 text ({error.reason})"
         ) from None
+
+
+def _saved_files(model_dir: Path) -> list[str]:
+    """Of a folder without versions, what shows that Hugging Face's `save_pretrained` wrote it."""
+    return [name for name in _names_in(model_dir) if name == HUGGING_FACE_CONFIG]
 
 
 def _names_in(folder: Path) -> list[str]:

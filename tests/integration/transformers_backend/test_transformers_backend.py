@@ -48,11 +48,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write(repository, "teller", parameter("model", llama) + "model_transaction_policy { decoupled: true }")
     write(repository, "judge", "")
     shutil.copytree(task_model("bert-classifier"), repository / "judge" / "1", dirs_exist_ok=True)
+    shutil.copytree(task_model("bert-classifier"), repository / "saved")
+    shutil.copytree(llama, repository / "dropped" / "1")
     for name, (config, _) in FAILURES.items():
         write(repository, name, config.replace("MODEL", str(llama)))
     with RunningServer(folder, "--exit-on-error=false") as server:
         server.wait_until_listening()
-        for name in ("writer", "teller", "judge"):
+        for name in ("writer", "teller", "judge", "saved", "dropped"):
             server.until_ready(name)
         yield server
 
@@ -76,6 +78,20 @@ def test_a_version_folder_with_the_files_needs_no_parameter(server: RunningServe
     status, answer = generate(server, "judge", text="the ship is fast")
     assert (status, answer["label"] in {"negative", "neutral", "positive"}) == (200, True)
     assert 0 < answer["score"] <= 1
+
+
+def test_a_folder_that_was_saved_is_served_without_any_configuration(server: RunningServer) -> None:
+    for name in ("saved", "dropped"):
+        config = json.loads(server.ask("GET", f"/v2/models/{name}/config")[2])
+        assert (config["backend"], config["max_batch_size"]) == ("transformers", 32)
+        assert json.loads(server.ask("GET", f"/v2/models/{name}")[2])["versions"] == ["1"]
+    told = "the ship is fast"
+    answers = [generate(server, name, text=told)[1] for name in ("saved", "judge")]
+    assert answers[0]["score"] == pytest.approx(answers[1]["score"], rel=1e-5)
+    assert answers[0]["label"] == answers[1]["label"]
+    wish = {"text_input": "I am", "max_new_tokens": 4}
+    texts = [generate(server, name, **wish)[1]["text_output"] for name in ("dropped", "writer")]
+    assert texts[0] == texts[1] != ""
 
 
 def test_sixteen_clients_at_once_each_get_their_own_text(server: RunningServer) -> None:
@@ -133,6 +149,10 @@ def test_a_stream_of_events_joins_to_the_text(server: RunningServer) -> None:
     status, answer = generate(server, "teller", text_input="Hello", max_new_tokens=NEW_TOKENS, stream=False)
     assert (status, answer["text_output"]) == (200, whole)
     assert "the prompt is empty" in events_error(server, text_input="")
+    full = {"text_input": "Hello", "max_new_tokens": NEW_TOKENS, "return_full_text": True}
+    assert "".join(event["text_output"] for event in events(server, **full)) == "Hello" + whole
+    told_first = events(server, text_input="Hello", stop=[whole], max_new_tokens=NEW_TOKENS, return_full_text=True)
+    assert [event["text_output"] for event in told_first] == ["Hello"]
 
 
 def events_error(server: RunningServer, **fields: Any) -> str:

@@ -17,6 +17,7 @@ from trireme.backends.compiled.batching import RequestError
 
 Samples = NDArray[np.float32]
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_LOWEST_RATE = 1000  # what is below is no sound, and would become thousands of times as long at a model's rate
 
 
 def read_audio(given: Any, wanted_rate: int, given_rate: int | None) -> Samples:
@@ -24,10 +25,13 @@ def read_audio(given: Any, wanted_rate: int, given_rate: int | None) -> Samples:
     if given is None:
         raise RequestError("input 'audio' is missing")
     if isinstance(given, np.ndarray):
-        samples, rate = np.asarray(given, dtype=np.float32), given_rate or wanted_rate
+        samples = np.asarray(given, dtype=np.float32)
+        rate = wanted_rate if given_rate is None else given_rate
     else:
         content = given.encode() if isinstance(given, str) else bytes(given)
         samples, rate = _read_file(content)
+    if rate < _LOWEST_RATE:
+        raise RequestError(f"input 'audio' must have at least {_LOWEST_RATE} samples per second, found {rate}")
     if samples.ndim == 2:
         samples = samples.mean(axis=1)
     if samples.ndim != 1 or samples.size == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ DEFAULT_NEW_TOKENS = 256
 _LIBRARY_MAX_LENGTH = 20  # where a model's files do not say
 _LEAST = {"max_new_tokens": 1, "min_new_tokens": 0, "top_k": 0, "num_beams": 1, "temperature": 0.0}
 _SAMPLING = ("temperature", "top_k", "top_p")
+_MOST_BEAMS = 128  # each is a row of the batch: one request must not take the memory of all
+_SEED_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,13 @@ def _check(options: Mapping[str, Any]) -> None:
     for name, least in _LEAST.items():
         if name in options and not options[name] >= least:
             raise RequestError(f"'{name}' must be at least {least}, found {options[name]}")
+    for name in ("temperature", "repetition_penalty"):
+        if not math.isfinite(options.get(name, 1)):
+            raise RequestError(f"'{name}' must be a finite number, found {options[name]}")
+    if options.get("num_beams", 1) > _MOST_BEAMS:
+        raise RequestError(f"'num_beams' must be at most {_MOST_BEAMS}, found {options['num_beams']}")
+    if options.get("seed", 0).bit_length() >= _SEED_BITS:
+        raise RequestError(f"'seed' must fit into {_SEED_BITS} bits, found {options['seed']}")
     if not 0 < options.get("top_p", 1) <= 1:
         raise RequestError(f"'top_p' must be above 0 and at most 1, found {options['top_p']}")
     if not options.get("repetition_penalty", 1) > 0:

@@ -115,9 +115,15 @@ def read_image(given: Any) -> Any:
     except Exception as error:  # Pillow raises what the format's decoder raises
         start = content[:_SHOWN_BYTES]
         raise RequestError(
-            f"input 'image' ({len(content)} bytes, beginning {start!r}) could not be read as an image: {error}; send "
-            "the bytes of a file such as PNG or JPEG, or those in base64"
+            f"input 'image' ({len(content)} bytes, beginning {start!r}) could not be read as an image: "
+            f"{_reason(error)}; send the bytes of a file such as PNG or JPEG, or those in base64"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Without the address of the buffer that Pillow names where a file has no name."""
+    is_unknown = type(error).__name__ == "UnidentifiedImageError"
+    return "it is of no known format" if is_unknown else str(error)
 
 
 def _decoded(content: bytes) -> bytes:

@@ -63,6 +63,8 @@ class ItemReader:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         if not self._is_batching:
             arrays = {name: array[None] for name, array in arrays.items()}
+        if not arrays:
+            raise RequestError("the request has no inputs")
         counts = {array.shape[0] for array in arrays.values()}
         if len(counts) != 1:
             raise RequestError("the inputs have batches of different sizes")

@@ -21,6 +21,7 @@ from trireme.devices.cpu import emulates
 
 _PROGRESS_S = 10
 _SHOWN_WEIGHTS = 4
+_EMPTY_VOCABULARY = 2  # words that a tokenizer made of nothing may have beside its special tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def load(settings: Settings, source: str, task: str, form: TaskForm, device_name
             shared["revision"] = settings.revision
         config = transformers.AutoConfig.from_pretrained(source, **shared)
         model = _load_model(torch, transformers, settings, source, form, device, config, shared)
-        tokenizer, processor = _load_processors(transformers, source, form, shared)
+        tokenizer, processor = _load_processors(transformers, settings, source, form, shared)
     count = sum(parameter.numel() for parameter in model.parameters())
     Logger.log_info(
         f"loaded '{source}' in {time.monotonic() - began:.1f} s: {type(model).__name__}, {count / 1e6:.1f} million "
@@ -101,15 +102,42 @@ def _auto_class(transformers: Any, form: TaskForm, config: Any) -> Any:
     return auto_class
 
 
-def _load_processors(transformers: Any, source: str, form: TaskForm, shared: dict[str, Any]) -> tuple[Any, Any]:
+def _load_processors(
+    transformers: Any, settings: Settings, source: str, form: TaskForm, shared: dict[str, Any]
+) -> tuple[Any, Any]:
     first = form.inputs[0].name
     if first == "image":
         return None, transformers.AutoImageProcessor.from_pretrained(source, **shared)
     if first == "audio":
         extractor = transformers.AutoFeatureExtractor.from_pretrained(source, **shared)
         is_heard = form.outputs[0].name == "text"
-        return transformers.AutoTokenizer.from_pretrained(source, **shared) if is_heard else None, extractor
-    return transformers.AutoTokenizer.from_pretrained(source, **shared), None
+        return _load_tokenizer(transformers, settings, source, shared) if is_heard else None, extractor
+    return _load_tokenizer(transformers, settings, source, shared), None
+
+
+def _load_tokenizer(transformers: Any, settings: Settings, source: str, shared: dict[str, Any]) -> Any:
+    """Raises ModelLoadError where its files are not there, for which some releases make one that knows no words."""
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **shared)
+    except (OSError, TypeError, ValueError):
+        if os.path.isdir(source) and not any(map(_is_of_tokenizer, os.listdir(source))):
+            raise _no_tokenizer(settings, source) from None
+        raise
+    words = set(tokenizer.get_vocab()).difference(tokenizer.all_special_tokens)
+    if len(words) <= _EMPTY_VOCABULARY:
+        raise _no_tokenizer(settings, source)
+    return tokenizer
+
+
+def _is_of_tokenizer(name: str) -> bool:
+    return name.startswith(("tokenizer", "vocab")) or name.endswith((".model", ".spm", ".tiktoken"))
+
+
+def _no_tokenizer(settings: Settings, source: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"model '{settings.name}' ('{source}') has no tokenizer, or one without any words; put the tokenizer's files "
+        "(tokenizer.json, tokenizer_config.json) beside its config.json, as the tokenizer's save_pretrained writes them"
+    )
 
 
 def _dtype_name(transformers: Any) -> str:
@@ -214,6 +242,12 @@ def _explained(settings: Settings, source: str, transformers: Any) -> Iterator[N
             raise sources.not_found(settings, source, error) from error
         if isinstance(error, ImportError):
             raise ModelLoadError(f"{about} needs a package that is not installed: {text}") from error
+        if text.startswith("Unrecognized configuration class"):
+            raise ModelLoadError(
+                f"{about} is not made for its task: transformers {transformers.__version__} has no class of this "
+                f"architecture for it ({text.rpartition('AutoModel: ')[2].splitlines()[0].rstrip('.')}); name another "
+                "in the parameter 'task', or leave it out"
+            ) from error
         reason = text.splitlines()[0]  # more of it is often a list of all architectures
         raise ModelLoadError(
             f"{about} could not be loaded by transformers {transformers.__version__}: {reason}"

@@ -74,6 +74,8 @@ class QuestionAnswering:
         for name in ("top_k", "max_answer_len", "max_seq_len"):
             if options.get(name, 1) < 1:
                 raise RequestError(f"'{name}' must be at least 1, found {options[name]}")
+        if options.get("doc_stride", 0) < 0:
+            raise RequestError(f"'doc_stride' must be at least 0, found {options['doc_stride']}")
         question, context = item.text("question"), item.text("context")
         if not question.strip() or not context.strip():
             raise RequestError("neither 'question' nor 'context' may be empty")

@@ -143,6 +143,9 @@ def _in_version_folder(model: str, version_dir: str) -> str:
     folders = [entry.path for entry in entries if os.path.isfile(os.path.join(entry.path, CONFIG_NAME))]
     if len(folders) == 1:
         return folders[0]
+    model_dir = os.path.dirname(version_dir)
+    if not folders and os.path.isfile(os.path.join(model_dir, CONFIG_NAME)):
+        return model_dir
     many = f": several folders hold a {CONFIG_NAME} ({', '.join(folders)})" if folders else ""
     raise ModelLoadError(
         f"model '{model}' does not say what to serve{many}; name a hub id or a folder in the parameter 'model', or put "

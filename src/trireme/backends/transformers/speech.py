@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.audio import Samples, read_audio
 from trireme.backends.transformers.generated_text import cancel_watch
 from trireme.backends.transformers.items import Item, Outputs, text_array
@@ -40,7 +41,20 @@ class _SoundModel:
         self._has_mask = bool(getattr(self._extractor, "return_attention_mask", False))
 
     def _samples(self, item: Item) -> Samples:
-        return read_audio(item.inputs.get("audio"), self._rate, item.options.get("sampling_rate"))
+        samples = read_audio(item.inputs.get("audio"), self._rate, item.options.get("sampling_rate"))
+        if self._frame_count(len(samples)) == 0:
+            raise RequestError(
+                f"input 'audio' is too short for the model to hear anything: it has {len(samples)} samples at "
+                f"{self._rate} Hz"
+            )
+        return samples
+
+    def _frame_count(self, sample_count: int) -> int | None:
+        """How many steps the model takes through so many samples; None where nothing says so."""
+        count_of = getattr(self._model, "_get_feat_extract_output_lengths", None)
+        if self._window is not None or count_of is None:
+            return None
+        return max(0, int(count_of(self._torch.tensor(sample_count))))
 
     def _length_key(self, sound: _Sound) -> Hashable:
         """Without a mask the model would hear the padding, so only sounds of one length run together."""
@@ -72,6 +86,8 @@ class SpeechRecognition(_SoundModel):
         """Takes `audio`: a file's bytes, or an array of samples."""
         names = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
         arguments = {argument: item.options[name] for name, argument in names.items() if name in item.options}
+        if arguments.get("max_new_tokens", 1) < 1:
+            raise RequestError(f"'max_new_tokens' must be at least 1, found {arguments['max_new_tokens']}")
         return _Sound(item, self._samples(item), arguments if self._is_writing else {})
 
     def key(self, prepared: _Sound) -> Hashable:
@@ -92,17 +108,19 @@ class SpeechRecognition(_SoundModel):
             arguments["return_timestamps"] = True
         watch = cancel_watch(self._torch, [sound.item.is_cancelled for sound in sounds])
         criteria = self._transformers.StoppingCriteriaList([watch])
-        ids = self._model.generate(**self._features(sounds, **options), **arguments, stopping_criteria=criteria)
+        try:
+            ids = self._model.generate(**self._features(sounds, **options), **arguments, stopping_criteria=criteria)
+        except ValueError as error:
+            wishes = " and ".join(f"'{name}'" for name in ("language", "speech_task") if name in sounds[0].item.options)
+            if not wishes:
+                raise
+            raise RequestError(f"the model does not take this value of {wishes}: {error}") from error
         return [str(text) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def _spell(self, sounds: Sequence[_Sound]) -> list[str]:
         logits = self._model(**self._features(sounds)).logits
         letters = logits.argmax(dim=-1).cpu()
-        lengths = self._torch.tensor([len(sound.samples) for sound in sounds])
-        if hasattr(self._model, "_get_feat_extract_output_lengths"):
-            counts = self._model._get_feat_extract_output_lengths(lengths).tolist()
-        else:
-            counts = [letters.shape[1]] * len(sounds)
+        counts = [self._frame_count(len(sound.samples)) for sound in sounds]
         return [str(self._tokenizer.decode(row[:count])) for row, count in zip(letters, counts, strict=True)]
 
 

@@ -59,7 +59,9 @@ class TextBatches:
         return ids
 
     def _check_length(self, count: int) -> None:
-        """Raises RequestError where so many tokens do not fit."""
+        """Raises RequestError where so many tokens do not fit, or there are none."""
+        if count == 0:
+            raise RequestError("the text is empty: it has no tokens")
         if self.token_limit is not None and count > self.token_limit:
             raise RequestError(
                 f"the text has {count} tokens, and the model takes at most {self.token_limit}; shorten it, or set the "

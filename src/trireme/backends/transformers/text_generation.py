@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trireme.backends.compiled.batching import RequestError
@@ -31,6 +32,8 @@ class TextGeneration:
     def prepare(self, item: Item) -> Prompt:
         """Takes `text_input`, or in a chat `messages`."""
         text = self._conversation(item) if self._is_chat else item.text("text_input")
+        if item.emit is not None and self._is_full(item):
+            item = replace(item, emit=_PromptFirst(text, item.emit))
         ids = self._tokenizer(text, add_special_tokens=not self._is_chat)["input_ids"]
         limit = self._texts.token_limit
         if limit is not None and len(ids) >= limit:
@@ -52,15 +55,19 @@ class TextGeneration:
     def run(self, prepared: Sequence[Prompt]) -> list[Outputs]:
         """The new text of each prompt, after the prompt where that is asked for."""
         texts = self._generator.generate(prepared, self._texts.pad([prompt.ids for prompt in prepared]))
+        for prompt in prepared:
+            if isinstance(prompt.item.emit, _PromptFirst):
+                prompt.item.emit.finish()
         return [
-            {"text_output": text_array([self._prefix(prompt) + text])}
+            {"text_output": text_array([self._prefix(prompt.item) + text])}
             for prompt, text in zip(prepared, texts, strict=True)
         ]
 
-    def _prefix(self, prompt: Prompt) -> str:
-        item = prompt.item
-        is_full = item.options.get("return_full_text") and not self._is_chat
-        return item.text("text_input") if is_full else ""
+    def _prefix(self, item: Item) -> str:
+        return item.text("text_input") if self._is_full(item) else ""
+
+    def _is_full(self, item: Item) -> bool:
+        return bool(item.options.get("return_full_text")) and not self._is_chat
 
     def _conversation(self, item: Item) -> str:
         if "messages" in item.inputs:
@@ -71,6 +78,23 @@ class TextGeneration:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # templates raise for orders of roles that they do not know
             raise RequestError(f"the model's chat template does not take these messages: {error}") from error
+
+
+class _PromptFirst:
+    """Puts the prompt before the first piece of a stream, so that the pieces join to what a single answer has."""
+
+    def __init__(self, prompt: str, emit: Callable[[str], None]) -> None:
+        self._unsaid = prompt
+        self._emit = emit
+
+    def __call__(self, text: str) -> None:
+        unsaid, self._unsaid = self._unsaid, ""
+        self._emit(unsaid + text)
+
+    def finish(self) -> None:
+        """Where nothing was generated, the prompt is all there is."""
+        if self._unsaid:
+            self("")
 
 
 def _messages(text: str) -> list[Any]:

@@ -10,7 +10,7 @@ from trireme.tools.deploy.model_files import ModelFiles, missing_weights, read_f
 from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-_NAME = re.compile(r"[\w-][\w.-]*")
+_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)  # it stands in URLs, where other letters would have to be escaped
 
 
 def find_model(options: DeployOptions) -> ModelFiles:
@@ -39,7 +39,7 @@ def fetch_weights(model: ModelFiles) -> ModelFiles:
 
 def served_name(options: DeployOptions, model: ModelFiles) -> str:
     """The name a client will use: `falcon-7b` for `tiiuae/falcon-7b`."""
-    name = options.name or re.sub(r"[^\w.-]+", "-", model.short_name).strip("-.") or "model"
+    name = options.name or re.sub(r"[^\w.-]+", "-", model.short_name, flags=re.ASCII).strip("-.") or "model"
     if _NAME.fullmatch(name) is None:
         raise DeployError(
             f"--name '{name}' cannot be the name of a folder and a part of a URL: use letters, digits, . _ -"

@@ -114,6 +114,10 @@ def test_a_seed_gives_the_same_sample_in_any_company(serve: Any, llama: Path) ->
         ({"max_new_tokens": "many"}, "'max_new_tokens' must be a whole number, found 'many'"),
         ({"top_p": 1.5}, "'top_p' must be above 0 and at most 1, found 1.5"),
         ({"do_sample": "perhaps"}, "'do_sample' must be true or false, found 'perhaps'"),
+        ({"temperature": "inf"}, "'temperature' must be a finite number, found inf"),
+        ({"repetition_penalty": "inf"}, "'repetition_penalty' must be a finite number, found inf"),
+        ({"num_beams": 100_000}, "'num_beams' must be at most 128, found 100000"),
+        ({"seed": 1 << 70, "temperature": 1.0}, f"'seed' must fit into 64 bits, found {1 << 70}"),
     ],
 )
 def test_a_wrong_setting_is_the_error_of_its_request_alone(

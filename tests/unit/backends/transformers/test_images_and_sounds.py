@@ -11,8 +11,9 @@ import pytest
 from payloads import png, sound, texts, wav
 from tiny_task_models import task_model
 
+from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.audio import read_audio, resampled
-from trireme.core.errors import ServingError
+from trireme.core.errors import ErrorKind, ServingError
 from trireme.testing import Request
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,8 +78,11 @@ def test_objects_equal_the_pipelines(serve: Any, library: Any) -> None:
 def test_what_is_no_image_is_the_error_of_its_request_alone(serve: Any) -> None:
     good, bad = serve(task_model("vit")).infer_many([{"image": file_of(png(1))}, {"image": file_of(b"no image")}])
     good.check()
-    with pytest.raises(ServingError, match=r"'image' \(8 bytes, beginning b'no image'\) could not be read as an image"):
+    with pytest.raises(
+        ServingError, match=r"'image' \(8 bytes, beginning b'no image'\) could not be read as an image"
+    ) as e:
         bad.check()
+    assert "it is of no known format" in str(e.value)  # and not the address of a buffer
 
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-masked"])
@@ -133,6 +137,37 @@ def test_what_is_no_sound_is_the_error_of_its_request_alone(serve: Any) -> None:
         bad.check()
     with pytest.raises(ServingError, match="is a WAV file that cannot be read"):
         cut.check()
+
+
+@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-classifier"])
+def test_a_sound_too_short_to_be_heard_is_the_error_of_its_request_alone(serve: Any, kind: str) -> None:
+    good, bad = serve(task_model(kind)).infer_many([{"audio": file_of(wav(part))} for part in (sound(1), sound(1)[:9])])
+    good.check()
+    with pytest.raises(ServingError, match="too short for the model to hear anything: it has 9 samples") as caught:
+        bad.check()
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"max_new_tokens": 0}, "'max_new_tokens' must be at least 1, found 0"),
+        ({"language": "klingon"}, "the model does not take this value of 'language'"),
+    ],
+)
+def test_a_wish_that_speech_cannot_be_written_with_is_the_requests_fault(
+    serve: Any, parameters: dict[str, Any], told: str
+) -> None:
+    request = Request({"audio": file_of(wav(sound(1)))}, parameters=parameters)
+    with pytest.raises(ServingError, match=told) as caught:
+        serve(task_model("whisper")).infer(request)
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("rate", [0, -1, 1])
+def test_a_rate_that_is_none_is_refused_before_a_sound_becomes_thousands_of_times_as_long(rate: int) -> None:
+    with pytest.raises(RequestError, match=f"at least 1000 samples per second, found {rate}"):
+        read_audio(sound(1), 16000, rate)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_parameter_without_effect_is_warned_of(serve: Any) -> None:
         ("bert-classifier", {"static_shapes": "a,b"}, "must be true, false or lengths such as 128,256; found 'a,b'"),
         ("bert-classifier", {"device": "neuron:0"}, "runs compiled models only"),
         ("bart", {"task": "fill-mask"}, "has no mask token"),
-        ("vit", {"task": "text-generation"}, "could not be loaded by transformers"),
+        ("vit", {"task": "text-generation"}, "is not made for its task"),
     ],
 )
 def test_a_configuration_that_cannot_work_says_why(
@@ -151,6 +151,20 @@ def test_code_of_a_models_own_runs_only_where_it_is_allowed(serve: Any, tmp_path
     with pytest.raises(ServingError, match=r"brings code of its own, .*'trust_remote_code' is true"):
         serve(folder)
     serve(folder, trust_remote_code="true").infer(text=text("the ship"))
+
+
+@pytest.mark.parametrize("kind", ["opt", "llama"])  # of one the library makes an empty tokenizer, of the other none
+def test_a_folder_without_a_tokenizer_is_refused(serve: Any, tmp_path: Path, kind: str) -> None:
+    folder = tiny_causal_lm(tmp_path / "files", kind)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises(ServingError, match=r"has no tokenizer, .* \(tokenizer.json, tokenizer_config.json\)"):
+        serve(folder)
+
+
+def test_a_task_that_the_architecture_has_no_class_for_is_named(serve: Any, tmp_path: Path) -> None:
+    with pytest.raises(ServingError, match=r"is not made for its task: .*AutoModelForMaskedLM.*parameter 'task'"):
+        serve(tiny_causal_lm(tmp_path / "files", "opt"), task="fill-mask")
 
 
 def test_a_chat_needs_a_template(serve: Any, tmp_path: Path) -> None:

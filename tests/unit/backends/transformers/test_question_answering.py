@@ -76,6 +76,13 @@ def test_no_answer_is_an_answer_where_it_is_allowed(serve: Any) -> None:
     assert "" in texts(serve(task_model("bert-answers")).infer(request)["answer"])
 
 
+def test_a_stride_below_zero_is_refused(serve: Any) -> None:
+    question, context = CASES[0]
+    request = Request({"question": text(question), "context": text(context)}, parameters={"doc_stride": -1})
+    with pytest.raises(ServingError, match="'doc_stride' must be at least 0, found -1"):
+        serve(task_model("bert-answers")).infer(request)
+
+
 def test_an_empty_question_is_refused(serve: Any) -> None:
     with pytest.raises(ServingError, match="neither 'question' nor 'context' may be empty"):
         serve(task_model("bert-answers")).infer(question=text(" "), context=text("the ship"))

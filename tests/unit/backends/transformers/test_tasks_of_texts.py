@@ -68,6 +68,13 @@ def test_a_request_of_several_rows_gets_a_row_for_each(serve: Any) -> None:
     np.testing.assert_allclose(together["score"], np.concatenate([result["score"] for result in alone]), rtol=1e-4)
 
 
+def test_a_text_without_tokens_is_the_error_of_its_request_alone(serve: Any) -> None:
+    good, bad = serve(task_model("gpt2-classifier")).infer_many([{"text": text("the ship")}, {"text": text("")}])
+    good.check()
+    with pytest.raises(ServingError, match="the text is empty: it has no tokens"):
+        bad.check()
+
+
 def test_a_text_that_is_too_long_is_the_error_of_its_request_alone(serve: Any) -> None:
     model = serve(task_model("bert-classifier"))
     long = "ship " * 100

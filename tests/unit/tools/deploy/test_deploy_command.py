@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def deploy(*words: str) -> int:
     return trireme_command.main(["deploy", *words])
 
 
+def test_ctrl_c_while_the_command_is_read_from_disk_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_arguments: Sequence[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trireme.cli.deployment.run_deploy", interrupted)
+    assert deploy("m") == 130
+    assert capsys.readouterr().err == "\nStopped.\n"
+
+
 def test_words_of_the_server_follow_after_two_dashes_and_ports_need_none() -> None:
     options, server_words = parse_arguments(["m", "--http-port", "9000", "--batch=2", "--", "--log-verbose=1"])
     assert (options.model, options.batch_size) == ("m", 2)
@@ -45,6 +57,7 @@ def test_words_of_the_server_follow_after_two_dashes_and_ports_need_none() -> No
         (["m", "--log-verbose=1"], "unrecognized arguments: --log-verbose=1 (options of the server go after --)"),
         (["m", "--dtype", "int4"], "invalid choice: 'int4'"),
         (["m", "--batch", "0"], "must be at least 1, found 0"),
+        (["m", "--batch", "many"], "must be a whole number, found 'many'"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

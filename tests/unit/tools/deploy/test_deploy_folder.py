@@ -81,6 +81,7 @@ def test_weights_in_other_forms_are_named() -> None:
     [
         ("tiiuae/falcon-7b", None, "falcon-7b"),
         ("/data/My model", None, "My-model"),
+        ("/data/Schlüssel 7b", None, "Schl-ssel-7b"),
         ("gpt2", "chat", "chat"),
     ],
 )
@@ -88,9 +89,10 @@ def test_the_name_is_the_last_part_unless_one_is_given(reference: str, name: str
     assert served_name(DeployOptions(reference, name=name), model_of({}, reference=reference)) == served
 
 
-def test_a_name_that_cannot_be_a_folder_is_refused() -> None:
-    with pytest.raises(DeployError, match="--name 'a/b'"):
-        served_name(DeployOptions("gpt2", name="a/b"), model_of({}))
+@pytest.mark.parametrize("name", ["a/b", "..", "größe"])
+def test_a_name_that_cannot_be_a_folder_or_a_part_of_a_url_is_refused(name: str) -> None:
+    with pytest.raises(DeployError, match=f"--name '{name}'"):
+        served_name(DeployOptions("gpt2", name=name), model_of({}))
 
 
 def test_folders_that_hold_no_model_are_explained(tmp_path: Path) -> None:
