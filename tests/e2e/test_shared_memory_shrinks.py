@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,52 @@ backend: "python"
 input [ { name: "IN" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 """
+SLOW_SUM = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.5)
+        sums = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().sum() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([x], np.uint64))]) for x in sums]
+"""
+SUM_CONFIG = """
+backend: "python"
+input [ { name: "IN" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_UINT64 dims: [ 1 ] } ]
+"""
 SIZE = 1 << 20
+
+
+def test_a_request_whose_memory_goes_while_it_waits_is_not_answered_from_zeros(tmp_path: Path) -> None:
+    write_model(tmp_path, "slow_sum", SLOW_SUM, SUM_CONFIG)
+    key = f"/trireme-test-{uuid.uuid4().hex}"
+    region = posix.shm_open(key, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode=0o600)
+    try:
+        os.pwrite(region, b"\x01" * 2 * SIZE, 0)
+        with RunningServer(tmp_path, "--allow-client-shm=true") as server:
+            server.wait_until_listening()
+            register(server, key)
+            with ThreadPoolExecutor(2) as clients:
+                calls = [clients.submit(ask_slow_sum, server) for _ in range(2)]
+                server.until(lambda: server.value("nv_inference_pending_request_count", model="slow_sum", version="1"))
+                os.ftruncate(region, SIZE // 2)  # one runs, the other waits
+            answers = [call.result() for call in calls]
+            refused = [str(text) for status, text in answers if status == 400]
+            assert refused
+            assert all("is or was smaller than when it was registered" in text for text in refused)
+            assert set(answers) - {(200, SIZE)} == {(400, text) for text in refused}
+            os.ftruncate(region, 2 * SIZE)
+            assert ask_slow_sum(server)[0] == 400
+            register(server, key)
+            assert ask_slow_sum(server) == (200, SIZE // 2)
+            assert server.interrupt() == 0
+    finally:
+        os.close(region)
+        posix.shm_unlink(key)
 
 
 def test_the_server_survives_regions_that_shrink_under_traffic(tmp_path: Path) -> None:
@@ -81,6 +127,14 @@ def shrink_under_traffic(server: RunningServer, region: int, key: str) -> list[t
         client.join()
     assert len(answers) == 240
     return answers
+
+
+def ask_slow_sum(server: RunningServer) -> tuple[int, object]:
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": SIZE}
+    tensor = {"name": "IN", "datatype": "UINT8", "shape": [SIZE], "parameters": place}
+    status, _, body = server.ask("POST", "/v2/models/slow_sum/infer", {"inputs": [tensor]})
+    answer = json.loads(body)
+    return status, answer["outputs"][0]["data"][0] if status == 200 else answer["error"]
 
 
 def ask_echo(server: RunningServer) -> tuple[int, str]:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from served_repository import Served, serve
 
-from trireme.backends.catalog import BackendServices, create_backend
 from trireme.core.errors import ServingError
-from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.observe.logs import LogSettings
-from trireme.observe.metrics import MetricsRegistry
-from trireme.observe.metrics_options import MetricsOptions
-from trireme.registry.options import RegistryOptions
-from trireme.registry.registry import ModelRegistry
-from trireme.server.server import InferenceServer
 
 CONFIG = """
 backend: "python"
@@ -50,24 +41,6 @@ class TritonPythonModel:
 """
 
 
-class _LatePorts:
-    """Inference and model control for backends that are made before the server."""
-
-    server: InferenceServer
-
-    def infer(self, request: InferenceRequest) -> None:
-        self.server.inference.infer(request)
-
-    async def load(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
-        await self.server.model_control.load(name, config, files)
-
-    async def unload(self, name: str, unload_dependents: bool) -> None:
-        await self.server.model_control.unload(name, unload_dependents)
-
-    async def is_model_ready(self, name: str, version: str) -> bool:
-        return await self.server.model_control.is_model_ready(name, version)
-
-
 def add(repository: Path, name: str, code: str, config: str = CONFIG) -> Path:
     folder = repository / name
     (folder / "1").mkdir(parents=True, exist_ok=True)
@@ -76,23 +49,8 @@ def add(repository: Path, name: str, code: str, config: str = CONFIG) -> Path:
     return folder
 
 
-async def start(repository: Path) -> InferenceServer:
-    metrics = MetricsRegistry(MetricsOptions())
-    ports = _LatePorts()
-    services = BackendServices(ports, ports, metrics.custom, {}, is_auto_complete_enabled=True)
-    options = RegistryOptions((repository,), "explicit", ("*",))
-    registry = ModelRegistry(options, lambda source: create_backend(source, services), metrics)
-    ports.server = InferenceServer(registry, metrics, LogSettings())
-    await registry.start()
-    ports.server.mark_started()
-    return ports.server
-
-
-async def infer(server: InferenceServer, name: str) -> InferenceResponse:
-    answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
-    inputs = {"IN": Tensor("IN", "FP32", [4], bytes(range(16)))}
-    server.inference.infer(InferenceRequest(name, "", "", inputs, answer.set_result))
-    return await asyncio.wait_for(answer, 30)
+async def infer(served: Served, name: str) -> InferenceResponse:
+    return await served.answer(name, {"IN": Tensor("IN", "FP32", [4], bytes(range(16)))})
 
 
 def pid_of(response: InferenceResponse) -> int:
@@ -116,89 +74,87 @@ async def gone(pid: int) -> None:
 
 
 def test_reloads_under_traffic_lose_no_request_and_leave_no_process(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        folder = add(tmp_path, "model", MODEL)
-        server = await start(tmp_path)
+    folder = add(tmp_path, "model", MODEL)
+    last = 0
+
+    async def scenario(served: Served) -> None:
+        nonlocal last
         pids: dict[int, None] = {}
         is_over = False
 
         async def client() -> None:
             while not is_over:
-                pids[pid_of(await infer(server, "model"))] = None
+                pids[pid_of(await infer(served, "model"))] = None
 
         clients = [asyncio.create_task(client()) for _ in range(3)]
         for number in range(4):
             (folder / "1" / "model.py").write_text(MODEL + f"# {number}")
-            await server.model_control.load("model")
+            await served.server.model_control.load("model")
         is_over = True
         await asyncio.gather(*clients)
-        last = pid_of(await infer(server, "model"))
+        last = pid_of(await infer(served, "model"))
         assert len({*pids, last}) == 5
         for pid in pids:
             if pid != last:
                 await gone(pid)
-        assert await server.registry.stop(20)
-        await gone(last)
 
-    asyncio.run(scenario())
+    serve(tmp_path, scenario)
+    assert not is_alive(last)
 
 
 def test_broken_model_tells_its_python_error_and_others_serve(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        add(tmp_path, "good", MODEL)
-        add(tmp_path, "bad", BROKEN)
-        server = await start(tmp_path)
-        states = {entry.name: (entry.state, entry.reason) for entry in server.model_control.index(False)}
+    add(tmp_path, "good", MODEL)
+    add(tmp_path, "bad", BROKEN)
+
+    async def scenario(served: Served) -> None:
+        states = {entry.name: (entry.state, entry.reason) for entry in served.server.model_control.index(False)}
         assert states["good"] == ("READY", "")
         assert states["bad"][0] == "UNAVAILABLE"
         assert "ValueError: no weights here" in states["bad"][1]
         with pytest.raises(
             ServingError, match="load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal"
         ):
-            await server.model_control.load("bad")
-        pid_of(await infer(server, "good"))
-        assert await server.registry.stop(20)
+            await served.server.model_control.load("bad")
+        pid_of(await infer(served, "good"))
 
-    asyncio.run(scenario())
+    serve(tmp_path, scenario)
 
 
 def test_instances_are_added_and_removed_in_place(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        folder = add(tmp_path, "model", MODEL, CONFIG + "instance_group [ { count: 1 kind: KIND_CPU } ]")
-        server = await start(tmp_path)
-        first = pid_of(await infer(server, "model"))
+    folder = add(tmp_path, "model", MODEL, CONFIG + "instance_group [ { count: 1 kind: KIND_CPU } ]")
+
+    async def scenario(served: Served) -> None:
+        first = pid_of(await infer(served, "model"))
         config = folder / "config.pbtxt"
         config.write_text(config.read_text().replace("count: 1", "count: 2"))
-        await server.model_control.load("model")
-        pids = {pid_of(await infer(server, "model")) for _ in range(8)}
+        await served.server.model_control.load("model")
+        pids = {pid_of(await infer(served, "model")) for _ in range(8)}
         assert first in pids
         assert len(pids) == 2
         config.write_text(config.read_text().replace("count: 2", "count: 1"))
-        await server.model_control.load("model")
-        assert {pid_of(await infer(server, "model")) for _ in range(4)} == {first}
-        assert await server.registry.stop(20)
+        await served.server.model_control.load("model")
+        assert {pid_of(await infer(served, "model")) for _ in range(4)} == {first}
 
-    asyncio.run(scenario())
+    serve(tmp_path, scenario)
 
 
 def test_ensemble_of_worker_processes(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        def step(model: str, source: str, target: str) -> str:
-            return (
-                f'{{ model_name: "{model}" model_version: -1 input_map {{ key: "IN" value: "{source}" }} '
-                f'output_map {{ key: "OUT" value: "{target}" }} }}'
-            )
+    def step(model: str, source: str, target: str) -> str:
+        return (
+            f'{{ model_name: "{model}" model_version: -1 input_map {{ key: "IN" value: "{source}" }} '
+            f'output_map {{ key: "OUT" value: "{target}" }} }}'
+        )
 
-        steps = ", ".join([step("one", "IN", "MID"), step("two", "MID", "OUT")])
-        config = CONFIG.replace('backend: "python"', 'platform: "ensemble"')
-        folder = add(tmp_path, "whole", "", config + f"ensemble_scheduling {{ step [ {steps} ] }}")
-        (folder / "1" / "model.py").unlink()
-        add(tmp_path, "one", MODEL)
-        add(tmp_path, "two", MODEL)
-        server = await start(tmp_path)
-        response: Any = await infer(server, "whole")
+    steps = ", ".join([step("one", "IN", "MID"), step("two", "MID", "OUT")])
+    config = CONFIG.replace('backend: "python"', 'platform: "ensemble"')
+    folder = add(tmp_path, "whole", "", config + f"ensemble_scheduling {{ step [ {steps} ] }}")
+    (folder / "1" / "model.py").unlink()
+    add(tmp_path, "one", MODEL)
+    add(tmp_path, "two", MODEL)
+
+    async def scenario(served: Served) -> None:
+        response = await infer(served, "whole")
         assert response.error is None
         assert bytes(response.outputs[0].data) == bytes(range(16))
-        assert await server.registry.stop(20)
 
-    asyncio.run(scenario())
+    serve(tmp_path, scenario)

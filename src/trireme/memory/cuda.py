@@ -42,8 +42,8 @@ class CudaRegion:
         except CudaError as error:
             raise InvalidArgumentError(f"failed to open CUDA IPC handle: {error}") from None
 
-    def read(self, offset: int, size_bytes: int) -> Buffer:
-        """A copy of the bytes in the server's memory; the caller keeps within the region."""
+    def read(self, offset: int, size_bytes: int, _is_copied: bool = True) -> Buffer:
+        """A copy of the bytes in the server's memory, always; the caller keeps within the region."""
         data = bytearray(size_bytes)
         if size_bytes:
             host = (ctypes.c_char * size_bytes).from_buffer(data)

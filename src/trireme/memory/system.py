@@ -40,28 +40,47 @@ class SystemRegion:
         self._guarded = FaultGuard.watch(self._mapping)
         self._bytes = memoryview(self._mapping)[start : start + byte_size]
 
-    def read(self, offset: int, size_bytes: int) -> Buffer:
+    def read(self, offset: int, size_bytes: int, is_copied: bool = False) -> Buffer:
         """The bytes, a view of them where they are many: the client may still change those, and what it cuts off reads
-        as zeros. The caller keeps within the region."""
+        as zeros from then on, which `is_cut_off` tells. The caller keeps within the region."""
         self._check_size()
         view = self._bytes[offset : offset + size_bytes]
-        return bytes(view) if size_bytes <= COPY_LIMIT_BYTES else view.toreadonly()
+        if not is_copied and size_bytes > COPY_LIMIT_BYTES:
+            return view.toreadonly()
+        data = bytes(view)
+        if self._guarded.is_cut_off:
+            raise self.cut_off_error()
+        return data
 
     def write(self, offset: int, data: Buffer) -> None:
         """Copies data in; the caller keeps within the region."""
         self._check_size()
         self._bytes[offset : offset + len(data)] = data
         if self._guarded.is_cut_off:
-            self._check_size()
+            raise self.cut_off_error()
+
+    @property
+    def mapping(self) -> mmap.mmap:
+        """What the views that `read` gives are views of."""
+        return self._mapping
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether some of the memory was gone when it was read or written."""
+        return self._guarded.is_cut_off
+
+    def cut_off_error(self) -> ServingError:
+        """What a client is told that made its memory smaller."""
+        return InvalidArgumentError(
+            f"the memory of shared memory region '{self.name}' is or was smaller than when it was registered: "
+            f"'{self.key}' has {self._mapping.size()} bytes and the region ends at {self._end}. Unregister the "
+            "region and register it again."
+        )
 
     def _check_size(self) -> None:
         """What the client has cut off is not the client's memory any more, also where it has grown again."""
         if self._guarded.is_cut_off or self._mapping.size() < self._end:
-            raise InvalidArgumentError(
-                f"the memory of shared memory region '{self.name}' is or was smaller than when it was registered: "
-                f"'{self.key}' has {self._mapping.size()} bytes and the region ends at {self._end}. Unregister the "
-                "region and register it again."
-            )
+            raise self.cut_off_error()
 
 
 def _open(name: str, key: str) -> int:

@@ -11,6 +11,7 @@ from trireme.core.tensor import Tensor
 from trireme.registry.input_check import fill_wildcards
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
+from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
 from trireme.server.validation import correlation_error, refusal
@@ -19,7 +20,13 @@ from trireme.server.validation import correlation_error, refusal
 class Inference:
     """Implements `core.ports.InferencePort`."""
 
-    def __init__(self, registry: ModelRegistry, clock: Clock = monotonic_ns, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        clock: Clock = monotonic_ns,
+        tracing: Tracing | None = None,
+        shared_memory: SharedMemory | None = None,
+    ) -> None:
         self.find = registry.find_to_infer
         """`find(name, version)` is the model that serves, or a stand-in where it is being loaded for the request, or
         raises the error that says why there is none."""
@@ -28,6 +35,7 @@ class Inference:
         before there is a request for it."""
         self._clock = clock
         self._tracing = tracing or Tracing(TraceSettingsStore(TraceSettings()))
+        self._shared_memory = shared_memory if shared_memory is not None and shared_memory.is_allowed else None
         self._is_exiting = False
 
     def begin_exit(self) -> None:
@@ -59,6 +67,8 @@ class Inference:
             _reshape_inputs(model, request)
         if model.output_reshapes:
             request.respond = ReshapedRespond(model, request.respond)
+        if self._shared_memory is not None and request.parent is None:
+            self._shared_memory.guard(request)
         request.served_version = model.version_text
         if not request.arrival_ns:
             request.arrival_ns = self._clock()

@@ -35,13 +35,13 @@ class InferenceServer:
         self.is_exiting = False
         trace_settings = TraceSettingsStore(trace_start or TraceSettings())
         self.tracing = Tracing(trace_settings)
-        self.inference = Inference(registry, tracing=self.tracing)
+        self.shared_memory = shared_memory or SharedMemory()
+        self.inference = Inference(registry, tracing=self.tracing, shared_memory=self.shared_memory)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)
         self.statistics = Statistics(registry, self.health, metrics)
         self.model_control = ModelControl(registry, self.health)
         self.settings = Settings(registry, log_settings, trace_settings)
-        self.shared_memory = shared_memory or SharedMemory()
         registry.inference = self.inference
 
     def mark_started(self) -> None:

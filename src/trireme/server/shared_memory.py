@@ -12,6 +12,8 @@ from trireme.core.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from trireme.core.request import InferenceRequest, RespondCallback
+from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.memory.cuda import HANDLE_BYTES, CudaRegion
 from trireme.memory.system import SystemRegion
@@ -32,11 +34,13 @@ class SharedMemory:
         # With a response cache: a client that changes an input after it was looked up would spoil the cache for all.
         self._copies_inputs = copies_inputs
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
+        self._by_mapping: dict[int, SystemRegion] = {}  # by the identity of what views of them are views of
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Maps bytes of the shared memory object that has this key."""
         self._check_new("system", name)
-        self._regions[name] = SystemRegion(name, key, offset, byte_size)
+        region = SystemRegion(name, key, offset, byte_size)
+        self._regions[name] = self._by_mapping[id(region.mapping)] = region
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Opens the GPU memory that has this handle."""
@@ -52,7 +56,9 @@ class SharedMemory:
             if isinstance(region, _KINDS[kind]) and name in ("", region.name)
         ]
         for entry in forgotten:
-            del self._regions[entry]
+            region = self._regions.pop(entry)
+            if isinstance(region, SystemRegion):
+                del self._by_mapping[id(region.mapping)]
 
     def system_regions(self, name: str) -> list[SystemRegion]:
         """The region of this name, or all where it is empty; raises NotFoundError."""
@@ -66,12 +72,24 @@ class SharedMemory:
 
     def read(self, name: str, offset: int, size_bytes: int) -> Buffer:
         """The bytes of a region that are an input; raises ServingError where they are not all in the region."""
-        data = self._find(name, offset, size_bytes).read(offset, size_bytes)
-        return bytes(data) if self._copies_inputs else data
+        return self._find(name, offset, size_bytes).read(offset, size_bytes, self._copies_inputs)
 
     def target(self, name: str, offset: int, size_bytes: int) -> OutputTarget:
         """Where an output goes; raises ServingError where that is not all in the region."""
         return OutputTarget(self._find(name, offset, size_bytes), offset, size_bytes)
+
+    def guard(self, request: InferenceRequest) -> None:
+        """Lets the request fail where memory that its inputs lie in turns out to be gone when they are read."""
+        if not self._by_mapping:
+            return
+        used = []
+        for tensor in request.inputs.values():
+            if type(tensor.data) is memoryview:
+                region = self._by_mapping.get(id(tensor.data.obj))
+                if region is not None and region not in used:
+                    used.append(region)
+        if used:
+            request.respond = GuardedRespond(used, request.respond)
 
     def check_allowed(self) -> None:
         """Raises UnsupportedError where the server was started without shared memory for clients."""
@@ -107,6 +125,24 @@ class SharedMemory:
         if not 0 <= size_bytes <= region.byte_size - offset:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
         return region
+
+
+class GuardedRespond:
+    """Answers with an error where the model has been given zeros in place of memory that its client cut off."""
+
+    __slots__ = ("_regions", "_respond")
+
+    def __init__(self, regions: list[SystemRegion], respond: RespondCallback) -> None:
+        self._regions = regions
+        self._respond = respond
+
+    def __call__(self, response: InferenceResponse) -> None:
+        for region in self._regions:
+            if region.is_cut_off and response.error is None:
+                if response.is_final:
+                    self._respond(InferenceResponse.of_error(region.cut_off_error()))
+                return
+        self._respond(response)
 
 
 class OutputTarget:

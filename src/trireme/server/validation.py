@@ -27,6 +27,7 @@ def refusal(model: Model, request: InferenceRequest) -> ServingError:
         or _count_error(model, request)
         or _batch_error(model, request)
         or _inputs_error(model, request)
+        or _empty_batch_error(model, request)
     )
     if error is None:
         return InternalError(f"the request does not fit model '{model.name}', and no check says why")
@@ -100,6 +101,17 @@ def _inputs_error(model: Model, request: InferenceRequest) -> ServingError | Non
         error = error or _size_error(model, check, tensor)
         if error is not None:
             return error
+    return None
+
+
+def _empty_batch_error(model: Model, request: InferenceRequest) -> ServingError | None:
+    """No rows, and yet the size of one: Triton takes such a request and never answers."""
+    for name, tensor in request.inputs.items():
+        if model.max_batch_size and not tensor.shape[0]:
+            return InvalidArgumentError(
+                f"input '{name}' has a batch dimension of 0 for model '{model.name}', got {_listed(tensor.shape)}. "
+                "Send at least one item."
+            )
     return None
 
 

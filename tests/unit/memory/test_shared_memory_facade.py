@@ -9,6 +9,8 @@ from multiprocessing.shared_memory import SharedMemory as ClientMemory
 import pytest
 
 from trireme.core.errors import ErrorKind, ServingError
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.server.shared_memory import DISABLED, SharedMemory, write_outputs
 
@@ -129,3 +131,32 @@ def test_with_a_response_cache_an_input_stays_what_it_was(client: ClientMemory, 
     found = memory.read("r", 0, size_bytes)
     client.buf[:5] = b"later"
     assert bytes(found[:5]) == (bytes(5) if copies_inputs else b"later")
+
+
+def test_a_request_whose_memory_was_gone_when_it_was_read_ends_with_one_error(
+    memory: SharedMemory, client: ClientMemory
+) -> None:
+    memory.register_system("large", client.name, 0, 8192)
+    answers: list[InferenceResponse] = []
+    inputs = {"IN": Tensor("IN", "UINT8", [8000], memory.read("large", 0, 8000))}
+    request = InferenceRequest("m", "", "", inputs, answers.append)
+    memory.guard(request)
+    (region,) = memory.system_regions("large")
+    memory.unregister("system", "large")
+    request.respond(InferenceResponse([], is_final=False))
+    region._guarded.is_cut_off = True  # what a fault while the memory is read leaves behind
+    request.respond(InferenceResponse([], is_final=False))
+    request.respond(InferenceResponse.final_mark())
+    assert [answer.is_final for answer in answers] == [False, True]
+    assert answers[1].error is not None
+    assert "region 'large' is or was smaller than when it was registered" in answers[1].error.message
+
+
+def test_a_request_without_regions_is_left_alone(memory: SharedMemory) -> None:
+    answers: list[InferenceResponse] = []
+    respond = answers.append
+    sent = Tensor("IN", "UINT8", [4], memoryview(b"sent"))
+    copied = Tensor("COPIED", "UINT8", [8], memory.read("r", 0, 8))
+    request = InferenceRequest("m", "", "", {"IN": sent, "COPIED": copied}, respond)
+    memory.guard(request)
+    assert request.respond is respond

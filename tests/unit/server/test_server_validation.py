@@ -176,6 +176,10 @@ REFUSALS = [
         "incomplete string data for inference input 'B', expecting string of length 4294967295 "
         "but only 0 bytes available",
     ),
+    (
+        ask("batched", fp32("IN", 0, 4, size=16)),
+        MARK + "input 'IN' has a batch dimension of 0 for model 'batched', got [0,4]. Send at least one item.",
+    ),
 ]
 
 

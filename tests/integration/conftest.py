@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what they share."""
+"""Lets the tests of these folders import the server over a repository, which they share."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ def serve(
             ports.server.mark_started()
             await scenario(Served(ports.server))
         finally:
-            await registry.stop(20)
+            is_stopped = await registry.stop(20)
+        assert is_stopped
 
     asyncio.run(main())
 
