@@ -88,6 +88,7 @@ class _Application:
         registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
         self._registry = ModelRegistry(registry_options, self._shared_factory(), self._metrics, resident_bytes)
         self._devices.is_ending = self._is_ending
+        self._devices.make_way = self._registry.make_way
         self._device_reader = app_devices.start_reader(options, self._devices.inventory, self._metrics)
         self._server = InferenceServer(
             self._registry,

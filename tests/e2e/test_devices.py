@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,13 +177,44 @@ def test_dead_worker_comes_back_on_its_device(served: RunningServer) -> None:
     assert after["variables"] == before["variables"]
 
 
-def test_reload_without_a_spare_device_leaves_the_old_copy_serving(served: RunningServer) -> None:
+def test_reload_without_a_spare_device_ends_the_old_copy_first(served: RunningServer) -> None:
+    before = told(served, "gaudi")
     path = served.log_path.parent / "model_repository/gaudi/1/model.py"
     path.write_text(path.read_text() + "# changed\n")
-    status, error = load(served, "gaudi")
-    assert status == 400
-    assert "unload the model first, or leave one device free for reloads" in error
-    assert ask(served, "gaudi")[0] == 200
+    assert load(served, "gaudi") == (200, "")
+    after = told(served, "gaudi")
+    assert after["pid"] != before["pid"]
+    assert after["variables"] == before["variables"]
+    assert "model 'gaudi' needs the device that it has for its next copy, and no other is free" in served.log
+
+
+def test_new_version_takes_the_only_device_from_the_old_one(tmp_path: Path) -> None:
+    place(tmp_path, "gaudi", "instance_group [{ kind: KIND_CPU }]", source="hpu")
+    flags = ("--model-control-mode=explicit", "--load-model=gaudi")
+    with RunningServer(tmp_path, "--devices=hpu:1", *flags) as server:
+        server.wait_until_listening()
+        folder = tmp_path / "model_repository/gaudi"
+        shutil.copytree(folder / "1", folder / "2")
+        assert load(server, "gaudi") == (200, "")
+        versions = json.loads(server.ask("POST", "/v2/repository/index")[2])
+        assert {entry["version"]: entry["state"] for entry in versions} == {"1": "UNAVAILABLE", "2": "READY"}
+        # A copy that shall stay does not make way for another version of the model.
+        config = folder / "config.pbtxt"
+        config.write_text(config.read_text() + "version_policy { all {} }\n")
+        status, error = load(server, "gaudi")
+        assert status == 400
+        assert "hpu 0 belongs to model 'gaudi' version 2" in error
+        assert ask(server, "gaudi")[0] == 200
+        # One that made way is gone where the next cannot be loaded, until one can.
+        config.write_text(config.read_text().replace("all {}", "latest { num_versions: 1 }"))
+        assert load(server, "gaudi") == (200, "")
+        source = (folder / "2/model.py").read_text()
+        (folder / "2/model.py").write_text("no python " + source)
+        assert load(server, "gaudi")[0] == 400
+        assert ask(server, "gaudi")[0] == 404
+        (folder / "2/model.py").write_text(source)
+        assert load(server, "gaudi") == (200, "")
+        assert ask(server, "gaudi")[0] == 200
 
 
 def test_unloaded_model_gives_its_device_to_the_next(served: RunningServer) -> None:

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     spec, is_json, unknown = _read(list(arguments))
     if unknown is not None:
-        print(f"trireme devices: '{unknown}' is not understood.\n\n{USAGE}", file=sys.stderr)
+        what = "needs a value" if unknown == "--devices" else "is not understood"
+        print(f"trireme devices: '{unknown}' {what}.\n\n{USAGE}", file=sys.stderr)
         return 1
     try:
         inventory = discover(spec)

@@ -10,7 +10,8 @@ from trireme.devices.device import EXCLUSIVE_KINDS, Device, DeviceKind
 NO_ACCELERATORS = ("cpu", "none")
 DEFAULT_NEURON_CORES = 2
 MOST_DEVICES = 1024
-_PART = re.compile(r"(cuda|hpu|neuron)(?::(\d+)(?:x(\d+))?)?(?:@(\d+(?:\.\d+)?)([KMGT])iB)?", re.IGNORECASE)
+MOST_MEMORY_BYTES = 1 << 60
+_PART = re.compile(r"(cuda|hpu|neuron)(?::(\d+)(?:x(\d+))?)?(?:@(\d+(?:\.\d+)?)([KMGT])iB)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _NAMES: dict[DeviceKind, str] = {"cuda": "simulated GPU", "hpu": "simulated Gaudi", "neuron": "simulated Neuron device"}
 _FORMS = (
@@ -40,6 +41,8 @@ def _add(devices: list[Device], part: str, spec: str) -> None:
         raise _refusal(part, spec, "gives cores, which only Neuron devices have, one or more of them")
     cores = int(match[3] or DEFAULT_NEURON_CORES) if kind == "neuron" else 1
     memory = None if match[4] is None else round(float(match[4]) * _UNITS[match[5].upper()])
+    if memory is not None and not 1 <= memory <= MOST_MEMORY_BYTES:
+        raise _refusal(part, spec, "gives a device no memory, or more than there is in the world")
     for _ in range(count):
         devices.append(_device(devices, kind, cores, memory))
 

@@ -16,6 +16,8 @@ from trireme.devices.tool_run import ToolError, run_tool
 log = logging.getLogger(__name__)
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"
+MOST_CORES = 1 << 16
+"""Far more than a machine has; a range that goes beyond is a slip of the pen."""
 TOOLS_FOLDER = Path("/opt/aws/neuron/bin")
 _SYSFS = "sys/devices/virtual/neuron_device"
 
@@ -63,7 +65,7 @@ def cores_of(text: str) -> set[int]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit() and (last or first).isdigit():
-            cores.update(range(int(first), int(last or first) + 1))
+            cores.update(range(int(first), min(int(last or first), MOST_CORES) + 1))
     return cores
 
 

@@ -42,24 +42,32 @@ class Owner:
 class DeviceOwnership:
     """The book of who has what; used on the event loop's thread alone. Shared devices need no entry."""
 
-    def __init__(self, inventory: Inventory, is_ending: Callable[[str], bool] = lambda _model: False) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        is_ending: Callable[[str], bool] = lambda _model: False,
+        make_way: Callable[[str], bool] = lambda _model: False,
+    ) -> None:
         self.inventory = inventory
         self.is_ending = is_ending
         """Whether a copy of the model of this name is finishing its last requests, and will give back what it has."""
+        self.make_way = make_way
+        """Begins to end the copies of the model of this name that are being replaced; whether there were any."""
         self._owners: dict[tuple[DeviceKind, int], Owner] = {}
 
     async def take(self, owner: Owner, wanted: DeviceRequest) -> Assignment:
-        """Books what is wanted for the owner until `release`. Waits for models that are ending; raises ServingError
-        where what is wanted does not exist, or belongs to others that stay."""
+        """Books what is wanted for the owner until `release`. Waits for models that are ending, and where nothing else
+        is left has the copy that the owner replaces end first; raises ServingError where what is wanted does not exist,
+        or belongs to others that stay."""
         if wanted.kind in ("cpu", "cuda"):
             return Assignment(wanted.kind, wanted.index)
         present = self._present(owner, wanted)
         while True:
-            units = self._free_units(wanted, present)
+            units = _row(wanted, {unit for unit in present if (wanted.kind, unit) not in self._owners})
             if units is not None:
                 self._owners.update({(wanted.kind, unit): owner for unit in units})
                 return Assignment(wanted.kind, 0, units)
-            if not self._will_change(wanted, present):
+            if not self._will_change(wanted, present) and not self._old_copy_makes_way(owner, wanted, present):
                 raise UnavailableError(self._shortage(owner, wanted, present))
             await asyncio.sleep(ENDING_POLL_S)
 
@@ -82,21 +90,19 @@ class DeviceOwnership:
             )
         return present
 
-    def _free_units(self, wanted: DeviceRequest, present: Sequence[int]) -> tuple[int, ...] | None:
-        """What is wanted, where it is free; the lowest numbers first."""
-        free = {unit for unit in present if (wanted.kind, unit) not in self._owners}
-        if wanted.units is not None:
-            return wanted.units if free.issuperset(wanted.units) else None
-        for first in sorted(free):
-            row = tuple(range(first, first + wanted.count))
-            if free.issuperset(row):
-                return row
-        return None
-
     def _will_change(self, wanted: DeviceRequest, present: Sequence[int]) -> bool:
         units = present if wanted.units is None else wanted.units
         held = (self._owners.get((wanted.kind, unit)) for unit in units)
         return any(self.is_ending(holder.model) for holder in held if holder is not None)
+
+    def _old_copy_makes_way(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> bool:
+        """Whether other copies of the same model have what is wanted, and end now for this one."""
+        kept = {
+            unit
+            for (kind, unit), holder in self._owners.items()
+            if kind == wanted.kind and (holder.model != owner.model or holder.copy == owner.copy)
+        }
+        return _row(wanted, set(present) - kept) is not None and self.make_way(owner.model)
 
     def _shortage(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> str:
         noun = _NOUNS[wanted.kind]
@@ -114,17 +120,18 @@ class DeviceOwnership:
         what = f"{noun} {ranges(wanted.units)}" if wanted.units else f"{wanted.count} of the {len(present)} {noun}"
         return (
             f"instance '{owner.instance}' of model '{owner.model}' needs {what}, which one process owns at a time, and "
-            f"none is free: {who}. {_advice(owner, holders)}"
+            f"none is free: {who}. Unload one of these models, lower the count of an instance_group, or place a model "
+            "elsewhere with the parameter 'device' (for example \"cpu\") of its configuration"
         )
 
 
-def _advice(owner: Owner, holders: dict[Owner, list[int]]) -> str:
-    if any(holder.model == owner.model and holder.copy != owner.copy for holder in holders):
-        return (
-            "The copy that serves keeps its device until the new one is ready, so that no request is lost; unload the "
-            "model first, or leave one device free for reloads"
-        )
-    return (
-        "Unload one of these models, lower the count of an instance_group, or place a model elsewhere with the "
-        "parameter 'device' (for example \"cpu\") of its configuration"
-    )
+def _row(wanted: DeviceRequest, free: set[int]) -> tuple[int, ...] | None:
+    """What is wanted, where it is free. Models that name their cores mostly count from 0, so one that takes any gets
+    the last; of Gaudis it gets the first."""
+    if wanted.units is not None:
+        return wanted.units if free.issuperset(wanted.units) else None
+    for first in sorted(free, reverse=wanted.kind == "neuron"):
+        row = tuple(range(first, first + wanted.count))
+        if free.issuperset(row):
+            return row
+    return None

@@ -98,6 +98,11 @@ class ModelRegistry:
             self._on_demand.eviction.reasons.pop(name, None)
         await self._run(self._loader.unload(name, unload_dependents))
 
+    def make_way(self, name: str) -> bool:
+        """Ends the copies of a model that are being replaced before their replacement is ready; whether there are
+        any. For what only one copy can have."""
+        return self._switch.make_way(name)
+
     def available_configs(self) -> list[ModelConfig]:
         """Of every model that can be asked for now: those that serve or, where requests load them, all that the
         repositories hold, as far as their files tell. Blocks on the file system in that case."""

@@ -16,6 +16,7 @@ from trireme.registry.ensemble_link import link_ensemble
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.options import RegistryOptions
+from trireme.registry.repository import ModelId
 from trireme.registry.served_models import ServedModels
 from trireme.registry.step_inference import StepInference
 from trireme.registry.version_loader import VersionLoader
@@ -40,6 +41,26 @@ class VersionSwitch:
         self._options = options
         self._models = models
         self._loader = loader
+        self._replaced: dict[ModelId, tuple[ModelRecord, list[int]]] = {}  # versions that end with the load under way
+
+    def make_way(self, name: str) -> bool:
+        """Takes those versions of a model out of service that the load under way replaces, because old and new cannot
+        live at the same time; whether there are any. Requests are refused until the new ones are ready."""
+        makes_way = False
+        for model_id, (record, versions) in self._replaced.items():
+            serving = [version for version in versions if record.life(version).state == READY]
+            if model_id.name != name or not serving:
+                continue
+            numbers = ", ".join(map(str, serving))
+            log.warning(
+                "model '%s' needs the device that it has for its next copy, and no other is free: version %s ends "
+                "first, and requests are refused until the next copy is ready",
+                name,
+                numbers,
+            )
+            self._models.withdraw(record, serving)
+            makes_way = True
+        return makes_way
 
     async def load(self, record: ModelRecord, polled: PolledModel) -> None:
         """Brings the model to what was polled; raises ServingError and leaves what served in service."""
@@ -73,6 +94,8 @@ class VersionSwitch:
         results: dict[int, Model | ServingError] = {}
         for version in versions:
             record.life(version).begin_loading()
+        ending = [version for version in record.versions if version in versions or version not in polled.versions]
+        self._replaced[record.id] = record, ending
         try:
             async with asyncio.TaskGroup() as group:
                 for version in versions:
@@ -80,6 +103,8 @@ class VersionSwitch:
         except BaseException:  # the server stops: what is loaded already is ended, the rest ended itself
             self._give_up(record, versions, results)
             raise
+        finally:
+            del self._replaced[record.id]
         failures = {version: results[version] for version in versions if isinstance(results[version], ServingError)}
         if failures:
             self._give_up(record, versions, results)

@@ -131,6 +131,7 @@ def test_load_errors_say_what_to_do(tmp_path: Path) -> None:
         "absent": (config(COMPILED_MODEL="gone.pt"), "COMPILED_MODEL of model 'absent' is not there: there is no '"),
         "typed": (config(**good, MODEL_TYPE="caffe"), "must be 'pytorch', 'tensorflow' or 'onnx', found 'caffe'"),
         "crowded": (config(count=3, cores=2, **good), "has 3 instances for 2 NeuronCores (0 to 1)"),
+        "endless": (config(cores=10**11, **good), "NEURON_CORE_END_INDEX 99999999999, and no machine has so many"),
         "named": (config(**good).replace('"SUM"', '"TOTAL"'), "has no output 'TOTAL', only 'SUM', 'DIFF'"),
         "script": (config(**good, MODEL_TYPE="pytorch"), "could not be loaded as a TorchScript model"),
         "silent": (config(tensors=False, **good, MODEL_TYPE="pytorch"), "must list its inputs and outputs"),

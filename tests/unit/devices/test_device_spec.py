@@ -41,6 +41,9 @@ def test_cpu_is_no_accelerator() -> None:
         ("cuda:2x4", "cuda:2x4", "gives cores"),
         ("neuron:2x0", "neuron:2x0", "gives cores"),
         ("cuda:1@24GB", "cuda:1@24GB", "is not a device"),
+        ("cuda:\u0663", "cuda:\u0663", "is not a device"),
+        ("cuda:1@0GiB", "cuda:1@0GiB", "gives a device no memory"),
+        ("cuda:1@99999999999TiB", "cuda:1@99999999999TiB", "gives a device no memory, or more"),
     ],
 )
 def test_malformed_part_is_named_with_the_valid_forms(spec: str, part: str, why: str) -> None:

@@ -118,6 +118,7 @@ def test_output_of_neuron_ls() -> None:
 
 def test_ranges_of_cores() -> None:
     assert cores_of("0-2, 5,x") == {0, 1, 2, 5}
+    assert 15 in cores_of("0-99999999999")  # and it ends
 
 
 def test_tools_are_asked_where_files_show_devices(write_tool: WriteTool, tmp_path: Path) -> None:

@@ -52,11 +52,39 @@ def test_exclusive_device_has_one_owner() -> None:
         take(ownership, owner("d"))
 
 
-def test_reload_is_told_how_to_make_room() -> None:
+def test_reload_has_the_old_copy_end_first_where_nothing_else_is_free() -> None:
     ownership = DeviceOwnership(machine("hpu:1"))
+    asked: list[str] = []
+
+    def make_way(model: str) -> bool:
+        asked.append(model)
+        ownership.release(owner("a"))
+        return True
+
+    ownership.make_way = make_way
     take(ownership, owner("a"))
-    with pytest.raises(UnavailableError, match="unload the model first, or leave one device free for reloads"):
+    assert take(ownership, owner("a", copy=2)).units == (0,)
+    assert asked == ["a"]
+
+
+def test_reload_is_refused_where_nothing_makes_way() -> None:
+    ownership = DeviceOwnership(machine("hpu:2"), make_way=lambda _model: False)
+    take(ownership, owner("a"))
+    take(ownership, owner("b"))
+    with pytest.raises(UnavailableError, match="hpu 0 belongs to model 'a'"):
         take(ownership, owner("a", copy=2))
+
+
+def test_copy_does_not_end_for_what_others_keep_anyway() -> None:
+    asked: list[str] = []
+    ownership = DeviceOwnership(machine("neuron:1x4"), make_way=lambda model: bool(asked.append(model)) or True)
+    take(ownership, owner("a"), DeviceRequest("neuron", units=(0, 1)))
+    take(ownership, owner("b"), DeviceRequest("neuron", units=(2,)))
+    with pytest.raises(UnavailableError, match="neuron 2 belongs to model 'b'"):
+        take(ownership, owner("a", copy=2), DeviceRequest("neuron", units=(1, 2)))
+    with pytest.raises(UnavailableError):
+        take(ownership, owner("c"), DeviceRequest("neuron", count=2))
+    assert asked == []
 
 
 def test_release_of_one_copy_leaves_the_other() -> None:
@@ -73,10 +101,10 @@ def test_release_of_one_copy_leaves_the_other() -> None:
 def test_cores_are_given_in_rows() -> None:
     ownership = DeviceOwnership(machine("neuron:2x4"))
     assert take(ownership, owner("a"), DeviceRequest("neuron", units=(1, 2))).units == (1, 2)
-    assert take(ownership, owner("b"), DeviceRequest("neuron", count=3)).units == (3, 4, 5)
-    assert take(ownership, owner("c"), DeviceRequest("neuron")).units == (0,)
-    with pytest.raises(UnavailableError, match=r"NeuronCores 2-4, .* neuron 2 belongs to .*'a'.* neuron 3-4 .*'b'"):
-        take(ownership, owner("d"), DeviceRequest("neuron", units=(2, 3, 4)))
+    assert take(ownership, owner("b"), DeviceRequest("neuron", count=3)).units == (5, 6, 7)
+    assert take(ownership, owner("c"), DeviceRequest("neuron")).units == (4,)
+    with pytest.raises(UnavailableError, match=r"NeuronCores 2-5, .* neuron 2 .*'a'.* neuron 4 .*'c'.* neuron 5 .*'b'"):
+        take(ownership, owner("d"), DeviceRequest("neuron", units=(2, 3, 4, 5)))
     with pytest.raises(UnavailableError, match="needs 3 of the 8 NeuronCores"):
         take(ownership, owner("d"), DeviceRequest("neuron", count=3))
 

@@ -98,6 +98,13 @@ def test_range_of_cores_is_shared_out() -> None:
         wanted("neuron:2x4", {"kind": MODEL, "count": 3}, device="neuron:0-1")
 
 
+def test_range_beyond_any_machine_is_refused_and_not_counted_out() -> None:
+    with pytest.raises(InvalidArgumentError, match="NeuronCores 0 to 99999999999, and no machine has so many"):
+        wanted("neuron:2x4", {"kind": MODEL}, device="neuron:0-99999999999")
+    with pytest.raises(InvalidArgumentError, match="no machine has so many"):
+        wanted("neuron:2x4", NEURON_CORE_START_INDEX="0", NEURON_CORE_END_INDEX="99999999999")
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

@@ -83,7 +83,7 @@ def test_nothing_of_an_unloaded_model_stays_in_memory(world: Any) -> None:
             await server.model_control.unload("model")
             await world.settle(lambda: not server.registry.models.draining)
         gc.collect()
-        assert not [held for held in gc.get_objects() if isinstance(held, Model) and held.name == "model"]
+        assert not [held for held in gc.get_objects() if issubclass(type(held), Model) and held.name == "model"]
         assert len(server.registry.models.records) == 1
         assert "model=" not in server.statistics.metrics_page().decode()
 

@@ -10,8 +10,8 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.compiled.parameters import Parameters
 from trireme.backends.python.worker_device import DEVICE_VARIABLE
+from trireme.devices.neuron import MOST_CORES, cores_of
 from trireme.devices.neuron import VISIBLE as VISIBLE_CORES
-from trireme.devices.neuron import cores_of
 
 CORE_COUNT = "NEURON_RT_NUM_CORES"
 GROUP_SIZES = "NEURONCORE_GROUP_SIZES"
@@ -69,6 +69,8 @@ def core_share(
             "needs NEURON_CORE_END_INDEX to be greater than or equal to NEURON_CORE_START_INDEX, "
             f"got {first} to {last}",
         )
+    if last >= MOST_CORES:
+        raise _refusal(config, f"has NEURON_CORE_END_INDEX {last}, and no machine has so many NeuronCores")
     instances, total = int(groups[0]["count"]), last - first + 1
     if instances > total:
         raise _refusal(

@@ -11,6 +11,7 @@ from trireme.config.device_parameter import device_choice
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InvalidArgumentError
 from trireme.devices.inventory import Inventory
+from trireme.devices.neuron import MOST_CORES
 from trireme.devices.ownership import DeviceRequest
 
 _NAMES_HPU = re.compile(rb"""habana_frameworks|optimum\.habana|["']hpu(?::\d+)?["']""")
@@ -93,6 +94,10 @@ def _shares(
     config: ModelConfig, placements: Sequence[Placement], first: int, last: int
 ) -> dict[Placement, DeviceRequest]:
     """Equal shares of a range of cores, in the order of the instances."""
+    if last >= MOST_CORES:
+        raise InvalidArgumentError(
+            f"model '{config.name}' asks for NeuronCores {first} to {last}, and no machine has so many"
+        )
     each = (last - first + 1) // len(placements)
     if each < 1:
         raise InvalidArgumentError(

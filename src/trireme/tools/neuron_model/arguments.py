@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from trireme.core.datatype import BYTES, WIRE_NAMES
+from trireme.devices.neuron import MOST_CORES
 from trireme.tools.neuron_model.options import (
     ONNX,
     PYTORCH,
@@ -26,7 +27,7 @@ def parse_arguments(arguments: Sequence[str], program: str) -> NeuronModelOption
     """The options of a command line; raises NeuronModelError, or SystemExit where argparse has said it all."""
     given = _parser(program).parse_args(arguments)
     model_dir = Path(given.triton_model_dir)
-    if not model_dir.name:
+    if model_dir.name in ("", ".."):
         raise NeuronModelError(f"--triton_model_dir '{given.triton_model_dir}' has no last part to name the model by")
     inputs, outputs = _tensors("--triton_input", given.triton_input), _tensors("--triton_output", given.triton_output)
     if given.model_type == PYTORCH and not (inputs and outputs):
@@ -123,6 +124,10 @@ def _core_range(text: str) -> CoreRange:
     if cores.last < cores.first:
         raise NeuronModelError(
             f"--neuron_core_range '{text}' ends before it begins; did you mean {match[2]}:{match[1]}?"
+        )
+    if cores.last >= MOST_CORES:
+        raise NeuronModelError(
+            f"--neuron_core_range '{text}' goes beyond core {MOST_CORES - 1}: no machine has so many"
         )
     return cores
 

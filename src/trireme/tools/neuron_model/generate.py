@@ -90,6 +90,11 @@ def _summary(options: NeuronModelOptions, version_dir: Path) -> list[str]:
     lines = [f"Model {options.name}: {options.model_dir / 'config.pbtxt'} and {version_dir}/ are written."]
     lines += _core_lines(options)
     lines += _batching_lines(options.batching)
+    if options.batching.max_batch_size and options.inputs and all(tensor.dims[0] == -1 for tensor in options.inputs):
+        lines.append(
+            "Note: with --max_batch_size the server adds the batch dimension to the shapes; if their first -1 is meant "
+            "to be the batch, leave it out of --triton_input and --triton_output."
+        )
     if options.model_type == ONNX and not (options.inputs and options.outputs):
         lines.append("Inputs and outputs: read from the file when the model loads.")
     return lines

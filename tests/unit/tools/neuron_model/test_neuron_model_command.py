@@ -166,6 +166,26 @@ def test_values_that_are_no_values_print_the_usage(flags: list[str], capsys: pyt
     assert flags[0] in printed
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--neuron_core_range", "0:99999999999"], "goes beyond core 65535: no machine has so many"),
+        (["--triton_model_dir", ".."], "has no last part to name the model by"),
+    ],
+)
+def test_values_that_no_server_could_use_are_refused(
+    folder: Path, wrong: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*wrong) == 1  # the last of two values counts
+    assert words in capsys.readouterr().err
+    assert not (folder / "models").exists()
+
+
+def test_batch_dimension_beside_a_batch_size_is_pointed_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--max_batch_size", "8") == 0
+    assert "Note: with --max_batch_size the server adds the batch dimension" in capsys.readouterr().out
+
+
 def test_help_is_printed_and_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert trireme_command.main(["help", "neuron-model"]) == 0
     assert "--neuron_core_range A:B" in capsys.readouterr().out
