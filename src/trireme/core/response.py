@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trireme.core.errors import ServingError
 from trireme.core.tensor import Tensor
+
+NO_SEQUENCE: Final[dict[str, bool | int | float | str]] = {
+    "sequence_id": 0,
+    "sequence_start": False,
+    "sequence_end": False,
+}
+"""The parameters with which an ensemble answers a request outside any sequence: one object, which nobody changes and
+encoders know."""
 
 
 class InferenceResponse:

@@ -17,6 +17,7 @@ REJECTED: Final = "REJECTED"
 CANCELED: Final = "CANCELED"
 BACKEND: Final = "BACKEND"
 OTHER: Final = "OTHER"
+_BOUNDS_NS: Final = DEFAULT_BOUNDS_NS
 FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 """Why a request failed, as the failure metric labels it."""
 
@@ -265,7 +266,7 @@ def _bucket(ns: int) -> int:
     """The bucket of a latency. Most are short: compiled, going up from the first bound beats `bisect_left`, which costs
     a call and compares boxed numbers."""
     at = 0
-    for bound in DEFAULT_BOUNDS_NS:
+    for bound in _BOUNDS_NS:
         if ns <= bound:
             break
         at += 1

@@ -13,6 +13,7 @@ from trireme.core.datatype import BYTES, ITEM_SIZE
 from trireme.core.elements import Buffer, element_count
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import Parameter
+from trireme.core.response import NO_SEQUENCE
 from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.json_tensor import encode_elements, encode_numbers, number_layout, pack_string
@@ -24,6 +25,7 @@ COPY_LIMIT_BYTES: Final = 4096
 """Tensors up to this size are copied out of the body: that is cheaper than a view of it."""
 
 _dumps: Final = orjson.dumps
+_NO_SEQUENCE: Final = orjson.dumps(NO_SEQUENCE)
 _ID_PREFIX: Final = b'{"id":"'
 _REGION: Final = b'"shared_memory_region"'
 _MAX_CACHED_DOCUMENT_BYTES: Final = 16384
@@ -190,7 +192,8 @@ class InferEncoder:
         if request_id:
             prefix = b'{"id":%b,%b' % (encode_string(request_id), prefix[1:])
         if parameters:
-            prefix += b'"parameters":%b,' % encode_parameters(parameters)
+            written = _NO_SEQUENCE if parameters is NO_SEQUENCE else encode_parameters(parameters)
+            prefix += b'"parameters":' + written + b","
         pieces = [prefix, b'"outputs":[']
         buffers: list[Buffer] = []
         requested = document.outputs

@@ -9,7 +9,7 @@ import orjson
 
 from trireme.core.elements import Buffer
 from trireme.core.request import InferenceRequest, Parameter
-from trireme.core.response import InferenceResponse
+from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.proto import service_pb2
 from trireme.protocol.bounded_cache import BoundedCache
 
@@ -51,6 +51,7 @@ def encode_parameters(parameters: Mapping[str, Parameter]) -> bytes:
     return encoded
 
 
+_NO_SEQUENCE: Final = encode_parameters(NO_SEQUENCE)
 _FINAL_MARK: Final = {is_final: encode_parameters({"triton_final_response": is_final}) for is_final in (True, False)}
 
 
@@ -108,7 +109,9 @@ class InferResponseEncoder:
         return head + _text(b"\x1a", request_id) if request_id else head
 
     def _encode_parameters(self, parameters: dict[str, Parameter]) -> bytes:
-        """The same as `encode_parameters`; ensembles send the same ones with nearly every response."""
+        """The same as `encode_parameters`, with a memory for what repeats."""
+        if parameters is NO_SEQUENCE:
+            return _NO_SEQUENCE
         try:
             key = _dumps(parameters)
         except orjson.JSONEncodeError:  # a string that is not UTF-8

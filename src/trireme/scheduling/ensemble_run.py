@@ -8,7 +8,7 @@ from typing import Protocol
 from trireme.core.errors import CancelledError, InternalError, ServingError
 from trireme.core.ports import InferencePort
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
-from trireme.core.response import InferenceResponse
+from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.ensemble_plan import EnsemblePlan, PlannedStep, renamed
 
@@ -257,7 +257,9 @@ class EnsembleRun:
         outputs = [renamed(tensor, name) for name in self._plan.outputs if (tensor := values.get(name)) is not None]
         request = self.request
         parameters: dict[str, bool | int | float | str] | None = None
-        if outputs:
+        if outputs and request.correlation_id == 0 and not request.flags:
+            parameters = NO_SEQUENCE
+        elif outputs:
             parameters = {
                 "sequence_id": request.correlation_id,
                 "sequence_start": bool(request.flags & SEQUENCE_START),
