@@ -16,6 +16,11 @@ def validate_instance_groups(message: ConfigMessage, gpu_count: int) -> None:
         raise InvalidArgumentError(f"must specify one or more 'instance group's for {message.name}")
     for group in message.instance_group:
         _validate_group(group, message, gpu_count)
+    if all(group.passive for group in message.instance_group):
+        raise InvalidArgumentError(
+            f"all instance groups of model {message.name} are passive, so that no instance would take its requests; "
+            "at least one group must be without 'passive'"
+        )
 
 
 def _validate_group(group: ConfigMessage, message: ConfigMessage, gpu_count: int) -> None:

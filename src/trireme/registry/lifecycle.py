@@ -23,12 +23,13 @@ UNLOADED_REASON = "unloaded"
 class VersionLife:
     """One version of a model from its first load on. Holds the loaded model only while it serves or drains."""
 
-    __slots__ = ("model", "reason", "state", "version")
+    __slots__ = ("failure", "model", "reason", "state", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.state = UNKNOWN
         self.reason = ""
+        self.failure = ""  # why the last load failed, also of a version that went on serving
         self.model: Model | None = None
 
     def begin_loading(self) -> None:
@@ -40,27 +41,29 @@ class VersionLife:
         """Puts the model in place; returns the one that served until now."""
         replaced = self.model if self.state == READY else None
         self.state, self.reason, self.model = READY, "", model
+        self.failure = ""
         return replaced
 
     def fail(self, reason: str) -> None:
         """A version that serves goes on serving when its next copy fails."""
+        self.failure = reason
         if self.state != READY:
             self.state, self.reason, self.model = UNAVAILABLE, reason, None
 
     def begin_unloading(self) -> Model | None:
         """Returns the model that is to finish its requests and end; None where none served."""
-        if self.state == UNAVAILABLE:
-            self.reason = UNLOADED_REASON
+        self.reason = UNLOADED_REASON if self.state == UNAVAILABLE else ""
         if self.state != READY:
             return None
         self.state = UNLOADING
         return self.model
 
     def finish_unloading(self, model: Model) -> None:
-        """Does nothing where another copy took the place in the meantime."""
+        """Keeps the reason of a version that ends because it failed. Does nothing where another copy took the place
+        in the meantime."""
         if self.model is not model or self.state != UNLOADING:
             return
-        self.state, self.reason, self.model = UNAVAILABLE, UNLOADED_REASON, None
+        self.state, self.reason, self.model = UNAVAILABLE, self.reason or UNLOADED_REASON, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,8 @@ class ModelLoader:
         if polled.dependencies:  # a broken ensemble has no old self to fall back on: its parts may be gone
             record.loaded = polled
             self._models.withdraw(record, list(record.versions))
+            for life in [record.versions[version] for version in polled.versions if version in record.versions]:
+                life.reason = life.failure if isinstance(error, VersionsFailedError) else error.described()
         if not isinstance(error, VersionsFailedError):
             log.error("failed to load model '%s': %s", record.id.name, error.message)
 

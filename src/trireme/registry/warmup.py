@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import numpy as np
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
 from trireme.core.elements import element_count
-from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.registry.model import Model
 
 _SEED = 20
+_MAX_BYTES = 2**30
+"""What one input of a sample may take, all its rows together: they are made in the server's own memory."""
+_MAX_ROWS = 2**16
 
 
 class WarmupGate:
@@ -55,7 +59,7 @@ async def warm_up(model: Model, folder: Path, gate: WarmupGate) -> None:
                 # of them have their turn.
                 await _run_together(model, list(_requests(model, sample, tensors)), gate)
         except ServingError as error:
-            raise InternalError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
+            raise InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
 
 
 def _instance_count(model: Model) -> int:
@@ -115,6 +119,10 @@ def _ignore(response: InferenceResponse) -> None:
 
 def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
     """The sample's inputs for one row, without the batch dimension."""
+    if sample.batch_size > _MAX_ROWS:
+        raise InvalidArgumentError(
+            f"batch_size {sample.batch_size} of a sample of model '{model.name}' is more than {_MAX_ROWS}"
+        )
     tensors = {}
     for name in sorted(sample.inputs):
         entry = sample.inputs[name]
@@ -124,33 +132,83 @@ def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
             raise InvalidArgumentError(
                 f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
             )
-        data = _data(name, datatype, element_count(entry.dims), entry, folder)
+        _check_fits(model, name, datatype, entry.dims)
+        count = element_count(entry.dims)
+        size = count * ITEM_SIZE.get(datatype, 4)  # an empty string is four zero bytes
+        _check_size(model, name, size * sample.batch_size)
+        data = _data(name, datatype, count, size, entry, folder)
+        _check_size(model, name, len(data) * sample.batch_size)
         tensors[name] = Tensor(name, datatype, tuple(entry.dims), data)
+    _check_complete(model, tensors)
     return tensors
 
 
-def _data(name: str, datatype: str, count: int, entry: Any, folder: Path) -> bytes:
-    size = count * ITEM_SIZE.get(datatype, 4)  # an empty string is four zero bytes
+def _check_fits(model: Model, name: str, datatype: str, dims: Sequence[int]) -> None:
+    """Control inputs, which the configuration has elsewhere, may have any type and shape."""
+    check = model.checks.get(name)
+    if check is None:
+        return
+    if datatype != check.datatype:
+        raise InvalidArgumentError(
+            f"inference input '{name}' data-type is '{datatype}', but model '{model.name}' expects '{check.datatype}'"
+        )
+    if len(dims) != len(check.dims) or any(
+        expected not in (-1, dim) for dim, expected in zip(dims, check.dims, strict=True)
+    ):
+        raise InvalidArgumentError(
+            f"unexpected shape for input '{name}' for model '{model.name}'. "
+            f"Expected [{_listed(check.dims)}], got [{_listed(dims)}]"
+        )
+
+
+def _listed(dims: Sequence[int]) -> str:
+    return ",".join(map(str, dims))
+
+
+def _check_complete(model: Model, tensors: Mapping[str, Tensor]) -> None:
+    missing = [name for name, check in model.checks.items() if not check.is_optional and name not in tensors]
+    if missing:
+        raise InvalidArgumentError(f"model '{model.name}' needs input(s) that the sample lacks: {', '.join(missing)}")
+
+
+def _check_size(model: Model, name: str, size: int) -> None:
+    if size > _MAX_BYTES:
+        raise InvalidArgumentError(
+            f"input '{name}' for model '{model.name}' takes {size} bytes for all rows; a sample may have {_MAX_BYTES}"
+        )
+
+
+def _data(name: str, datatype: str, count: int, size: int, entry: Any, folder: Path) -> bytes:
     source = entry.WhichOneof("input_data_type")
     if source is None:
         raise InvalidArgumentError(f"warmup setting expects input '{name}' to have input_data_type set")
     if source == "input_data_file":
-        return _file_data(folder / "warmup" / entry.input_data_file, datatype, size)
+        return _file_data(_sample_file(folder / "warmup", entry.input_data_file), datatype, size)
     if source == "random_data" and datatype != BYTES:
         return _random_data(datatype, count, size)
     return bytes(size)
 
 
+def _sample_file(folder: Path, name: str) -> Path:
+    """The path without any `..`; links that lie in the folder may lead elsewhere, as they do in download caches."""
+    path = Path(os.path.normpath(folder / name))
+    if not path.is_relative_to(os.path.normpath(folder)):
+        raise InvalidArgumentError(f"warmup data file '{name}' must stay within the model's folder '{folder.name}'")
+    return path
+
+
 def _file_data(path: Path, datatype: str, size: int) -> bytes:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(f"failed to read warmup data file '{path}': {error.strerror}") from error
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1 if datatype == BYTES else size)
+    except (OSError, ValueError) as error:  # a path with a null character is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidArgumentError(f"failed to read warmup data file '{path}': {reason}") from error
     if len(data) < size:
         raise InvalidArgumentError(
             f"warmup setting expects {size} bytes, but the data provided from {path.name}only has {len(data)} bytes"
         )
-    return data if datatype == BYTES else data[:size]
+    return data
 
 
 def _random_data(datatype: str, count: int, size: int) -> bytes:
@@ -160,5 +218,7 @@ def _random_data(datatype: str, count: int, size: int) -> bytes:
         return bytes(size)
     generator = np.random.default_rng(_SEED)
     if dtype.kind == "f":
-        return generator.random(count).astype(dtype).tobytes()
-    return generator.integers(0, 2 if datatype == "BOOL" else 128, count).astype(dtype).tobytes()
+        precision = np.float64 if dtype.itemsize == 8 else np.float32
+        return generator.random(count, precision).astype(dtype, copy=False).tobytes()
+    highest = 2 if datatype == "BOOL" else 128
+    return generator.integers(0, highest, count, np.uint8).astype(dtype, copy=False).tobytes()

@@ -18,19 +18,31 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 
 
-def sample(data: str = "zero_data: true", batch_size: int = 1, count: int = 0, dims: str = "4") -> str:
+HUGE = "4611686018427387904, 8"
+
+
+def sample(
+    data: str = "zero_data: true",
+    batch_size: int = 1,
+    count: int = 0,
+    dims: str = "4",
+    datatype: str = "FP32",
+    name: str = "IN",
+) -> str:
     return (
-        f'model_warmup [ {{ name: "s" batch_size: {batch_size} count: {count} inputs {{ key: "IN" '
-        f"value {{ data_type: TYPE_FP32 dims: [ {dims} ] {data} }} }} }} ]"
+        f'model_warmup [ {{ name: "s" batch_size: {batch_size} count: {count} inputs {{ key: "{name}" '
+        f"value {{ data_type: TYPE_{datatype} dims: [ {dims} ] {data} }} }} }} ]"
     )
 
 
-def load(world: Any, text: str, code: str = "") -> Any:
+def load(world: Any, text: str, code: str = "", config: str = CONFIG) -> Any:
     async def scenario() -> Any:
-        folder = world.add("model", CONFIG + text, code=code)
+        folder = world.add("model", config + text, code=code)
         (folder / "warmup").mkdir(exist_ok=True)
         (folder / "warmup" / "short").write_bytes(bytes(8))
         (folder / "warmup" / "ones").write_bytes(np.ones(4, np.float32).tobytes())
+        (folder / "outside").write_bytes(bytes(16))
+        (folder / "warmup" / "link").symlink_to(folder / "outside")
         server = await world.started()
         return server, {entry.state: entry.reason for entry in server.model_control.index(False)}
 
@@ -41,7 +53,16 @@ def batches(world: Any) -> list[list[list[int]]]:
     return [instance.batches for instance in world.backends.made[-1].instances]
 
 
-@pytest.mark.parametrize("data", ["zero_data: true", "random_data: true", 'input_data_file: "ones"'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        "zero_data: true",
+        "random_data: true",
+        'input_data_file: "ones"',
+        'input_data_file: "x/../ones"',
+        'input_data_file: "link"',
+    ],
+)
 def test_sample_runs_before_the_model_is_ready(world: Any, data: str) -> None:
     server, states = load(world, sample(data))
     assert states == {"READY": ""}
@@ -91,17 +112,53 @@ def test_traffic_after_the_warm_up_is_not_held_back(world: Any) -> None:
             sample(data='input_data_file: "short"'),
             "warmup setting expects 16 bytes, but the data provided from shortonly has 8 bytes",
         ),
+        (
+            sample(datatype="INT32"),
+            "inference input 'IN' data-type is 'INT32', but model 'model' expects 'FP32'",
+        ),
+        (sample(dims="5"), "unexpected shape for input 'IN' for model 'model'. Expected [4], got [5]"),
+        (sample(dims="4, 1"), "unexpected shape for input 'IN' for model 'model'. Expected [4], got [4,1]"),
+        (sample(name="OTHER"), "model 'model' needs input(s) that the sample lacks: IN"),
+        (
+            sample(data='input_data_file: "../outside"'),
+            "warmup data file '../outside' must stay within the model's folder 'warmup'",
+        ),
+        (
+            sample(data='input_data_file: "/etc/passwd"'),
+            "warmup data file '/etc/passwd' must stay within the model's folder 'warmup'",
+        ),
+        (sample(batch_size=65537), "batch_size 65537 of a sample of model 'model' is more than 65536"),
     ],
 )
 def test_bad_sample_fails_the_load(world: Any, text: str, reason: str) -> None:
     _, states = load(world, text)
-    assert states == {"UNAVAILABLE": f"Internal: failed to run warmup sample 's': {reason}; "}
+    assert states == {"UNAVAILABLE": f"Invalid argument: failed to run warmup sample 's': {reason}; "}
     assert world.backends.made[0].is_stopped
+
+
+@pytest.mark.parametrize("data", ["zero_data: true", "random_data: true", 'input_data_file: "ones"'])
+@pytest.mark.parametrize(
+    ("dims", "batch_size", "size"), [(HUGE, 1, 2**67), ("268435456, 1", 2, 2**31), ("200000000000, 1", 1, 8 * 10**11)]
+)
+def test_sample_that_the_memory_cannot_hold_fails_the_load(
+    world: Any, data: str, dims: str, batch_size: int, size: int
+) -> None:
+    config = CONFIG.replace("dims: [ 4 ]", "dims: [ -1, -1 ]")
+    _, states = load(world, sample(data, dims=dims, batch_size=batch_size), config=config)
+    assert states == {
+        "UNAVAILABLE": "Invalid argument: failed to run warmup sample 's': input 'IN' for model 'model' takes "
+        f"{size} bytes for all rows; a sample may have 1073741824; "
+    }
+
+
+def test_null_character_in_a_file_name_fails_the_load(world: Any) -> None:
+    _, states = load(world, sample(data='input_data_file: "o\\000"'))
+    assert "failed to read warmup data file" in states["UNAVAILABLE"]
 
 
 def test_failing_execution_fails_the_load(world: Any) -> None:
     _, states = load(world, sample(), code="error no weights")
-    assert states == {"UNAVAILABLE": "Internal: failed to run warmup sample 's': no weights; "}
+    assert states == {"UNAVAILABLE": "Invalid argument: failed to run warmup sample 's': no weights; "}
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "UINT64", "BOOL", "BF16"])
