@@ -15,10 +15,12 @@ from trireme.app_memory import resident_bytes
 from trireme.app_tables import log_tables
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
 from trireme.backends.python.nursery import Nursery
+from trireme.backends.python.thread_shares import ThreadShares
 from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.ports import Backend
+from trireme.devices.cpu import core_count
 from trireme.devices.inventory import DeviceSearch
 from trireme.devices.ownership import DeviceOwnership
 from trireme.frontends.grpc.frontend import GrpcFrontend
@@ -82,6 +84,7 @@ class _Application:
         self._options = options
         self._on_ready = on_ready
         self._nursery = nursery
+        self._threads = ThreadShares(core_count())
         self._log_settings = settings
         self._metrics = OnDemandMetricsRegistry(app_options.metrics_options(options))
         self._devices = DeviceOwnership(search.result())
@@ -229,6 +232,7 @@ class _Application:
                 workers=self._metrics.workers,
                 devices=self._devices,
                 nursery=self._nursery,
+                threads=self._threads,
             ),
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.python.nursery import Nursery
+from trireme.backends.python.thread_shares import ThreadShares
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 from trireme.devices.ownership import DeviceOwnership
 
@@ -50,3 +51,5 @@ class BackendServices:
     """The machine's devices and who has them; None: there is the processor alone."""
     nursery: Nursery | None = None
     """Where worker processes are forked; None: each starts from scratch."""
+    threads: ThreadShares | None = None
+    """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

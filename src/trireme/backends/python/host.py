@@ -21,7 +21,7 @@ from trireme.backends.python.quarantine import Quarantine
 from trireme.backends.python.refusal import RefusingInstance
 from trireme.backends.python.session import WorkerSession
 from trireme.backends.python.supervisor import Supervisor
-from trireme.backends.python.worker_environment import core_count, worker_environment
+from trireme.backends.python.worker_environment import core_count, thread_share, worker_environment
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.json_form import from_json, to_json
 from trireme.config.message import copy_of
@@ -29,6 +29,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.normalise import normalise_instance_groups
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.core.ports import BatchRunner, WorkerWatch
+from trireme.devices.environment import DEVICE_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class PythonBackend:
         code = source.version_dir if self._runtime_file is None else None
         self._devices = InstanceDevices(services.devices, source.name, source.version, code)
         self._launch: Launch | None = None
+        self._thread_share: int | None = None  # None where the user has set the number of threads
         self._first: WorkerSession | None = None  # begun by complete_config, for the first instance
         self._supervisors: list[Supervisor] = []
         self._leaving: dict[Supervisor, asyncio.Task[None]] = {}  # no longer configured, with work of their own left
@@ -96,6 +98,7 @@ class PythonBackend:
         if self._current_verbose_level() != level:  # changed while the models came up, and nobody told them
             self.set_verbose_level(self._current_verbose_level())
         for supervisor in supervisors:
+            self._share_cores(supervisor)
             supervisor.attach()
 
     @property
@@ -113,6 +116,8 @@ class PythonBackend:
         leaving, self._leaving = self._leaving, {}
         for drain in leaving.values():
             drain.cancel()
+        for supervisor in [*supervisors, *leaving]:
+            self._leave_cores(supervisor)
         await _stop_all([*supervisors, *leaving])
         self._devices.release_all()
 
@@ -135,6 +140,7 @@ class PythonBackend:
             raise
         self._supervisors = kept + added
         for supervisor in added:
+            self._share_cores(supervisor)
             supervisor.attach()
         leaving = [self._retire(supervisor) for supervisor in gone]
         if leaving and config.sequence_batching is None:  # sequences may go on for long, and nobody waits for their end
@@ -169,9 +175,24 @@ class PythonBackend:
         while not supervisor.instance.is_idle:  # noqa: ASYNC110
             await asyncio.sleep(IDLE_POLL_S)
         del self._leaving[supervisor]
+        self._leave_cores(supervisor)
         await supervisor.stop()
         if all(present.placement != supervisor.placement for present in self._supervisors):
             self._devices.release([supervisor.placement])
+
+    def _share_cores(self, supervisor: Supervisor) -> None:
+        """Lets an instance on the processor have as many threads as others that are busy leave it."""
+        threads, start_share = self._services.threads, self._thread_share
+        if threads is not None and start_share is not None and self._is_on_cpu(supervisor.placement):
+            threads.join(supervisor.instance, start_share, lambda: supervisor.pid)
+
+    def _leave_cores(self, supervisor: Supervisor) -> None:
+        if self._services.threads is not None:
+            self._services.threads.leave(supervisor.instance)
+
+    def _is_on_cpu(self, placement: Placement) -> bool:
+        """Not so of one that chooses its devices itself, which nobody knows."""
+        return placement.kind != "MODEL" and self._devices.variables(placement, {})[DEVICE_VARIABLE] == "cpu"
 
     def _check_file(self) -> None:
         if self._runtime_file is not None:
@@ -194,6 +215,7 @@ class PythonBackend:
         interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
         count = len(self._wanted(self._expected_config()))
         variables = {**worker_environment(os.environ, count), **interpreter.variables}
+        self._thread_share = thread_share({**os.environ, **interpreter.variables}, count)
         if self._runtime_file is not None:
             given = self._services.backend_config
             merged = {**given.get("", {}), **given.get(source.config.backend, {})}

@@ -114,6 +114,16 @@ class PythonInstance:
         """Whether the worker has a batch."""
         return bool(self._batches)
 
+    @property
+    def batch_count(self) -> int:
+        """Grows with every batch that a worker gets."""
+        return self._next_batch
+
+    @property
+    def link(self) -> HostLink | None:
+        """To the worker that serves now; None while there is none."""
+        return self._link
+
     def connect(self, link: HostLink, calls: Calls) -> None:
         """From now on batches go to the worker behind the link; `calls` are those that the worker makes."""
         self._link = link

@@ -36,6 +36,7 @@ CALL_RESPONSE = 8  # (kind, call, response or None, is_final): an answer to a CA
 CONTROL_RESULT = 9  # (kind, token, value, error): an answer to CONTROL or METRIC
 LOG_LEVEL = 10  # (kind, verbose level)
 TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not lent may go back to the system
+THREADS = 12  # (kind, count): the threads to compute with from now on, unless the model has set their number itself
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)

@@ -15,6 +15,7 @@ from trireme.backends.python.pb_types import using_decoupled_model_transaction_p
 from trireme.backends.python.worker_errands import Errands
 from trireme.backends.python.worker_load import extend_path, is_coroutine_function, load_model_class
 from trireme.backends.python.worker_results import ModelReturnError, encode_results, failure_text
+from trireme.backends.python.worker_threads import TorchThreads
 from trireme.backends.python.worker_trace import enter_trace
 
 _INTERNAL = 1  # ErrorKind.INTERNAL
@@ -31,16 +32,18 @@ class Worker:
         self._model_class: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] = self._refuse_execution
         self._run_coroutine: Callable[[Any], Any] | None = None
+        self.threads = TorchThreads()
         self.model: Any = None
         self.is_async = False
         self.is_fresh = False  # initialized, and nothing done since
         self.on_exception: Callable[[BaseException], None] | None = None  # for one who runs the worker in its process
-        self._routes = {
+        self._routes: dict[int, Callable[[tuple[Any, ...]], None]] = {
             messages.CONFIGURE: self._on_configure,
             messages.AUTO_COMPLETE: self._on_auto_complete,
             messages.INITIALIZE: self._on_initialize,
             messages.CHECK_READY: self._on_check_ready,
             messages.FINALIZE: self._on_finalize,
+            messages.THREADS: lambda message: self.threads.set_count(message[1]),
         }
 
     def connect(self, channel: Channel) -> None:

@@ -6,16 +6,24 @@ from collections.abc import Mapping
 
 from trireme.devices.cpu import core_count
 
-__all__ = ["core_count", "worker_environment"]
+__all__ = ["core_count", "thread_share", "worker_environment"]
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def thread_share(base: Mapping[str, str], instance_count: int) -> int | None:
+    """The threads that a worker computes with at first; None where `base` says it, as the user wants it."""
+    if any(name in base for name in _THREAD_VARIABLES):
+        return None
+    return max(1, core_count() // max(1, instance_count))
 
 
 def worker_environment(base: Mapping[str, str], instance_count: int) -> dict[str, str]:
     """The variables of a worker: the server's own, a share of the cores, and the names Hugging Face tokens go by."""
     environment = dict(base)
-    thread_names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    if not any(name in environment for name in thread_names):
-        threads = max(1, core_count() // max(1, instance_count))
-        environment.update(dict.fromkeys(thread_names, str(threads)))
+    threads = thread_share(base, instance_count)
+    if threads is not None:
+        environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
     token = environment.get("PRIVATE_REPO_TOKEN")
     if token:
         environment.setdefault("HF_TOKEN", token)

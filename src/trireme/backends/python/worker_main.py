@@ -43,6 +43,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
     route_standard_logging()
     watch.install()
+    worker.threads.watch_import()
     try:
         serve(worker, link)
     finally:

@@ -1,0 +1,104 @@
+"""The threads that torch computes with in real workers, alone and beside others that are busy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.backends.python import thread_shares
+from trireme.backends.python.thread_shares import ThreadShares
+from trireme.backends.python.worker_environment import core_count
+
+pytest.importorskip("torch")
+CORES = core_count()
+pytestmark = pytest.mark.skipif(CORES < 2, reason="one core cannot be shared out")
+
+MODEL = """
+import time
+import numpy as np
+import torch
+import triton_python_backend_utils as pb_utils
+
+{extra}
+class TritonPythonModel:
+    def execute(self, requests):
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            torch.ones(64, 64) @ torch.ones(64, 64)
+        out = np.array([torch.get_num_threads()], np.float32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)]) for _ in requests]
+"""
+CONFIG = """
+backend: "python"
+input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def thread_count(model: Any) -> int:
+    return int((await model.infer(np.zeros(1, np.float32)))[0])
+
+
+async def drive(*models: Any, until: Callable[[list[int]], bool], limit_s: float = 30.0) -> list[int]:
+    """Keeps the models busy until their numbers of threads are such; those, as they were last."""
+    async with asyncio.timeout(limit_s):
+        while True:
+            counts = list(await asyncio.gather(*(thread_count(model) for model in models)))
+            if until(counts):
+                return counts
+
+
+def test_two_busy_models_share_the_cores_and_one_alone_has_all(repository: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(thread_shares, "HOLD_S", 1.0)
+    half = CORES // 2
+
+    async def main() -> None:
+        services = {"threads": ThreadShares(CORES)}
+        code, own_code = MODEL.format(extra=""), MODEL.format(extra=f"torch.set_num_threads({CORES + 1})")
+        async with (
+            repository.serve(code, CONFIG, "first", **services) as first,
+            repository.serve(code, CONFIG, "second", **services) as second,
+            repository.serve(own_code, CONFIG, "own", **services) as own,
+        ):
+            assert [await thread_count(model) for model in (first, second, own)] == [CORES, CORES, CORES + 1]
+            await drive(first, second, until=lambda counts: counts == [half, half])
+            assert await thread_count(own) == CORES + 1
+
+            (pid,) = first.backend.worker_pids
+            os.kill(pid, signal.SIGKILL)
+            await drive(second, until=lambda _: first.backend.worker_pids not in ([], [pid]))
+            await drive(first, second, until=lambda counts: counts == [half, half])
+
+            await drive(second, until=lambda counts: counts == [CORES])
+            assert await thread_count(first) == CORES
+
+    repository.run(main())
+
+
+def test_a_number_that_the_user_has_set_is_left_alone(repository: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+
+    async def main() -> None:
+        services, code = {"threads": ThreadShares(1)}, MODEL.format(extra="")
+        async with (
+            repository.serve(code, CONFIG, "first", **services) as first,
+            repository.serve(code, CONFIG, "second", **services) as second,
+        ):
+            began = asyncio.get_running_loop().time()
+            counts = await drive(first, second, until=lambda _: asyncio.get_running_loop().time() > began + 1.5)
+            assert counts == [2, 2]
+
+    repository.run(main())
