@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import socket
 import threading
 from collections import deque
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 256 * 1024
 _DONT_WAIT = socket.MSG_DONTWAIT
+_loads = marshal.loads  # what `messages.decode` calls
+_read_length = messages.LENGTH.unpack_from
 
 
 class Link:
@@ -45,7 +48,8 @@ class Link:
         self._lent = self.arena
         self._outbox: deque[tuple[Any, ...]] = deque()
         self._send_lock = threading.Lock()
-        self._turn = threading.Condition(threading.Lock())
+        self._turn_lock = threading.Lock()
+        self._turn = threading.Condition(self._turn_lock)  # entered where somebody has to wait or to be woken
         self._is_led = False
         self._follower_count = 0
         self._buffer = bytearray(READ_BYTES)
@@ -60,7 +64,10 @@ class Link:
     def send(self, message: tuple[Any, ...]) -> None:
         frame = messages.encode(message)
         with self._send_lock:
-            self._write(frame)
+            if self._outbox or self._borrowed.has_released:
+                self._write(frame)
+            else:
+                self._send_now(frame)
         if self._outbox:
             self._flush()
 
@@ -71,8 +78,19 @@ class Link:
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
         pending = self.pending
-        if not pending:
-            self.wait_until(pending.__len__)
+        while not pending:  # the way of every batch: what `wait_until` does where nobody else reads
+            with self._turn_lock:
+                leads = not self._is_led
+                if leads:
+                    self._is_led = True
+            if not leads:
+                self.wait_until(pending.__len__)
+                continue
+            try:
+                while not pending:
+                    self._read(0)
+            finally:
+                self._leave_lead()
         return pending.popleft()
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
@@ -86,7 +104,7 @@ class Link:
                 self._leave_lead()
 
     def poll(self) -> None:
-        with self._turn:
+        with self._turn_lock:
             if self._is_led:
                 return
             self._is_led = True
@@ -127,28 +145,34 @@ class Link:
         self._borrowed.close()
 
     def _take_lead(self, is_done: Callable[[], object]) -> bool:
-        """Waits until this thread leads (true) or the condition holds (false)."""
+        """Waits until this thread leads (true) or the condition holds (false). It counts as a follower before it looks
+        at either, so that the leader, who changes them first and then looks for followers, cannot miss it."""
         turn = self._turn
         with turn:
-            while self._is_led:
-                if is_done():
-                    return False
-                self._follower_count += 1
-                turn.wait()
+            self._follower_count += 1
+            try:
+                while self._is_led:
+                    if is_done():
+                        return False
+                    turn.wait()
+                self._is_led = True
+            finally:
                 self._follower_count -= 1
-            self._is_led = True
         return True
 
     def _leave_lead(self) -> None:
+        self._is_led = False
+        if self._follower_count:
+            self._wake_followers()
+
+    def _wake_followers(self) -> None:
         with self._turn:
-            self._is_led = False
-            if self._follower_count:
-                self._turn.notify_all()
+            self._turn.notify_all()
 
     def _read(self, flags: int) -> bool:
         """Reads once and handles every complete frame; False where there was nothing to read."""
         try:
-            count = self._sock.recv_into(self._view[self._end :], 0, flags)
+            count = self._sock.recv_into(self._view[self._end :] if self._end else self._view, 0, flags)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -157,9 +181,8 @@ class Link:
             self._lost()
             raise ConnectionResetError("the server closed the connection")
         self._handle_frames(self._end + count)
-        with self._turn:
-            if self._follower_count:
-                self._turn.notify_all()
+        if self._follower_count:
+            self._wake_followers()
         if self.pending and self.on_pending is not None:
             self.on_pending()
         return True
@@ -167,10 +190,10 @@ class Link:
     def _handle_frames(self, end: int) -> None:
         view, position = self._view, 0
         while end - position >= 4:
-            stop = position + 4 + messages.LENGTH.unpack_from(view, position)[0]
+            stop = position + 4 + _read_length(view, position)[0]
             if stop > end:
                 break
-            message = messages.decode(view[position + 4 : stop])
+            message = _loads(view[position + 4 : stop])
             position = stop
             kind = message[0]
             if kind == messages.RELEASE:
@@ -229,8 +252,11 @@ class Link:
             ahead.append(messages.encode((messages.RELEASE, self._borrowed.take_released())))
         while self._outbox:
             ahead.append(messages.encode(self._outbox.popleft()))
+        self._send_now(b"".join((*ahead, frame)))
+
+    def _send_now(self, data: bytes) -> None:
         try:
-            self._sock.sendall(b"".join((*ahead, frame)) if ahead else frame)
+            self._sock.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             self._lost()
             raise

@@ -6,6 +6,7 @@ once per model instance: it imports only the worker's own files, and those from 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -28,6 +29,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     """The same in a process that is prepared for it and whose parent is the server."""
     name_process("trireme-worker")
     die_with_parent()
+    stand_back()
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
@@ -75,6 +77,13 @@ def die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def stand_back() -> None:
+    """A worker that is woken waits for a core instead of pushing the server, who has just woken it, off its own."""
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with contextlib.suppress(OSError):  # a sandbox that does not let it, where all goes on as well
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def name_process(name: str) -> None:
