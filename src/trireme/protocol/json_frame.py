@@ -33,12 +33,11 @@ _loads: Final = orjson.loads
 class _Frame:
     """A document that was read, and what stood before and after its data."""
 
-    __slots__ = ("after", "before", "document", "layout", "size_bytes")
+    __slots__ = ("after", "before", "document", "layout")
 
     def __init__(self, before: bytes, after: bytes, document: InferDocument) -> None:
         self.before = before
         self.after = after
-        self.size_bytes = len(before) + len(after)
         self.document = document
         entry = document.inputs[0]
         self.layout = number_layout(entry.datatype, entry.shape)
@@ -93,8 +92,8 @@ class DocumentFrames:
         before, after = _around_data(text)
         if not before or not _is_data_between(before, after):
             return
-        frame = _Frame(before, after, document)
-        self._frames.keep(before + after, frame, 2 * frame.size_bytes)
+        key = before + after
+        self._frames.keep(key, _Frame(before, after, document), 2 * len(key))
 
 
 def _around_data(text: bytes) -> tuple[bytes, bytes]:

@@ -197,7 +197,6 @@ class InferEncoder:
         pieces = [prefix, b'"outputs":[']
         buffers: list[Buffer] = []
         requested = document.outputs
-        is_first = True
         for tensor in outputs:
             is_binary = document.is_binary_by_default
             is_placed = False
@@ -211,9 +210,7 @@ class InferEncoder:
             size = _IN_REGION if is_placed else len(data) if is_binary else _IN_JSON
             key = (tensor.name, tensor.datatype, tuple(tensor.shape), size)
             entry = self._entries.get(key) or self._make_entry(key)
-            if is_first:
-                is_first = False
-            else:
+            if len(pieces) > 2:
                 pieces.append(b",")
             pieces.append(entry.text)
             if size == _IN_JSON:

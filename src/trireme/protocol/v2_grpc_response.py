@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import orjson
-
 from trireme.core.elements import Buffer
 from trireme.core.request import InferenceRequest, Parameter
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.proto import service_pb2
-from trireme.protocol.bounded_cache import BoundedCache
 
-_dumps: Final = orjson.dumps
 _MAX_CACHED: Final = 4096
 _SMALL_BYTES: Final = 16384
 _SHORT: Final = tuple(bytes((value,)) for value in range(128))
@@ -58,12 +54,11 @@ _FINAL_MARK: Final = {is_final: encode_parameters({"triton_final_response": is_f
 class InferResponseEncoder:
     """Encodes responses with caches of what repeats: names and versions of models, descriptions of outputs."""
 
-    __slots__ = ("_models", "_outputs", "_parameters")
+    __slots__ = ("_models", "_outputs")
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, str], bytes] = {}
         self._outputs: dict[tuple[str, str, tuple[int, ...]], bytes] = {}
-        self._parameters: BoundedCache[bytes, bytes] = BoundedCache()
 
     def encode(self, request: InferenceRequest, response: InferenceResponse) -> tuple[list[Buffer], int]:
         """A `ModelInferResponse` in pieces, tensor data as it is where it is large, and the size of all."""
@@ -71,14 +66,14 @@ class InferResponseEncoder:
         if head is None or request.id:
             head = self._head(request.model_name, request.served_version, request.id)
         if response.parameters:
-            head += self._encode_parameters(response.parameters)
+            head += _parameters_of(response.parameters)
         return self._with_outputs(head, response)
 
     def encode_in_stream(self, request: InferenceRequest, response: InferenceResponse) -> tuple[list[Buffer], int]:
         """The same as a `ModelStreamInferResponse`, which says whether it is the request's last."""
         head = self._head(request.model_name, request.served_version, request.id)
         if response.parameters:
-            head += self._encode_parameters(response.parameters)
+            head += _parameters_of(response.parameters)
         pieces, size = self._with_outputs(head + _FINAL_MARK[response.is_final], response)
         prefix = b"\x12" + varint(size)
         if len(pieces) == 1:
@@ -107,22 +102,6 @@ class InferResponseEncoder:
                 self._models.clear()
             head = self._models[(model_name, version)] = _text(b"\x0a", model_name) + _text(b"\x12", version)
         return head + _text(b"\x1a", request_id) if request_id else head
-
-    def _encode_parameters(self, parameters: dict[str, Parameter]) -> bytes:
-        """The same as `encode_parameters`, with a memory for what repeats."""
-        if parameters is NO_SEQUENCE:
-            return _NO_SEQUENCE
-        try:
-            key = _dumps(parameters)
-        except orjson.JSONEncodeError:  # a string that is not UTF-8
-            return encode_parameters(parameters)
-        if b"null" in key:  # which stands for every number that is not finite
-            return encode_parameters(parameters)
-        encoded = self._parameters.get(key)
-        if encoded is None:
-            encoded = encode_parameters(parameters)
-            self._parameters.keep(key, encoded, 2 * len(key))
-        return encoded
 
     def _with_outputs(self, head: bytes, response: InferenceResponse) -> tuple[list[Buffer], int]:
         known = self._outputs
@@ -157,6 +136,10 @@ class InferResponseEncoder:
         described: bytes = message.SerializeToString()
         self._outputs[key] = described
         return described
+
+
+def _parameters_of(parameters: dict[str, Parameter]) -> bytes:
+    return _NO_SEQUENCE if parameters is NO_SEQUENCE else encode_parameters(parameters)
 
 
 def _text(tag: bytes, text: str) -> bytes:

@@ -78,24 +78,13 @@ class Link:
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
         pending = self.pending
-        while not pending:  # the way of every batch: what `wait_until` does where nobody else reads
-            with self._turn_lock:
-                leads = not self._is_led
-                if leads:
-                    self._is_led = True
-            if not leads:
-                self.wait_until(pending.__len__)
-                continue
-            try:
-                while not pending:
-                    self._read(0)
-            finally:
-                self._leave_lead()
+        if not pending:
+            self.wait_until(pending.__len__)
         return pending.popleft()
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
         while not is_done():
-            if not self._take_lead(is_done):
+            if not self._try_lead() and not self._take_lead(is_done):
                 return
             try:
                 while not is_done():
@@ -104,10 +93,8 @@ class Link:
                 self._leave_lead()
 
     def poll(self) -> None:
-        with self._turn_lock:
-            if self._is_led:
-                return
-            self._is_led = True
+        if not self._try_lead():
+            return
         try:
             while self._read(_DONT_WAIT):
                 pass
@@ -143,6 +130,14 @@ class Link:
         self.close_sockets()
         self._lent.close()
         self._borrowed.close()
+
+    def _try_lead(self) -> bool:
+        """Whether this thread leads now, because no other does."""
+        with self._turn_lock:
+            if self._is_led:
+                return False
+            self._is_led = True
+        return True
 
     def _take_lead(self, is_done: Callable[[], object]) -> bool:
         """Waits until this thread leads (true) or the condition holds (false). It counts as a follower before it looks

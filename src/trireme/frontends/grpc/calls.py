@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_INFLATED: Final = 1032
-"""To how many times its size deflate can bring a message."""
+_MOST_INFLATED: Final = 1032  # to how many times its size deflate can bring a message
 
 Framed = tuple[list[Buffer], int]
 """A message behind its prefix, in pieces, and their size."""
