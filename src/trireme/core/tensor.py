@@ -43,6 +43,19 @@ class Tensor:
         return np.frombuffer(self.data, dtype=NUMPY_DTYPE[self.datatype]).reshape(self.shape)
 
 
+class HandedTensor(Tensor):
+    """A tensor over memory that nobody but its receiver looks at: the memory itself may be passed on, instead of its
+    content. `origin` says where the memory lies, to the backend that made the tensor."""
+
+    __slots__ = ("origin",)
+
+    def __init__(
+        self, name: str, datatype: str, shape: tuple[int, ...] | list[int], data: Buffer, origin: object
+    ) -> None:
+        super().__init__(name, datatype, shape, data)
+        self.origin = origin
+
+
 class CountedTensor(Tensor):
     """A BYTES tensor whose data has been walked through before: many strings take a while, and whoever must not wait
     has them counted elsewhere."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from trireme.config.model_config import EnsembleStepConfig, ModelConfig
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import Tensor
+from trireme.core.tensor import HandedTensor, Tensor
 
 _CACHED_PLANS: Final = 64
 
@@ -14,7 +15,7 @@ _CACHED_PLANS: Final = 64
 class PlannedStep:
     """One step of a plan: what it reads, what it must produce, who is called."""
 
-    __slots__ = ("index", "inputs", "model_name", "model_version", "outputs", "requested")
+    __slots__ = ("index", "inputs", "model_name", "model_version", "outputs", "requested", "sole")
 
     def __init__(self, index: int, config: EnsembleStepConfig, wanted: set[str]) -> None:
         self.index = index
@@ -23,13 +24,20 @@ class PlannedStep:
         self.inputs = tuple(config.input_map.items())  # the model's name, the ensemble's
         self.outputs = {name: tensor for name, tensor in config.output_map.items() if tensor in wanted}
         self.requested = tuple(self.outputs)
+        self.sole: frozenset[str] = frozenset()  # the tensors that only one input of this step reads
 
-    def gather(self, values: dict[str, Tensor | None]) -> dict[str, Tensor]:
-        """The step's inputs under the model's names, over the same data; absent tensors are left out."""
-        inputs = {}
+    def gather(self, values: dict[str, Tensor | None], shared: dict[str, Tensor | None] | None) -> dict[str, Tensor]:
+        """The step's inputs under the model's names, over the same data; absent tensors are left out. Tensors that are
+        also in `shared` are read by other requests to the step."""
+        inputs: dict[str, Tensor] = {}
         for name, tensor_name in self.inputs:
             tensor = values.get(tensor_name)
-            if tensor is not None:
+            if tensor is None:
+                continue
+            is_sole = tensor_name in self.sole and (shared is None or tensor_name not in shared)
+            if is_sole and isinstance(tensor, HandedTensor):
+                inputs[name] = HandedTensor(name, tensor.datatype, tensor.shape, tensor.data, tensor.origin)
+            else:
                 inputs[name] = renamed(tensor, name)
         return inputs
 
@@ -55,6 +63,11 @@ class EnsemblePlan:
                 self.consumers.setdefault(tensor, []).append(step)
             if not tensors:
                 self.first_steps.append(step)
+        readers = Counter(tensor for step in steps if step.index in needed for _, tensor in step.inputs)
+        for step in steps:
+            step.sole = frozenset(
+                tensor for _, tensor in step.inputs if readers[tensor] == 1 and tensor not in self.outputs
+            )
 
 
 class EnsemblePlans:
@@ -81,8 +94,10 @@ class EnsemblePlans:
 
 
 def renamed(tensor: Tensor, name: str) -> Tensor:
-    """The tensor under another name, over the same data."""
-    return tensor if tensor.name == name else Tensor(name, tensor.datatype, tensor.shape, tensor.data)
+    """The tensor under another name, over the same data, which others may read too."""
+    if tensor.name == name and not isinstance(tensor, HandedTensor):
+        return tensor
+    return Tensor(name, tensor.datatype, tensor.shape, tensor.data)
 
 
 def _needed(config: ModelConfig, outputs: tuple[str, ...]) -> tuple[set[int], set[str]]:

@@ -212,10 +212,9 @@ class EnsembleRun:
             self.fail(CancelledError(""))
             return
         call = _StepCall(self, step, scope)
-        parent = self.request
-        child = InferenceRequest(
-            step.model_name, step.model_version, parent.id, step.gather(scope.values), call.respond
-        )
+        parent, above = self.request, scope.above
+        inputs = step.gather(scope.values, None if above is None else above.values)
+        child = InferenceRequest(step.model_name, step.model_version, parent.id, inputs, call.respond)
         child.requested_outputs = step.requested
         child.parameters = parent.parameters
         child.correlation_id = parent.correlation_id

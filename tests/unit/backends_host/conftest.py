@@ -69,6 +69,12 @@ class RecordingLink:
         self.viewed.append(block)
         return memoryview(bytes(block[2]))
 
+    def borrow(self, name: str, datatype: str, shape: Any, block: tuple[int, int, int]) -> Tensor:
+        return Tensor(name, datatype, shape, self.view(block))
+
+    def release(self, segment_id: int, offset: int) -> None:
+        self.arena.release(segment_id, offset)
+
 
 def make_config(
     max_batch_size: int = 8, is_decoupled: bool = False, outputs: tuple[str, ...] = ("OUT",)

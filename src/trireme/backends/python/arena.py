@@ -115,10 +115,11 @@ class Arena:
 class Attachments:
     """Segments of the other side, mapped here. `view` from any thread; released blocks gather from any thread."""
 
-    def __init__(self, *, only_safe: bool = False) -> None:
+    def __init__(self, *, only_safe: bool = False, can_show: bool = False) -> None:
         self.use_count = 0  # the same, for every view
         self._only_safe = only_safe
-        self._maps: dict[int, tuple[mmap.mmap, int]] = {}
+        self._can_show = can_show
+        self._maps: dict[int, AttachedSegment] = {}
         self._leases: dict[tuple[int, int], weakref.ref[_Lease]] = {}
         self._released: deque[tuple[int, int]] = deque()
 
@@ -130,9 +131,18 @@ class Attachments:
                 raise ValueError(f"shared segment {segment_id} is not sealed against being cut short")
             if os.fstat(fd).st_size < size_bytes:
                 raise ValueError(f"shared segment {segment_id} is shorter than its announced {size_bytes} bytes")
-            self._maps[segment_id] = (mmap.mmap(fd, size_bytes), size_bytes)
+            mapped = mmap.mmap(fd, size_bytes)
+            self._maps[segment_id] = AttachedSegment(mapped, size_bytes, os.dup(fd) if self._can_show else None)
         finally:
             os.close(fd)
+
+    def detach(self, segment_id: int) -> None:
+        """The other side will not speak of the segment again; it is unmapped when its last view is gone."""
+        self._maps.pop(segment_id, None)
+
+    def segment(self, segment_id: int) -> AttachedSegment:
+        """The segment, to be shown to a third process."""
+        return self._maps[segment_id]
 
     def view(self, block: Block) -> memoryview:
         """Read-only and without a copy; the block counts as released once nothing refers to the view any more."""
@@ -145,15 +155,15 @@ class Attachments:
 
     def _lease(self, block: Block) -> Any:
         segment_id, offset, size_bytes = block
-        mapped = self._maps.get(segment_id)
-        if mapped is None or offset < 0 or size_bytes < 0 or offset + size_bytes > mapped[1]:
+        segment = self._maps.get(segment_id)
+        if segment is None or offset < 0 or size_bytes < 0 or offset + size_bytes > segment.size_bytes:
             raise ValueError(f"no shared memory at segment {segment_id}, offset {offset}, {size_bytes} bytes")
         key = (segment_id, offset)
         reference = self._leases.get(key)
         lease = reference() if reference is not None else None
         if lease is not None:
             return lease
-        lease = _Lease((size_bytes,), np.uint8, mapped[0], offset)
+        lease = _Lease((size_bytes,), np.uint8, segment.map, offset)
         self._leases[key] = weakref.ref(lease, partial(self._gone, key))
         return lease
 
@@ -178,6 +188,21 @@ class Attachments:
     def _gone(self, key: tuple[int, int], _reference: Any) -> None:
         if self._leases.pop(key, None) is not None:
             self._released.append(key)
+
+
+class AttachedSegment:
+    """A mapped segment of the other side."""
+
+    __slots__ = ("__weakref__", "fd", "map", "size_bytes")
+
+    def __init__(self, mapped: mmap.mmap, size_bytes: int, fd: int | None) -> None:
+        self.map = mapped
+        self.size_bytes = size_bytes
+        self.fd = fd  # its own; None where the segment is not for showing
+
+    def __del__(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
 
 
 class _Lease(np.ndarray[Any, Any]):

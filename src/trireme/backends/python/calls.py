@@ -110,7 +110,7 @@ class Calls:
         if response.error is not None:
             return [], error_message(response.error), response.parameters
         try:
-            return lend(response.outputs, self._link.arena), None, response.parameters
+            return lend(response.outputs, self._link), None, response.parameters
         except (OSError, MemoryError) as error:
             text = f"no memory to pass on a response: {error}"
             return [], (int(ErrorKind.INTERNAL), text), None

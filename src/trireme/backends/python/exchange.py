@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from trireme.backends.python.arena import Arena
 from trireme.backends.python.host_link import HostLink
 from trireme.backends.python.messages import INLINE_LIMIT_BYTES
 from trireme.core.errors import (
@@ -19,7 +18,7 @@ from trireme.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from trireme.core.tensor import Tensor
+from trireme.core.tensor import HandedTensor, Tensor
 
 TensorMessage = tuple[str, str, tuple[int, ...] | list[int], Any]
 ErrorMessage = tuple[int, str]
@@ -39,31 +38,33 @@ _ERROR_OF_KIND: Final[dict[int, type[ServingError]]] = {
 }
 
 
-def lend(tensors: Iterable[Tensor], arena: Arena) -> list[TensorMessage]:
-    """The tensors for a message; large data is copied into the arena."""
+def lend(tensors: Iterable[Tensor], link: HostLink, can_hand_over: bool = True) -> list[TensorMessage]:
+    """The tensors for a message; large data is copied into the link's arena, unless its memory can be handed over."""
     lent: list[TensorMessage] = []
     for tensor in tensors:
         data: Any = tensor.data
         if len(data) > INLINE_LIMIT_BYTES:
-            data = arena.place(data)
+            shown = link.handover.show(tensor) if can_hand_over and isinstance(tensor, HandedTensor) else None
+            data = shown or link.arena.place(data)
         lent.append((tensor.name, tensor.datatype, tensor.shape, data))
     return lent
 
 
-def take_back(tensors: Iterable[TensorMessage], arena: Arena) -> None:
+def take_back(tensors: Iterable[TensorMessage], link: HostLink) -> None:
     """Frees the lent memory of tensors whose message was never sent."""
     for _, _, _, data in tensors:
         if type(data) is tuple:
-            arena.release(data[0], data[1])
+            link.release(data[0], data[1])
 
 
 def borrow(tensors: Iterable[TensorMessage], link: HostLink) -> list[Tensor]:
     """The tensors of a message; large data is looked at where the worker put it."""
-    borrowed = []
+    borrowed: list[Tensor] = []
     for name, datatype, shape, data in tensors:
         if type(data) is tuple:
-            data = link.view(data)
-        borrowed.append(Tensor(name, datatype, shape, data))
+            borrowed.append(link.borrow(name, datatype, shape, data))
+        else:
+            borrowed.append(Tensor(name, datatype, shape, data))
     return borrowed
 
 

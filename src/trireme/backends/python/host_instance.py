@@ -39,6 +39,8 @@ class PythonInstance:
         self._model_name = config.name
         self._max_batch_size = config.max_batch_size
         self._is_decoupled = config.is_decoupled
+        # A request that runs again is to find its inputs as they were, whatever the model wrote into them.
+        self._can_hand_over = config.sequence_batching is None or not config.sequence_batching.is_iterative
         # With the states of sequences, which the scheduler keeps from clients that did not ask for them.
         states = config.sequence_batching.states if config.sequence_batching is not None else ()
         self._outputs = dict.fromkeys([*config.outputs, *[state.output_name for state in states]])
@@ -200,7 +202,7 @@ class PythonInstance:
 
     def _encode(self, requests: list[InferenceRequest], key: int, link: HostLink) -> list[tuple[Any, ...]]:
         """The requests for a message, under the keys that follow `key`."""
-        arena, default_outputs = link.arena, self._output_names
+        can_hand_over, default_outputs = self._can_hand_over, self._output_names
         encoded: list[tuple[Any, ...]] = []
         try:
             for request in requests:
@@ -208,7 +210,7 @@ class PythonInstance:
                     (
                         key,
                         request.id,
-                        lend(request.inputs.values(), arena),
+                        lend(request.inputs.values(), link, can_hand_over),
                         request.requested_outputs or default_outputs,
                         request.correlation_id,
                         request.flags,
@@ -220,7 +222,7 @@ class PythonInstance:
                 key += 1
         except Exception:
             for entry in encoded:
-                take_back(entry[2], arena)
+                take_back(entry[2], link)
             raise
         return encoded
 
@@ -231,13 +233,15 @@ class PythonInstance:
                 give_back(tensors, self._link)
             return InferenceResponse([], error_of(error), parameters or None)
         wanted = request.requested_outputs or self._outputs
-        outputs = []
+        outputs: list[Tensor] = []
         for name, datatype, shape, data in tensors:
             if type(data) is tuple:
                 assert self._link is not None
-                data = self._link.view(data)
+                tensor: Tensor = self._link.borrow(name, datatype, shape, data)
+            else:
+                tensor = Tensor(name, datatype, shape, data)
             if name in wanted and name in self._outputs:
-                outputs.append(Tensor(name, datatype, shape, data))
+                outputs.append(tensor)
         return InferenceResponse(outputs, None, parameters or None)
 
     def _failures(self, keys: Iterable[int], error: ErrorMessage) -> list[InferenceResponse | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import marshal
 import socket
@@ -12,7 +13,9 @@ from typing import Any, Final
 
 from trireme.backends.python import messages
 from trireme.backends.python.arena import Arena, Attachments, Block
+from trireme.backends.python.handover import Handover
 from trireme.backends.python.messages import LENGTH, MARSHAL_VERSION
+from trireme.core.tensor import HandedTensor
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class HostLink:
         "_view",
         "arena",
         "attachments",
+        "handover",
     )
 
     def __init__(
@@ -89,7 +93,8 @@ class HostLink:
         self._trim_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.arena = Arena(self._announce)
-        self.attachments = Attachments(only_safe=True)  # a worker must not be able to take the server with it
+        self.attachments = Attachments(only_safe=True, can_show=True)  # a worker must not take the server with it
+        self.handover = Handover(self._announce, self._forget)
         routes[messages.RELEASE] = self._on_release
         routes[messages.SEGMENT] = self._on_segment
         sock.setblocking(False)
@@ -133,6 +138,19 @@ class HostLink:
             self._release_timer = self._loop.call_later(RELEASE_DELAY_S, self._release_idle)
         return view
 
+    def borrow(self, name: str, datatype: str, shape: tuple[int, ...] | list[int], block: Block) -> HandedTensor:
+        """A tensor over a block that the worker lent."""
+        segment_id, offset, _ = block
+        view = self.view(block)
+        return HandedTensor(name, datatype, shape, view, (self.attachments.segment(segment_id), offset))
+
+    def release(self, segment_id: int, offset: int) -> None:
+        """The worker does not look, or never looked, at a block that it was lent or shown."""
+        if segment_id < 0:
+            self.handover.release(segment_id, offset)
+        else:
+            self.arena.release(segment_id, offset)
+
     def drain(self) -> None:
         """Handles what a worker that is gone had still written; bounded, because a child of its own may go on."""
         for _ in range(DRAIN_READS):
@@ -153,6 +171,7 @@ class HostLink:
         self._sock.close()
         self._side.close()
         self.arena.close()
+        self.handover.close()
         self.attachments = Attachments()  # the maps go with the last view into them, which may outlive the link
         # The link and what hangs on it refer to each other: its memory is not to wait for the collector.
         self._routes = {}
@@ -200,7 +219,7 @@ class HostLink:
 
     def _on_release(self, message: tuple[Any, ...]) -> None:
         for segment_id, offset in message[1]:
-            self.arena.release(segment_id, offset)
+            self.release(segment_id, offset)
         if self._trim_timer is None:
             self._plan_trim()
 
@@ -259,6 +278,11 @@ class HostLink:
     def _announce(self, segment_id: int, fd: int, size_bytes: int) -> None:
         socket.send_fds(self._side, [b"\0"], [fd])
         self.send((messages.SEGMENT, segment_id, size_bytes))
+
+    def _forget(self, segment_id: int) -> None:
+        """From any thread; a loop that is closed has no worker to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.send, (messages.FORGET, segment_id))
 
     def _release_idle(self) -> None:
         self._release_timer = None

@@ -37,6 +37,7 @@ CONTROL_RESULT = 9  # (kind, token, value, error): an answer to CONTROL or METRI
 LOG_LEVEL = 10  # (kind, verbose level)
 TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not lent may go back to the system
 THREADS = 12  # (kind, count): the threads to compute with from now on, unless the model has set their number itself
+FORGET = 13  # (kind, segment id): a segment of another worker, shown before, will not be spoken of again
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)

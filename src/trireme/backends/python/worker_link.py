@@ -196,6 +196,8 @@ class Link:
                     self._lent.release(segment_id, offset)
             elif kind == messages.SEGMENT:
                 self._attach(message[1], message[2])
+            elif kind == messages.FORGET:
+                self._borrowed.detach(message[1])
             elif self._receive(message):
                 self.pending.append(message)
         self._keep(position, end)
