@@ -1,11 +1,11 @@
 """Batched generation and classification through the transformers backend, against one request at a time.
 
-    python benchmarks/transformers_backend.py [--seconds 6] [--clients 16]
+    python benchmarks/transformers_backend.py [--seconds 6] [--clients 16] [--vocabulary 50432]
 
 The same random weights are served twice by one server: by `backend: "transformers"`, and by a model.py of the python
 backend that calls the library for each request in turn. Sizes are chosen so that a batch has something to gain on a
-CPU: a Llama with 4 layers of 512, a BERT with 4 layers of 256, short texts, few words. The last lines compare one client with
-calling the library in this process.
+CPU: a Llama with 4 layers of 512, a BERT with 4 layers of 256, short texts, few words unless `--vocabulary` says how
+many. The last lines compare one client with calling the library in this process.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TENSORS = {
 INPUTS = {"text-generation": "text_input", "text-classification": "text"}
 
 
-def build_models(folder: Path) -> dict[str, Path]:
+def build_models(folder: Path, vocabulary: int) -> dict[str, Path]:
     """A causal language model and a classifier, random but seeded."""
     import tiny_task_models
     import torch
@@ -81,7 +81,7 @@ def build_models(folder: Path) -> dict[str, Path]:
     sizes = {"num_hidden_layers": 4, "num_attention_heads": 8, "max_position_embeddings": 256}
     for files in (writer, judge):
         files.mkdir()
-        count = len(tiny_task_models.word_tokenizer(files))
+        count = max(vocabulary, len(tiny_task_models.word_tokenizer(files)))
     llama = transformers.LlamaConfig(
         vocab_size=count, hidden_size=512, intermediate_size=1024, bos_token_id=None, eos_token_id=None, **sizes
     )
@@ -198,10 +198,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seconds", type=float, default=6)
     arguments.add_argument("--clients", type=int, default=16)
+    arguments.add_argument("--vocabulary", type=int, default=0)
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        models = build_models(folder)
+        models = build_models(folder, given.vocabulary)
         write_repository(folder / "model_repository", models)
         with running_server(folder / "model_repository") as port:
             print(f"{given.clients} clients, answers per second")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Final
 
 from trireme.config.model_config import DynamicBatchingConfig, ModelConfig
+from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import UnavailableError
+from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import REJECTED, ModelStats
@@ -15,6 +18,9 @@ from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.timer import Alarm, CallLater
+
+_REGATHER_SHARE: Final = 20
+"""Waiting for clients that have just been answered may cost this fraction of what the batch before took."""
 
 Defer = Callable[[Callable[[], None]], object]
 """Puts a call off to the end of the event loop's turn, as `loop.call_soon` does."""
@@ -25,6 +31,9 @@ class DynamicBatchScheduler(DirectScheduler):
 
     With `defer`, an idle instance gets its batch at the end of the turn, so that requests which one turn of the event
     loop brought share it; without, the first of them starts at once and alone, unless it comes within a turn.
+
+    With a queue delay, those that waited for an instance wait a moment longer for the clients of the batch that has
+    just ended: clients that send one request after the other would else be split in two halves that take turns.
     """
 
     def __init__(
@@ -51,6 +60,9 @@ class DynamicBatchScheduler(DirectScheduler):
         # While a batch waits to grow: the size at which to look again, and what its requests have in common.
         self._wake_size = 0
         self._waiting_for: object = None
+        # After a batch: how long, and up to which size, those who waited for its end wait for its clients.
+        self._regather_until_ns = 0
+        self._regather_size = 0
 
     def enqueue(self, request: InferenceRequest) -> None:
         """Keeps the request, and starts what can be started."""
@@ -71,6 +83,16 @@ class DynamicBatchScheduler(DirectScheduler):
         if self._order is not None:
             self._order.join(request)
         self._start_alone(request, now_ns)
+
+    def finish(
+        self, instance: Instance, batch: Batch, responses: Sequence[InferenceResponse | None], timing: BatchTiming
+    ) -> None:
+        """Lets those who wait for the instance wait for the clients that are about to be answered too."""
+        if self._delay_ns and self._queue.count:
+            now_ns = self._clock()
+            self._regather_until_ns = now_ns + (now_ns - batch.start_ns) // _REGATHER_SHARE
+            self._regather_size = self._queue.size + batch.size
+        super().finish(instance, batch, responses, timing)
 
     def _keep(self, request: InferenceRequest, now_ns: int) -> None:
         deadline_ns = self._queue.push(request)
@@ -123,9 +145,14 @@ class DynamicBatchScheduler(DirectScheduler):
             preferred = self._preferred_prefix(pending)
             if preferred is not None:
                 return preferred
-        if is_overdue or is_closed or size >= self._max_preferred:
+        is_regathering = now_ns < self._regather_until_ns and size < self._regather_size
+        if (is_overdue and not is_regathering) or is_closed or size >= self._max_preferred:
             return count, size
-        self._wait_to_grow(size, common, oldest_ns)
+        wake_size = min(preferred for preferred in self._preferred if preferred > size)
+        if is_overdue:
+            self._wait_to_grow(min(wake_size, self._regather_size), common, self._regather_until_ns)
+        else:
+            self._wait_to_grow(wake_size, common, oldest_ns + self._delay_ns)
         return 0, 0
 
     def _longest_prefix(self) -> tuple[int, int, bool, object]:
@@ -160,10 +187,10 @@ class DynamicBatchScheduler(DirectScheduler):
                 best = (index + 1, size)
         return best
 
-    def _wait_to_grow(self, size: int, common: object, oldest_ns: int) -> None:
-        self._wake_size = min(preferred for preferred in self._preferred if preferred > size)
+    def _wait_to_grow(self, wake_size: int, common: object, until_ns: int) -> None:
+        self._wake_size = wake_size
         self._waiting_for = common
-        self._alarm.set(oldest_ns + self._delay_ns)
+        self._alarm.set(until_ns)
 
     def _fits_waiting(self, request: InferenceRequest) -> bool:
         return self._compatibility is None or self._compatibility(request) == self._waiting_for
