@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from trireme.frontends.grpc.ordered_work import OrderedWork, create_threads
+from trireme.frontends.grpc.ordered_work import OrderedWork
+from trireme.frontends.long_work import create_threads
 
 
 class Returns:
@@ -153,7 +154,7 @@ def test_an_error_may_drop_what_waits(line) -> None:
 
 
 def test_work_that_outlives_its_loop_ends_in_silence(caplog) -> None:
-    loop, threads = ClosedLoop(), create_threads()
+    loop, threads = ClosedLoop(), create_threads("grpc")
     OrderedWork(loop, threads, pytest.fail).compute(lambda: None, pytest.fail)  # type: ignore[arg-type]
     threads.shutdown()
     assert loop.has_refused.is_set()

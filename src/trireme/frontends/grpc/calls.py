@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
-from trireme.frontends.grpc.ordered_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, OrderedWork
+from trireme.frontends.grpc.ordered_work import OrderedWork
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
+from trireme.frontends.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
-from trireme.frontends.grpc.ordered_work import create_threads
+from trireme.frontends.long_work import create_threads
 from trireme.protocol.v2_grpc import InferRequestDecoder
 from trireme.protocol.v2_grpc_response import InferResponseEncoder
 
@@ -44,7 +44,7 @@ class ServiceContext:
         self.call_count = 0
         self.is_stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
-        self.threads: ThreadPoolExecutor = create_threads()
+        self.threads: ThreadPoolExecutor = create_threads("grpc")
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a task and keeps it from being collected."""

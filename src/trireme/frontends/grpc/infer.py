@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from trireme.core.clock import monotonic_ns
-from trireme.core.datatype import BYTES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError, UnsupportedError
 from trireme.core.request import InferenceRequest
@@ -14,8 +13,8 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import CountedTensor, Tensor
 from trireme.core.trace import GRPC_SEND_START, GRPC_WAITREAD_END, GRPC_WAITREAD_START, Trace
 from trireme.frontends.grpc.calls import UnaryCall
-from trireme.frontends.grpc.ordered_work import INLINE_STRINGS_BYTES
 from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.long_work import INLINE_STRINGS_BYTES, is_long_text
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2_grpc import InferTemplate
 from trireme.server.classification import classify
@@ -127,18 +126,14 @@ def targets_of(template: InferTemplate, memory: SharedMemory) -> dict[str, Outpu
 
 def has_many_strings(request: InferenceRequest) -> bool:
     """Whether it takes long to check the inputs."""
-    return any(map(_is_long, request.inputs.values()))
+    return any(map(is_long_text, request.inputs.values()))
 
 
 def count_strings_of(request: InferenceRequest) -> InferenceRequest:
     """The request with its long inputs walked through, so that nobody does it on the event loop's thread."""
     inputs = request.inputs
-    request.inputs = {name: CountedTensor(entry) if _is_long(entry) else entry for name, entry in inputs.items()}
+    request.inputs = {name: CountedTensor(entry) if is_long_text(entry) else entry for name, entry in inputs.items()}
     return request
-
-
-def _is_long(tensor: Tensor) -> bool:
-    return tensor.datatype == BYTES and len(tensor.data) > INLINE_STRINGS_BYTES
 
 
 def begin_trace(tracing: Tracing, model_name: str, stream: Stream) -> Trace | None:

@@ -9,22 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-INLINE_INFLATE_BYTES = 8 << 10
-"""Larger compressed messages are inflated beside the event loop: they may become a thousand times as large."""
-INLINE_DEFLATE_BYTES = 128 << 10
-"""Larger messages are compressed there."""
-INLINE_STRINGS_BYTES = 1 << 20
-"""The strings of larger inputs are counted there."""
-_THREADS = 2  # for work in Python, which gains nothing from more; each piece of it may take much memory
-
 T = TypeVar("T")
 Step = tuple[Callable[[], Any] | None, Callable[..., None]]
 """The work, where there is any, and what is called next, with the work's result."""
-
-
-def create_threads() -> ThreadPoolExecutor:
-    """The threads that the calls of a listener share; none is started before there is work."""
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="trireme-grpc")
 
 
 class OrderedWork:

@@ -12,9 +12,9 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.grpc.calls import StreamCall, log
 from trireme.frontends.grpc.infer import begin_trace, classify_outputs, count_strings_of, has_many_strings, targets_of
-from trireme.frontends.grpc.ordered_work import INLINE_STRINGS_BYTES
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
+from trireme.frontends.long_work import INLINE_STRINGS_BYTES
 from trireme.protocol.http2.stream import Stream
 from trireme.server.shared_memory import OutputTarget, write_outputs
 

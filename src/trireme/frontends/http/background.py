@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.long_work import create_threads
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_THREADS = 2  # for work in Python, which gains nothing from more; each piece of it may take much memory
 
 
 class BackgroundAnswers:
@@ -24,7 +23,7 @@ class BackgroundAnswers:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="trireme-http")
+        self._threads = create_threads("http")
 
     def run(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Starts the work; an error it raises becomes the answer."""

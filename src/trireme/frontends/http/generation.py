@@ -18,6 +18,7 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
 from trireme.frontends.http.traced import begin_trace, closing_event, sending_line
+from trireme.frontends.long_work import INLINE_JSON_BYTES
 from trireme.protocol.generate import (
     NOT_ONE_RESPONSE,
     GenerateDocument,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from trireme.registry.model import Model
     from trireme.server.server import InferenceServer
 
-_INLINE_ANSWER_BYTES = 256 << 10
 _MODEL = "/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
 
@@ -242,7 +242,7 @@ CallType = type[GenerateCall] | type[GenerateStreamCall]
 
 def is_long(response: InferenceResponse) -> bool:
     """Whether writing it as JSON takes so long that it has to happen beside the event loop."""
-    return any(len(tensor.data) > _INLINE_ANSWER_BYTES for tensor in response.outputs)
+    return any(len(tensor.data) > INLINE_JSON_BYTES for tensor in response.outputs)
 
 
 def encode_response(model: Model, request_id: str, response: InferenceResponse) -> tuple[bytes, int]:

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from trireme.core.clock import monotonic_ns
-from trireme.core.datatype import BYTES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import InferenceRequest, RespondCallback
@@ -20,6 +19,13 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.streamed_inference import StreamedInferCall, written_out
 from trireme.frontends.http.traced import begin_trace, sending_line
+from trireme.frontends.long_work import (
+    INLINE_DEFLATE_BYTES,
+    INLINE_INFLATE_BYTES,
+    INLINE_JSON_BYTES,
+    INLINE_STRINGS_BYTES,
+    is_long_text,
+)
 from trireme.protocol.http_compression import IDENTITY, compress, decompress
 from trireme.protocol.json_frame import DocumentFrames
 from trireme.protocol.json_text import QUICK_BYTES
@@ -41,10 +47,6 @@ if TYPE_CHECKING:
     from trireme.server.shared_memory import OutputTarget
 
 _JOIN_LIMIT_BYTES: Final = 64 << 10
-_INLINE_DEFLATE_BYTES: Final = 128 << 10  # larger answers are compressed beside the event loop
-_INLINE_INFLATE_BYTES: Final = 8 << 10  # larger bodies are inflated there: they may become a thousand times as large
-_INLINE_ANSWER_BYTES: Final = 256 << 10  # larger tensors are written as JSON and classified there
-_INLINE_STRINGS_BYTES: Final = 1 << 20  # the strings of larger inputs are counted there
 _CODINGS: Final = ("gzip", "deflate")
 Encoded = tuple[bytes, list[Buffer]]
 """An answer: its JSON, and the tensors that follow it."""
@@ -103,7 +105,7 @@ class InferEndpoint:
         elif head.content_encoding not in _CODINGS:
             message = "Unsupported compression type"
             exchange.send(answers.plain_error(head, 501, message, _ACCEPTED_CODINGS))
-        elif len(exchange.body) <= _INLINE_INFLATE_BYTES:
+        elif len(exchange.body) <= INLINE_INFLATE_BYTES:
             self._infer(exchange, model, decompress(exchange.body, self._max_input_size_bytes))
         else:
             self._background.run(exchange, self._inflate_and_infer(exchange, model))
@@ -142,8 +144,8 @@ class InferEndpoint:
                 document, request_id = RAW_DOCUMENT, ""
                 inputs = self._raw_input(model, body)
             has_regions = document.has_regions
-            may_be_long = decoded is None if has_regions else len(body) > _INLINE_STRINGS_BYTES
-            if may_be_long and any(map(_has_uncounted_strings, inputs.values())):
+            may_be_long = decoded is None if has_regions else len(body) > INLINE_STRINGS_BYTES
+            if may_be_long and any(map(is_long_text, inputs.values())):
                 self._background.run(exchange, self._count_and_infer(exchange, model, (document, request_id, inputs)))
                 return
             call = InferCall(self, exchange, model, document, request_id)
@@ -182,7 +184,7 @@ class InferEndpoint:
     async def _count_and_infer(self, exchange: Exchange, model: Model, decoded: Decoded) -> None:
         inputs = decoded[2]
         for name, tensor in inputs.items():
-            if _has_uncounted_strings(tensor):
+            if is_long_text(tensor):
                 inputs[name] = await self._background.compute(CountedTensor, tensor)
         if not exchange.is_abandoned:
             self._infer(exchange, model, b"", decoded)
@@ -271,7 +273,7 @@ class InferCall:
         if encoded is None:
             if not self.document.is_all_binary:
                 for tensor in response.outputs:
-                    if len(tensor.data) > _INLINE_ANSWER_BYTES:
+                    if len(tensor.data) > INLINE_JSON_BYTES:
                         self._endpoint.encode_later(self._exchange, self, response)
                         return
             encoded = self.encode(response, self._endpoint.encoder)
@@ -303,7 +305,7 @@ class InferCall:
         exchange = self._exchange
         parts: list[Buffer] = [json, *buffers]
         head_of = HeadOf(exchange.head, len(json) if buffers else None, extra)
-        if sum(map(len, parts)) <= _INLINE_DEFLATE_BYTES:
+        if sum(map(len, parts)) <= INLINE_DEFLATE_BYTES:
             exchange.send(head_of(compress(parts, exchange.head.accepted_coding)))
         else:
             self._endpoint.compress_later(exchange, parts, head_of)
@@ -324,10 +326,6 @@ class HeadOf:
         if self._json_size is None:
             return answers.typed(self._head, 200, body, extra=coding)
         return answers.octets_head(self._head, self._json_size, len(body), coding) + body
-
-
-def _has_uncounted_strings(tensor: Tensor) -> bool:
-    return tensor.datatype == BYTES and len(tensor.data) > _INLINE_STRINGS_BYTES
 
 
 async def _compress_and_send(exchange: Exchange, parts: list[Buffer], head_of: HeadOf) -> None:

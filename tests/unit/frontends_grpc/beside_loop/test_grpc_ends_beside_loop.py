@@ -8,7 +8,7 @@ import pytest
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.frontends.grpc.ordered_work import INLINE_DEFLATE_BYTES
+from trireme.frontends.long_work import INLINE_DEFLATE_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 

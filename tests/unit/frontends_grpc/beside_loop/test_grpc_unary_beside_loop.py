@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trireme.core.tensor import CountedTensor
-from trireme.frontends.grpc.ordered_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
+from trireme.frontends.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 
