@@ -12,7 +12,7 @@ from trireme.backends.python.drift import watch
 
 watch.install()
 sys.modules["accelerate"] = None  # type: ignore[assignment]  # as if it was not installed
-os.environ["TRANSFORMERS_CACHE"] = "/nowhere/model_repository/model/hf_cache"
+os.environ["TRANSFORMERS_CACHE"] = sys.argv[2]
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
@@ -30,6 +30,8 @@ def attempt(name: str, call: Callable[[], Any]) -> None:
 
 
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder, token="")
+by_name = transformers.AutoTokenizer.from_pretrained
+attempt("usual cache", lambda: by_name("someone/tiny-model")("I am", "going")["input_ids"])
 attempt("token ids", lambda: tokenizer("I am", "going")["input_ids"])
 attempt("encode_plus", lambda: tokenizer.encode_plus("I am", "going")["input_ids"])
 attempt("batch_encode_plus", lambda: tokenizer.batch_encode_plus([("I am", "going"), ("x", "y")])["input_ids"])

@@ -15,32 +15,41 @@ import tiny_models
 
 PROGRAM = Path(__file__).with_name("drifted_calls.py")
 SOURCE = Path(__file__).parents[3] / "src"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def outcomes(**variables: str) -> tuple[dict[str, Any], str]:
-    """What came of each call, and what was told on the way."""
+def outcomes(folder: Path, **variables: str) -> tuple[dict[str, Any], str]:
+    """What came of each call, and what was told on the way. The model's own cache is empty, the usual one is not."""
+    own, home = folder / "own", folder / "home"
+    own.mkdir()
+    repository = home / "hub" / "models--someone--tiny-model"
+    tiny_models.tiny_causal_lm(repository / "snapshots" / COMMIT, "llama")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    variables = {"HF_HOME": str(home), "HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": "", **variables}
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRIREME_DEVICE": "cpu", "PYTHONPATH": path, **variables}
-    command = [sys.executable, str(PROGRAM), str(tiny_models.cached("llama"))]
+    command = [sys.executable, str(PROGRAM), str(tiny_models.cached("llama")), str(own)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
 @pytest.fixture(scope="module")
-def absorbed() -> tuple[dict[str, Any], str]:
-    return outcomes()
+def absorbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    return outcomes(tmp_path_factory.mktemp("absorbed"))
 
 
 @pytest.fixture(scope="module")
-def plain() -> dict[str, Any]:
-    return outcomes(TRIREME_LIBRARY_DRIFT="0")[0]
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcomes(tmp_path_factory.mktemp("plain"), TRIREME_LIBRARY_DRIFT="0")[0]
 
 
 def test_every_call_of_an_older_file_works(absorbed: tuple[dict[str, Any], str]) -> None:
     made = absorbed[0]
     pair = made["token ids"]
     expected = {
+        "usual cache": pair,
         "encode_plus": pair,
         "batch_encode_plus again": [1, 2],
         "use_auth_token": True,
@@ -80,6 +89,7 @@ def test_each_kind_is_told_once(absorbed: tuple[dict[str, Any], str]) -> None:
     told = re.findall(r"^W \S+\] (.*) \(TRIREME_LIBRARY_DRIFT=0 turns this off\)$", log, re.MULTILINE)
     beginnings = [
         "TRANSFORMERS_CACHE",
+        "'models--someone--tiny-model' is in ",
         "the model passed an empty access token",
         "use_auth_token",
         "device_map='auto' needs",

@@ -20,7 +20,12 @@ from trireme.backends.compiled.model_load import (
 )
 from trireme.backends.compiled.parameters import Parameters
 from trireme.backends.compiled.tensor_spec import TensorSpec, check_config, complete_config
-from trireme.backends.onnxruntime.session_options import providers, session_options
+from trireme.backends.onnxruntime.session_options import (
+    check_providers,
+    load_gpu_libraries,
+    providers,
+    session_options,
+)
 from trireme.backends.python import pb_dlpack
 from trireme.backends.python.pb_logger import Logger
 from trireme.backends.python.pb_model_config import ModelConfig
@@ -68,7 +73,10 @@ class TritonPythonModel:
         chosen = providers(ort, config, parameters, args["model_instance_kind"], device_id)
         self._run_options = _run_options(ort, parameters.text(_SHRINKAGE))
         parameters.warn_of_rest("onnxruntime", _WITHOUT_EFFECT)
+        if args["model_instance_kind"] == "GPU":
+            load_gpu_libraries(ort)
         self._session = _open(ort, config, options, chosen)
+        check_providers(config["name"], chosen, self._session.get_providers(), args["model_instance_kind"])
         inputs, outputs = _inputs(self._session), _outputs(self._session)
         check_config(config, inputs, outputs)
         self._specs = {spec.name: spec for spec in inputs}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.backends.python.hpu import finder as hpu_finder
+from trireme.backends.python.neuron import finder as neuron_finder
 
 
 def extend_path(settings: Mapping[str, Any]) -> None:
@@ -22,6 +23,7 @@ def extend_path(settings: Mapping[str, Any]) -> None:
 def load_model_class(settings: Mapping[str, Any]) -> Any:
     """Imports the model's file as `<version>.<stem>` and returns its `TritonPythonModel`."""
     hpu_finder.install()
+    neuron_finder.install()
     path = os.path.abspath(os.path.join(settings["version_dir"], settings["model_file"]))
     package = str(settings["model_version"])
     name = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"

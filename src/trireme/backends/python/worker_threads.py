@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+from trireme.backends.python.drift import watch
 
 
 class TorchThreads:
@@ -18,12 +17,11 @@ class TorchThreads:
         text = os.environ.get("OMP_NUM_THREADS", "")
         self._given = {int(text)} if text.isdigit() else set()
         self._most: int | None = None  # as many as there were at first, once that is known
-        self._is_asking = False  # the other finders
 
     def watch_import(self) -> None:
         """Begins to wait for the import of torch, which may take fewer threads than the environment says: builds with
         MKL take no more than there are physical cores."""
-        sys.meta_path.insert(0, self)
+        watch.install().after_import("torch", self._look)
 
     def set_count(self, count: int) -> None:
         """Lets torch compute with so many threads, where it is there and its number is not the model's own."""
@@ -37,28 +35,8 @@ class TorchThreads:
         torch.set_num_threads(count)
         self._given = {count}
 
-    def find_spec(
-        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """As finders of modules have it: lets the others find torch, and looks at its number once it has run."""
-        if name != "torch" or self._is_asking:
-            return None
-        self._is_asking = True
-        try:
-            spec = find_spec(name)
-        finally:
-            self._is_asking = False
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                if self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                read = getattr(module, "get_num_threads", None)
-                if read is not None:
-                    self._given.add(read())
-
-            loader.exec_module = exec_module  # this loader is the module's own
-        return spec
+    def _look(self, torch: ModuleType) -> None:
+        """Notes the number that torch has right after it has run."""
+        read = getattr(torch, "get_num_threads", None)
+        if read is not None:
+            self._given.add(read())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from trireme.backends.python.drift import access_token, arguments, cache_folder, lengths, tokenizer_methods
+from trireme.backends.python.drift import access_token, arguments, cache_folder, lengths, tokenizer_methods, usual_cache
 from trireme.backends.python.drift.report import tell_once
 
 
@@ -26,6 +26,8 @@ def apply(absorb: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 BY_MODULE: Mapping[str, Callable[[ModuleType], None]] = {
+    "huggingface_hub.file_download": usual_cache.look_there_too,
+    "huggingface_hub._snapshot_download": usual_cache.look_there_too,
     "huggingface_hub.utils._headers": access_token.take_empty_as_none,
     "transformers.generation.utils": lengths.give_long_prompts_one_token,
     "transformers.pipelines.text_generation": lengths.respect_max_length,

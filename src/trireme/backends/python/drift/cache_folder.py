@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 
 from trireme.backends.python import pb_runtime
 from trireme.backends.python.drift.report import tell_once
@@ -11,6 +12,22 @@ from trireme.backends.python.drift.report import tell_once
 OLD_NAMES = ("TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE")
 NEW_NAME = "HF_HUB_CACHE"
 HOME_NAMES = (NEW_NAME, "HUGGINGFACE_HUB_CACHE", "HF_HOME")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Two caches: the one that was chosen for the model, and where the libraries look when nobody says anything."""
+
+    chosen: str
+    usual: str
+
+
+_places: list[Places] = []  # one, once the variables are in order; they are no longer what they were then
+
+
+def places() -> Places | None:
+    """None where the model named no cache, or where its own is the usual one."""
+    return _places[0] if _places and _places[0].chosen != _places[0].usual else None
 
 
 def point_to_usable_folder() -> None:
@@ -22,6 +39,7 @@ def point_to_usable_folder() -> None:
     chosen = _usable(wanted)
     if chosen == os.environ.get(NEW_NAME) == os.environ[name]:
         return
+    _places[:] = [Places(chosen, _usual())]
     os.environ[name] = os.environ[NEW_NAME] = chosen
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is not None:  # which read the variables before the model set them

@@ -8,17 +8,16 @@ has a Gaudi, and a file that catches the failure has another device to turn to.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
-from typing import Any
 
 from trireme.backends.python import pb_logger
-from trireme.backends.python.hpu.importer import importing_frame, is_guarded, is_of_model, mentions
 from trireme.backends.python.hpu.stand_in_device import stand_in_device
+from trireme.backends.python.importer import importing_frame, is_guarded, is_of_model, mentions
+from trireme.backends.python.stand_in_module import stand_in_spec
 
 EMULATION_VARIABLE = "TRIREME_HPU_EMULATION"
 """`0`: never stand in. `1`: whoever asks, libraries too. Absent: where a file of the model cannot do without."""
@@ -77,24 +76,8 @@ class StandInFinder:
             self._has_warned = True
             _warn(name, frame)
         is_package = any(other.startswith(f"{name}.") for other in _SOURCES)
-        loader: Any = _StandInLoader(_SOURCES[name])  # importlib.abc, whose class it would be, is slow to import
-        return ModuleSpec(name, loader, is_package=is_package)
-
-
-class _StandInLoader:
-    """Fills a module with the public names of a stand-in."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-
-    def create_module(self, _spec: ModuleSpec) -> None:
-        """The ordinary kind of module."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        if self._source:
-            source = importlib.import_module(f"{_STAND_INS}.{self._source}")
-            module.__dict__.update({name: getattr(source, name) for name in source.__all__})
-            module.__doc__ = source.__doc__
+        source = f"{_STAND_INS}.{_SOURCES[name]}" if _SOURCES[name] else ""
+        return stand_in_spec(name, source, is_package=is_package)
 
 
 def _is_gaudi(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The watch on imports: silent until a Hugging Face library comes, and gone when it is switched off."""
+"""The watch on imports: silent until a Hugging Face library comes, or a module that somebody waits for."""
 
 from __future__ import annotations
 
@@ -50,6 +50,20 @@ def test_one_variable_turns_everything_off(strange_library: Path) -> None:
     off = run(PROGRAM, strange_library, TRIREME_LIBRARY_DRIFT="0")
     assert off.stdout == "False None\nTrue\n"
     assert off.stderr == ""
+
+
+def test_one_watch_serves_everybody_and_others_when_the_libraries_are_left_alone(strange_library: Path) -> None:
+    (strange_library / "waited_for.py").write_text("VALUE = 1\n")
+    program = """
+import sys
+from trireme.backends.python.drift import watch
+watch.install()
+watch.install().after_import("waited_for", lambda module: print("ran", module.VALUE))
+import transformers, waited_for
+print(sum(isinstance(finder, watch.Watch) for finder in sys.meta_path))
+"""
+    assert run(program, strange_library).stdout == "ran 1\n1\n"
+    assert run(program, strange_library, TRIREME_LIBRARY_DRIFT="0").stdout == "ran 1\n1\n"
 
 
 def test_a_module_that_is_not_as_expected_is_imported_as_it_is(strange_library: Path) -> None:

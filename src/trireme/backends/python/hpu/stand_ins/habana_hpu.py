@@ -7,8 +7,8 @@ import importlib
 import sys
 from typing import Any
 
-from trireme.backends.python.hpu.importer import is_of_model
 from trireme.backends.python.hpu.stand_in_device import HPU, stand_in_device
+from trireme.backends.python.importer import is_of_model
 
 graphs: Any = importlib.import_module("habana_frameworks.torch.hpu.graphs")
 random: Any = importlib.import_module("habana_frameworks.torch.hpu.random")

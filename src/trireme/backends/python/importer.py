@@ -1,4 +1,5 @@
-"""Tells who asks for Gaudi's software: the model's own files, or a library that would treat the machine as a Gaudi."""
+"""Tells who imports the software of an accelerator: the model's own files, or a library that would believe that it is
+there."""
 
 from __future__ import annotations
 
