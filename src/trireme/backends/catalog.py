@@ -33,6 +33,9 @@ _FRAMEWORKS: Mapping[str, str] = {
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""
 
+_OWN_NAMES = frozenset({*_FACTORIES, *_FRAMEWORKS})
+"""No other package can bring a backend of such a name."""
+
 _ELSEWHERE: Mapping[str, str] = {
     "tensorrt": "its files fit one GPU and one release of TensorRT; serve the ONNX file that the plan was made from, "
     'with backend: "onnxruntime"',
@@ -58,12 +61,13 @@ def backend_names(
 ) -> Sequence[tuple[str, str, str]]:
     """Name, path and configuration of every backend that can be used here, as the start-up table shows them."""
     settings = backend_config or {}
-    paths = {name: _file_of(factory) for name, factory in _FACTORIES.items()}
-    paths |= {name: _own_file(name) for name, package in _FRAMEWORKS.items() if importlib.util.find_spec(package)}
+    paths = {name: str(_file_of(factory)) for name, factory in _FACTORIES.items()}
+    paths |= {name: str(_own_file(name)) for name, package in _FRAMEWORKS.items() if importlib.util.find_spec(package)}
+    paths |= {name: origin for name, origin in plugins.announced().items() if name not in _OWN_NAMES}
     rows = []
     for name, path in paths.items():
         merged = {**settings.get("", {}), **settings.get(name, {})}
-        rows.append((name, str(path), json.dumps({"cmdline": merged} if merged else {}, separators=(",", ":"))))
+        rows.append((name, path, json.dumps({"cmdline": merged} if merged else {}, separators=(",", ":"))))
     return rows
 
 
@@ -71,10 +75,8 @@ def _python_based(name: str, source: ModelSource, services: BackendServices) -> 
     """Ours by that name, or the first `model.py` where Triton looks for one."""
     if name in _FRAMEWORKS:
         return partial(host.PythonBackend, runtime_file=_own_file(name))
-    if not name or name != Path(name).name or name in (".", ".."):
-        return None
     file_name = source.config.runtime or host.DEFAULT_FILE_NAME
-    if file_name != Path(file_name).name or not file_name.endswith(".py"):
+    if not _is_file_name(name) or not _is_file_name(file_name) or not file_name.endswith(".py"):
         return None
     # The model.py of a version is its model, and not a backend, unless the configuration says so.
     folders = [source.version_dir, source.model_dir] if source.config.runtime else [source.model_dir]
@@ -86,6 +88,11 @@ def _python_based(name: str, source: ModelSource, services: BackendServices) -> 
     return None
 
 
+def _is_file_name(text: str) -> bool:
+    """Whether it names something in a folder, and leads nowhere else."""
+    return text == Path(text).name and text not in ("", ".", "..")
+
+
 def _file_of(factory: BackendFactory) -> Path:
     return Path(sys.modules[factory.__module__].__file__ or "")
 
@@ -95,14 +102,17 @@ def _own_file(name: str) -> Path:
 
 
 def _unknown_text(source: ModelSource, services: BackendServices) -> str:
-    name, names = source.config.backend, sorted({*_FACTORIES, *_FRAMEWORKS, *plugins.names()})
+    name, names = source.config.backend, sorted({*_OWN_NAMES, *plugins.announced()})
     known = ", ".join(f"'{entry}'" for entry in names)
     if not name:
         platform = source.config.platform
         what = f"model '{source.name}' names no backend"
         return f"{what}{f' for its platform {platform!r}' if platform else ''}; known backends: {known}"
     text = f"unable to find backend '{name}' for model '{source.name}'; known backends: {known}"
-    if services.backend_directory is not None:
-        text += f"; nor is there '{services.backend_directory / name / host.DEFAULT_FILE_NAME}'"
+    file_name = source.config.runtime or host.DEFAULT_FILE_NAME
+    if not _is_file_name(file_name) or not file_name.endswith(".py"):
+        return f"{text}; its runtime '{file_name}' is not the name of a Python file"
+    if services.backend_directory is not None and _is_file_name(name):
+        text += f"; nor is there '{services.backend_directory / name / file_name}'"
     nearest = difflib.get_close_matches(name.lower(), names, n=1)
     return f"{text}; did you mean '{nearest[0]}'?" if nearest else text

@@ -11,30 +11,50 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.python.host import DEFAULT_FILE_NAME, PythonBackend
-from trireme.core.errors import InternalError
+from trireme.backends.services import BackendServices, ModelSource
+from trireme.core.errors import InternalError, ServingError
+from trireme.core.ports import Backend
 
 GROUP = "trireme.backends"
+_METHODS = ("complete_config", "start", "stop", "is_ready", "resize")
 
 
-def names() -> list[str]:
-    """The backends that installed packages announce."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+def announced() -> dict[str, str]:
+    """The backends that installed packages announce, each with its origin."""
+    return {point.name: _origin(point) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
-def factory_of(name: str) -> Callable[..., Any] | None:
-    """The factory of the backend of that name, or None.
+def factory_of(name: str) -> Callable[[ModelSource, BackendServices], Backend] | None:
+    """The factory of the backend of that name, or None; raises InternalError where several packages bring one.
 
     An entry point names a package with a `model.py`, which then runs in worker processes and is never imported here;
     or an object: the path of such a folder, or a factory, called with the model's source and the server's services.
     """
-    point = next(iter(entry_points(group=GROUP, name=name)), None)
-    if point is None:
-        return None
+    points = list(entry_points(group=GROUP, name=name))
+    if len(points) > 1:
+        origins = ", ".join(sorted(map(_origin, points)))
+        raise InternalError(f"{len(points)} packages bring a backend '{name}': {origins}; uninstall all but one")
+    return partial(_create, points[0]) if points else None
+
+
+def _create(point: EntryPoint, source: ModelSource, services: BackendServices) -> Backend:
+    where = f"the backend '{point.name}' ({_origin(point)}) cannot be used"
     try:
-        return _factory(point)
-    except Exception as error:
-        where = f"the backend '{name}' ({point.value} of the package '{point.dist.name if point.dist else ''}')"
-        raise InternalError(f"{where} cannot be used: {type(error).__name__}: {error}") from error
+        backend: Backend = _factory(point)(source, services)
+    except ServingError:
+        raise
+    except (Exception, SystemExit) as error:  # a package that gives up must not take the server along
+        raise InternalError(f"{where}: {type(error).__name__}: {error}") from error
+    missing = [name for name in _METHODS if not callable(getattr(backend, name, None))]
+    if missing:
+        made, names = type(backend).__name__, ", ".join(missing)
+        raise InternalError(f"{where}: its factory returned {made}, which lacks the methods {names}")
+    return backend
+
+
+def _origin(point: EntryPoint) -> str:
+    package = f"'{point.dist.name}' {point.dist.version}" if point.dist is not None else "''"
+    return f"{point.value} of the package {package}"
 
 
 def _factory(point: EntryPoint) -> Callable[..., Any]:

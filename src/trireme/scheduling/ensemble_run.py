@@ -93,6 +93,16 @@ class _StepCall:
             run.step_ended(self.step)
 
 
+class _HeldBack:
+    """The scopes in which a step is to be fired once it has room."""
+
+    __slots__ = ("is_firing", "scopes")
+
+    def __init__(self) -> None:
+        self.scopes: deque[_Scope] = deque()
+        self.is_firing = False
+
+
 class EnsembleRun:
     """Fires steps as their inputs become known, and answers the request.
 
@@ -101,6 +111,7 @@ class EnsembleRun:
     """
 
     __slots__ = (
+        "_held_count",
         "_held_response",
         "_held_steps",
         "_open_count",
@@ -120,7 +131,8 @@ class EnsembleRun:
         self.calls: set[_StepCall] = set()
         self.is_over = False
         self._per_step: dict[int, int] | None = {} if owner.max_inflight else None
-        self._held_steps: deque[tuple[PlannedStep, _Scope]] | None = None
+        self._held_steps: dict[int, _HeldBack] | None = None
+        self._held_count = 0
         self._held_response: InferenceResponse | None = None
         self._sent_count = 0
         self._open_count = 0  # how many calls on the stack may still fire steps
@@ -166,7 +178,8 @@ class EnsembleRun:
         """A step's request has had its final response: fires one that was held back, or ends the run."""
         if self._per_step is not None:
             self._per_step[step.index] -= 1
-            self._fire_held()
+            if self._held_count:
+                self._fire_held(step)
         self._end_if_idle()
 
     def fail(self, error: ServingError) -> None:
@@ -239,16 +252,29 @@ class EnsembleRun:
             self._per_step[step.index] = count + 1
             return True
         if self._held_steps is None:
-            self._held_steps = deque()
-        self._held_steps.append((step, scope))
+            self._held_steps = {}
+        held = self._held_steps.get(step.index)
+        if held is None:
+            held = self._held_steps[step.index] = _HeldBack()
+        held.scopes.append(scope)
+        self._held_count += 1
         return False
 
-    def _fire_held(self) -> None:
-        for _ in range(len(self._held_steps or ())):
-            if self.is_over or not self._held_steps:
+    def _fire_held(self, step: PlannedStep) -> None:
+        """Fires what was held back for the step while it has room; not entered again from inside, so that those which
+        are answered at once do not pile up on the stack."""
+        held = self._held_steps.get(step.index) if self._held_steps is not None else None
+        if held is None or held.is_firing or self._per_step is None:
+            return
+        held.is_firing = True
+        self._open_count += 1
+        while held.scopes and self._per_step[step.index] < self._owner.max_inflight:
+            self._held_count -= 1
+            self._fire(step, held.scopes.popleft())
+            if self.is_over:
                 return
-            step, scope = self._held_steps.popleft()
-            self._fire(step, scope)
+        self._open_count -= 1
+        held.is_firing = False
 
     def _emit(self, scope: _Scope) -> None:
         """Every output of the scope is known: answers with them."""
@@ -265,7 +291,7 @@ class EnsembleRun:
                 "sequence_end": bool(request.flags & SEQUENCE_END),
             }
         response = InferenceResponse(outputs, None, parameters, False)
-        if self._open_count == 1 and not self.calls and not self._held_steps and self._held_response is None:
+        if self._open_count == 1 and not self.calls and not self._held_count and self._held_response is None:
             response.is_final = True
             self._finish(response, None)
         elif self._owner.is_decoupled:

@@ -62,6 +62,23 @@ class LiveSequence:
             self.is_rerun = False
         return taken
 
+    def take_overdue(self, now_ns: int) -> list[InferenceRequest]:
+        """Removes the sequences among what waits of which a request has waited for longer than its timeout."""
+        waiting, first = list(self.waiting), 0
+        kept: deque[InferenceRequest] = deque()
+        overdue: list[InferenceRequest] = []
+        while first < len(waiting):
+            _, end = self.stretch_of(waiting[first])
+            stretch = waiting[first:end]
+            if any(0 < request.timeout_us * 1000 <= now_ns - request.queue_ns for request in stretch):
+                overdue.extend(stretch)
+                self.is_open = self.is_open and end < len(waiting)
+            else:
+                kept.extend(stretch)
+            first = end
+        self.waiting = kept
+        return overdue
+
     def note_last(self, is_iterative: bool) -> None:
         """Whether it is open follows from the last request that waits; there must be one."""
         self.is_open = not is_iterative and not self.waiting[len(self.waiting) - 1].flags & SEQUENCE_END

@@ -337,7 +337,9 @@ class SequenceScheduler(InstanceRunner):
         sequence.is_rerun = sequence.is_rerun and first > 0
         if end == len(waiting):
             sequence.is_open = False
-        if sequence.lane is not None and not sequence.waiting:
+        if sequence.lane is None:
+            self._table.note_deadlines(sequence)
+        elif not sequence.waiting:
             sequence.lane.ready.pop(sequence, None)
         now_ns = self._clock()
         self._table.settle(sequence, now_ns)

@@ -119,6 +119,12 @@ class SequenceTable:
             heapq.heappush(self._deadlines, (deadline_ns, self._number, sequence))
             self._ring_at(deadline_ns)
 
+    def note_deadlines(self, sequence: LiveSequence) -> None:
+        """Those of the requests that wait now, and of no others."""
+        sequence.deadline_ns = 0
+        for request in sequence.waiting:
+            self.note_deadline(sequence, request)
+
     def end_idle(self, now_ns: int) -> list[LiveSequence]:
         """Forgets and returns the sequences that have been silent for too long."""
         ended: list[LiveSequence] = []
@@ -132,14 +138,16 @@ class SequenceTable:
         return ended
 
     def take_expired(self, now_ns: int) -> list[InferenceRequest]:
-        """Forgets the sequences that were in the backlog for too long; returns their requests."""
+        """Forgets the sequences that were in the backlog for too long; returns their requests. What waits before or
+        behind them under the same id stays."""
         expired: list[InferenceRequest] = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             deadline_ns, _, sequence = heapq.heappop(self._deadlines)
             if sequence in self.backlog and sequence.deadline_ns == deadline_ns:
-                expired.extend(sequence.waiting)
-                sequence.waiting.clear()
-                self.close(sequence, now_ns)
+                expired.extend(sequence.take_overdue(now_ns))
+                self.note_deadlines(sequence)
+                if not sequence.waiting:
+                    self.close(sequence, now_ns)
         if self._deadlines:
             self._ring_at(self._deadlines[0][0])
         return expired
@@ -154,8 +162,7 @@ class SequenceTable:
         sequence = self.begin(ended.id)
         sequence.waiting, ended.waiting = ended.waiting, sequence.waiting
         sequence.is_open = ended.is_open
-        for request in sequence.waiting:
-            self.note_deadline(sequence, request)
+        self.note_deadlines(sequence)
 
     def _roomiest(self) -> Lane | None:
         """The lane with the fewest sequences; of several the one that has waited the longest for its next."""
