@@ -27,9 +27,8 @@ from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.metrics import MetricsFrontend
 from trireme.observe.logs import LogSettings, configure
-from trireme.observe.on_demand import OnDemandMetricsRegistry
+from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry
-from trireme.registry.version_loader import SharedFactory
 from trireme.server.server import InferenceServer
 from trireme.server.shared_memory import SharedMemory
 
@@ -86,12 +85,22 @@ class _Application:
         self._nursery = nursery
         self._threads = ThreadShares(core_count())
         self._log_settings = settings
-        self._metrics = OnDemandMetricsRegistry(app_options.metrics_options(options))
+        self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
         self._devices = DeviceOwnership(search.result())
         registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
-        self._registry = ModelRegistry(registry_options, self._shared_factory(), self._metrics, resident_bytes)
+        self._cache = app_cache.response_cache(options, lambda: metrics.change_count)
+        metrics.response_cache = None if self._cache is None else self._cache.stats
+        self._registry = ModelRegistry(
+            registry_options,
+            self._create_backend,
+            metrics,
+            resident_bytes,
+            self._cache,
+            app_cache.rate_limiter(options),
+        )
         self._devices.is_ending = self._is_ending
         self._devices.make_way = self._registry.make_way
+        self._devices.make_room = self._registry.make_room
         self._device_reader = app_devices.start_reader(options, self._devices.inventory, self._metrics)
         self._server = InferenceServer(
             self._registry,
@@ -204,13 +213,6 @@ class _Application:
         if not is_drained:
             print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
         return 0 if is_drained else 1
-
-    def _shared_factory(self) -> SharedFactory:
-        """What makes backends, with the cache and the limiter that all models share."""
-        metrics = self._metrics
-        self._cache = app_cache.response_cache(self._options, lambda: metrics.change_count)
-        metrics.response_cache = None if self._cache is None else self._cache.stats
-        return SharedFactory(self._create_backend, self._cache, app_cache.rate_limiter(self._options))
 
     def _is_ending(self, model_name: str) -> bool:
         return any(model.name == model_name for model in self._registry.models.draining)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 
 from trireme.backends.python.nursery import Nursery
@@ -12,12 +13,22 @@ from trireme.devices.inventory import DeviceSearch
 
 def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None] | None = None) -> int:
     """Serves until a signal comes; the exit code of the process."""
-    nursery = Nursery.start()  # imports on another core what workers need, while this process imports the server
-    search = DeviceSearch(options.devices)
-    from trireme.app import run as run_application
-
+    nursery = _start_nursery()  # imports on another core what workers need, while this process imports the server
     try:
+        search = DeviceSearch(options.devices)
+        from trireme.app import run as run_application
+
         return run_application(options, on_ready, nursery, search)
     finally:
         if nursery is not None:
             nursery.close()
+
+
+def _start_nursery() -> Nursery | None:
+    """What is ignored here is ignored there from its first moment on: Ctrl+C reaches the whole group, and the server
+    decides who ends when."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return Nursery.start()
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,34 @@ def count_instances(server: RunningServer, count: int) -> None:
     """Changes nothing else, so that instances come and go in place."""
     group = f"instance_group [{{ kind: KIND_CPU count: {count} }}]"
     (server.log_path.parent / "model_repository/gaudi/config.pbtxt").write_text(f"{CONFIG}{group}\n")
+
+
+class Traffic:
+    """Clients that ask the model again and again while the block runs."""
+
+    def __init__(self, server: RunningServer, model: str) -> None:
+        self.statuses: set[int] = set()
+        self.refusals: list[dict[str, Any]] = []
+        self._server, self._model = server, model
+        self._is_over = threading.Event()
+        self._clients = [threading.Thread(target=self._run) for _ in range(4)]
+
+    def __enter__(self) -> Traffic:
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for client in self._clients:
+            client.join()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            status, answer = ask(self._server, self._model)
+            self.statuses.add(status)
+            if status != 200:
+                self.refusals.append(answer)
 
 
 @pytest.fixture(scope="module")
@@ -177,11 +206,14 @@ def test_dead_worker_comes_back_on_its_device(served: RunningServer) -> None:
     assert after["variables"] == before["variables"]
 
 
-def test_reload_without_a_spare_device_ends_the_old_copy_first(served: RunningServer) -> None:
+def test_requests_wait_while_a_reload_without_a_spare_device_ends_the_old_copy_first(served: RunningServer) -> None:
     before = told(served, "gaudi")
     path = served.log_path.parent / "model_repository/gaudi/1/model.py"
-    path.write_text(path.read_text() + "# changed\n")
-    assert load(served, "gaudi") == (200, "")
+    with Traffic(served, "gaudi") as traffic:
+        for change in range(3):
+            path.write_text(path.read_text() + f"# change {change}\n")
+            assert load(served, "gaudi") == (200, "")
+    assert traffic.statuses == {200}, traffic.refusals
     after = told(served, "gaudi")
     assert after["pid"] != before["pid"]
     assert after["variables"] == before["variables"]
@@ -205,12 +237,27 @@ def test_new_version_takes_the_only_device_from_the_old_one(tmp_path: Path) -> N
         assert status == 400
         assert "hpu 0 belongs to model 'gaudi' version 2" in error
         assert ask(server, "gaudi")[0] == 200
-        # One that made way is gone where the next cannot be loaded, until one can.
+        # One that made way comes back where the next cannot be loaded, and nobody is refused meanwhile.
         config.write_text(config.read_text().replace("all {}", "latest { num_versions: 1 }"))
         assert load(server, "gaudi") == (200, "")
         source = (folder / "2/model.py").read_text()
+        shutil.copytree(folder / "2", folder / "3")
+        (folder / "3/model.py").write_text(
+            source.replace("self.told =", "raise RuntimeError('no weights')\n        self.told =")
+        )
+        with Traffic(server, "gaudi") as traffic:
+            status, error = load(server, "gaudi")
+        assert (status, "no weights" in error) == (400, True)
+        assert "the previous copy, version 2, was loaded again" in error
+        assert traffic.statuses == {200}, traffic.refusals
+        entries = {entry["version"]: entry for entry in json.loads(server.ask("POST", "/v2/repository/index")[2])}
+        assert (entries["2"]["state"], entries["3"]["state"]) == ("READY", "UNAVAILABLE")
+        assert "no weights" in entries["2"]["reason"]
+        # Where its files are broken by now it cannot; the next load that succeeds brings the model back.
+        shutil.rmtree(folder / "3")
         (folder / "2/model.py").write_text("no python " + source)
-        assert load(server, "gaudi")[0] == 400
+        status, error = load(server, "gaudi")
+        assert (status, "the previous copy could not be loaded again" in error) == (400, True)
         assert ask(server, "gaudi")[0] == 404
         (folder / "2/model.py").write_text(source)
         assert load(server, "gaudi") == (200, "")

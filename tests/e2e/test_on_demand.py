@@ -217,6 +217,38 @@ def test_measured_memory_counts_where_nothing_is_declared(tmp_path: Path, start:
     server.until(lambda: len(server.children()) == 1)
 
 
+def test_files_make_room_before_a_model_is_loaded_for_the_first_time(
+    tmp_path: Path, start: Callable[..., RunningServer]
+) -> None:
+    for factor, name in enumerate(("first", "second", "huge"), start=2):
+        folder = add(tmp_path, name, factor, ballast_mib=200 if name != "huge" else 1)
+        with (folder / "1/weights.bin").open("wb") as weights:  # takes no room on the disk
+            weights.truncate((200 if name != "huge" else 400) * MIB)
+    server = start("--on-demand-memory-budget=300MiB")
+    assert outputs(server.infer("first", 1)) == [2]
+    assert outputs(server.infer("second", 1)) == [3]
+    assert loaded(server) == {"second"}
+    assert server.log.index("on demand: evicting 'first'") < server.log.index("loading: second:1")
+    assert outputs(server.infer("huge", 1)) == [4]  # nothing but a guess says that it does not fit
+    assert loaded(server) == {"huge"}
+    assert "model 'huge' is expected to need 4194" in server.log  # 400 MiB and a little code
+
+
+def test_device_goes_to_the_model_that_is_asked_for(tmp_path: Path, start: Callable[..., RunningServer]) -> None:
+    placed = 'parameters { key: "device" value { string_value: "hpu" } }\n'
+    for factor, name in enumerate(("first", "second"), start=2):
+        add(tmp_path, name, factor, extra=placed)
+    server = start("--devices=hpu:1")
+    assert outputs(server.infer("first", 1)) == [2]
+    assert outputs(server.infer("second", 1)) == [3]
+    assert loaded(server) == {"second"}
+    assert server.index()["first"]["reason"] == "evicted: device needed by 'second'"
+    assert server.value("trireme_on_demand_evictions_total", model="first", reason="device") == 1
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(server.infer, name, 1) for name in ("first", "second") * 20]
+        assert [outputs(future.result()) for future in asked] == [[2], [3]] * 20
+
+
 def test_model_with_requests_in_flight_is_not_evicted(tmp_path: Path, start: Callable[..., RunningServer]) -> None:
     declared = 'parameters { key: "trireme_memory_bytes" value { string_value: "200MiB" } }\n'
     add(tmp_path, "busy", 2, extra=declared)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import sys
-from collections.abc import Callable, Sequence
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl+C ended."""
 
-from trireme.cli import config, deploy, devices, neuron_model, serve, version
+try:  # Ctrl+C may come while the commands are still read from disk
+    import difflib
+    import signal
+    import sys
+    from collections.abc import Callable, Sequence
+
+    from trireme.cli import config, deploy, devices, neuron_model, serve, version
+except KeyboardInterrupt:
+    raise SystemExit(INTERRUPTED) from None
 
 Command = tuple[str, Callable[[Sequence[str]], int]]
 
@@ -23,14 +30,11 @@ COMMANDS: dict[str, Command] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one subcommand; the exit code of the process."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("help", "-h", "--help"):
-        return _help(words[1:])
-    name = "version" if words[0] == "--version" else words[0]
-    if name not in COMMANDS:
-        print(_unknown(name), file=sys.stderr)
-        return 1
-    return COMMANDS[name][1](words[1:])
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
+        return INTERRUPTED
 
 
 def usage() -> str:
@@ -40,6 +44,16 @@ def usage() -> str:
     lines += ["  help          print this text, or that of a command: trireme help serve", ""]
     lines.append("The command tritonserver is the same server with Triton's own command line.")
     return "\n".join(lines)
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("help", "-h", "--help"):
+        return _help(words[1:])
+    name = "version" if words[0] == "--version" else words[0]
+    if name not in COMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        return 1
+    return COMMANDS[name][1](words[1:])
 
 
 def _help(words: Sequence[str]) -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl+C ended before it served."""
 
-from trireme.cli import mpi
-from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
-from trireme.config.server_options import ServerOptions
+try:  # Ctrl+C may come while the command is still read from disk
+    import os
+    import signal
+    import sys
+    from collections.abc import Sequence
+
+    from trireme.cli import mpi
+    from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
+    from trireme.config.server_options import ServerOptions
+except KeyboardInterrupt:
+    raise SystemExit(INTERRUPTED) from None
 
 COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=ServerOptions())
 
@@ -16,7 +23,15 @@ COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves until a signal comes; the exit code of the process."""
     try:
-        options = read_options(COMMAND, sys.argv[1:] if arguments is None else arguments, os.environ)
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
+        return INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        options = read_options(COMMAND, words, os.environ)
     except CommandEnded as end:
         return end.exit_code
     reason = mpi.refusal(os.environ)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
@@ -39,6 +40,17 @@ class Owner:
     """Tells the copies of a version apart that live at the same time while it is reloaded."""
 
 
+MakeRoom = Callable[[str, Sequence[frozenset[str]], float], Awaitable[bool]]
+"""Told a model that needs a device, sets of models each of which has what it needs, and for how many seconds it has
+waited: ends the models of one set, or lets time pass until one may end, and returns True for another look; False where
+every set has a model that stays."""
+
+
+async def nobody_leaves(_model: str, _choices: Sequence[frozenset[str]], _waited_s: float) -> bool:
+    """The `MakeRoom` of a server whose models go only when they are told to."""
+    return False
+
+
 class DeviceOwnership:
     """The book of who has what; used on the event loop's thread alone. Shared devices need no entry."""
 
@@ -47,29 +59,37 @@ class DeviceOwnership:
         inventory: Inventory,
         is_ending: Callable[[str], bool] = lambda _model: False,
         make_way: Callable[[str], bool] = lambda _model: False,
+        make_room: MakeRoom = nobody_leaves,
+        poll_s: float = ENDING_POLL_S,
     ) -> None:
         self.inventory = inventory
         self.is_ending = is_ending
         """Whether a copy of the model of this name is finishing its last requests, and will give back what it has."""
         self.make_way = make_way
         """Begins to end the copies of the model of this name that are being replaced; whether there were any."""
+        self.make_room = make_room
+        self._poll_s = poll_s
         self._owners: dict[tuple[DeviceKind, int], Owner] = {}
 
     async def take(self, owner: Owner, wanted: DeviceRequest) -> Assignment:
         """Books what is wanted for the owner until `release`. Waits for models that are ending, and where nothing else
-        is left has the copy that the owner replaces end first; raises ServingError where what is wanted does not exist,
-        or belongs to others that stay."""
+        is left has the copy that the owner replaces end first, or other models make room; raises ServingError where
+        what is wanted does not exist, or belongs to others that stay."""
         if wanted.kind in ("cpu", "cuda"):
             return Assignment(wanted.kind, wanted.index)
         present = self._present(owner, wanted)
+        began = time.monotonic()
         while True:
             units = _row(wanted, {unit for unit in present if (wanted.kind, unit) not in self._owners})
             if units is not None:
                 self._owners.update({(wanted.kind, unit): owner for unit in units})
                 return Assignment(wanted.kind, 0, units)
-            if not self._will_change(wanted, present) and not self._old_copy_makes_way(owner, wanted, present):
+            if self._will_change(wanted, present) or self._old_copy_makes_way(owner, wanted, present):
+                await asyncio.sleep(self._poll_s)
+                continue
+            choices = self._choices(owner, wanted, present)
+            if not await self.make_room(owner.model, choices, time.monotonic() - began):
                 raise UnavailableError(self._shortage(owner, wanted, present))
-            await asyncio.sleep(ENDING_POLL_S)
 
     def release(self, owner: Owner) -> None:
         """Gives back all that the owner has; harmless where it has nothing."""
@@ -104,6 +124,12 @@ class DeviceOwnership:
         }
         return _row(wanted, set(present) - kept) is not None and self.make_way(owner.model)
 
+    def _choices(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> list[frozenset[str]]:
+        """The sets of other models that together hold what is wanted; none where this model holds part of it."""
+        holders = ({self._owners.get((wanted.kind, unit)) for unit in row} for row in _rows(wanted, set(present)))
+        names = [frozenset(holder.model for holder in row if holder is not None) for row in holders]
+        return [models for models in dict.fromkeys(names) if owner.model not in models]
+
     def _shortage(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> str:
         noun = _NOUNS[wanted.kind]
         units = present if wanted.units is None else wanted.units
@@ -126,12 +152,18 @@ class DeviceOwnership:
 
 
 def _row(wanted: DeviceRequest, free: set[int]) -> tuple[int, ...] | None:
-    """What is wanted, where it is free. Models that name their cores mostly count from 0, so one that takes any gets
+    """What is wanted, where it is free."""
+    return next(_rows(wanted, free), None)
+
+
+def _rows(wanted: DeviceRequest, units: set[int]) -> Iterator[tuple[int, ...]]:
+    """What would do, among these units. Models that name their cores mostly count from 0, so one that takes any gets
     the last; of Gaudis it gets the first."""
     if wanted.units is not None:
-        return wanted.units if free.issuperset(wanted.units) else None
-    for first in sorted(free, reverse=wanted.kind == "neuron"):
+        if units.issuperset(wanted.units):
+            yield wanted.units
+        return
+    for first in sorted(units, reverse=wanted.kind == "neuron"):
         row = tuple(range(first, first + wanted.count))
-        if free.issuperset(row):
-            return row
-    return None
+        if units.issuperset(row):
+            yield row

@@ -18,6 +18,7 @@ from trireme.observe.worker_health import WorkerHealth
 
 if TYPE_CHECKING:
     from trireme.observe.device_metrics import DeviceMetrics
+    from trireme.observe.on_demand import OnDemandMetrics
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 DEFAULT_FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
@@ -125,6 +126,7 @@ class MetricsRegistry:
         self.workers = WorkerHealth()
         self.response_cache: CacheStats | None = None  # set where the server has a cache of its own
         self.devices: DeviceMetrics | None = None  # set where there are accelerators to be shown
+        self.on_demand: OnDemandMetrics | None = None  # set where requests load their models
         self.change_count = 0  # moves when a model comes or goes
         self._clock = clock
         self._host = host or HostMetrics(options, clock=clock)
@@ -168,6 +170,8 @@ class MetricsRegistry:
         self._write_summaries(writer)
         self.workers.write(writer)
         self.custom.write(writer)
+        if self.on_demand is not None:
+            self.on_demand.write(writer)
         return writer.page()
 
     def _write_counters(self, writer: PageWriter) -> None:

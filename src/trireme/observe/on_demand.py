@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trireme.observe.latency import LatencyHistogram
-from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.prometheus import PageWriter, label_text
 
 LOAD_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -55,17 +54,3 @@ class OnDemandMetrics:
         waiting = {**dict.fromkeys(self._load_times, 0), **self.waiting()}
         for model, count in waiting.items():
             writer.sample(label_text({"model": model}), count)
-
-
-class OnDemandMetricsRegistry(MetricsRegistry):
-    """A page that also shows what happens on demand."""
-
-    on_demand: OnDemandMetrics | None = None
-
-    def page(self) -> bytes:
-        """The metrics page of this moment."""
-        if self.on_demand is None:
-            return super().page()
-        writer = PageWriter()
-        self.on_demand.write(writer)
-        return super().page() + writer.page()

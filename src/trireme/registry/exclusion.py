@@ -14,6 +14,10 @@ class RelatedNames:
         self._held: set[str] = set()
         self._waiting: list[tuple[frozenset[str], asyncio.Future[None]]] = []
 
+    def are_free(self, names: Set[str]) -> bool:
+        """Whether nobody holds, or waits for, any of the names."""
+        return not any(names & wanted for wanted in (self._held, *(wanted for wanted, _ in self._waiting)))
+
     @asynccontextmanager
     async def hold(self, names: Set[str]) -> AsyncIterator[None]:
         """Waits until nobody, and nobody who asked before, holds any of the names."""

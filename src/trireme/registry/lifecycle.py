@@ -94,6 +94,7 @@ class ModelRecord:
         "is_temporary",
         "is_wanted",
         "loaded",
+        "refused",
         "retries",
         "versions",
     )
@@ -103,6 +104,7 @@ class ModelRecord:
         self.versions: dict[int, VersionLife] = {}
         self.loaded: PolledModel | None = None  # what was last loaded, or tried
         self.retries = False  # the last load failed: the next one is no repetition
+        self.refused: FolderStamp | None = None  # what failed and cost the old copy its device: not to be tried again
         self.failure = ""
         self.is_invalid = False  # an ensemble whose composing models do not exist or form a circle
         self.is_temporary = False  # last loaded from files that came with the request
@@ -142,5 +144,6 @@ class ModelRecord:
         """Drops what the last load brought along."""
         self.loaded = None
         self.retries = False
+        self.refused = None
         self.failure = ""
         self.is_invalid = False

@@ -58,6 +58,10 @@ class ModelLoader:
                 if unload_dependents:
                     self._unload_unused(composing, drains)
 
+    def is_at_work_on(self, name: str) -> bool:
+        """Whether an operation on the model, or on one that is related to it, is under way."""
+        return not self._exclusive.are_free(dependencies.related_names(self._models, name))
+
     async def remove(self, model_id: ModelId) -> None:
         """Unloads a model whose folder has gone."""
         async with self._hold_related(model_id.name):
@@ -216,7 +220,7 @@ class ModelLoader:
         """Unloads for good; ensembles that need the model leave the service first and end first."""
         record.is_wanted = record.is_explicit = False
         drains = self._withdraw_ensembles(record.id.name, set())
-        drains += self._models.withdraw(record, list(record.versions), drains)
+        drains += self._end(record, drains)
         record.forget()
         return drains
 
@@ -227,9 +231,15 @@ class ModelLoader:
                 continue
             seen.add(ensemble.id)
             above = self._withdraw_ensembles(ensemble.id.name, seen)
-            drains += above + self._models.withdraw(ensemble, list(ensemble.versions), above)
+            drains += above + self._end(ensemble, above)
             ensemble.retries = True
         return drains
+
+    def _end(self, record: ModelRecord, after: Iterable[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        """Takes all versions out of service. They end after these tasks, and after ensembles that were taken out of
+        service before and still need them for their last requests."""
+        ending = [task for model, task in self._models.draining.items() if model.has_step(record.id.name)]
+        return self._models.withdraw(record, list(record.versions), [*after, *ending])
 
     def _composing(self, record: ModelRecord) -> list[ModelRecord]:
         found = (self._models.match(record.id.namespace, name) for name in record.dependencies)
@@ -242,7 +252,7 @@ class ModelLoader:
                 continue
             below = self._composing(record)
             record.is_wanted = False
-            own = self._models.withdraw(record, list(record.versions), drains)
+            own = self._end(record, drains)
             record.forget()
             self._unload_unused(below, drains + own)
 

@@ -100,6 +100,10 @@ class Model:
         """The class names of an output, by index; empty where the configuration names no file."""
         return self._labels.get(output_name, ())
 
+    def has_step(self, name: str) -> bool:
+        """Whether it is an ensemble that is made of the named model, among others."""
+        return any(step.model_name == name for step in self.config.message.ensemble_scheduling.step)
+
     def missing_inputs(self, request: InferenceRequest) -> list[str]:
         """Inputs the model needs and the request does not have, in the order of the configuration."""
         return [name for name in self.checks if name in self._required and name not in request.inputs]

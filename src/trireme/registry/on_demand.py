@@ -17,13 +17,14 @@ from trireme.registry.loading import ModelLoader
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.on_demand_budget import MemoryBudget
 from trireme.registry.on_demand_config import needs_of, peek
+from trireme.registry.on_demand_devices import DeviceRoom
 from trireme.registry.on_demand_eviction import Eviction
 from trireme.registry.on_demand_memory import ModelMemory, ResidentBytes
-from trireme.registry.on_demand_queue import WaitingRequests
 from trireme.registry.on_demand_sweep import sweep
 from trireme.registry.options import RegistryOptions
 from trireme.registry.repository import DUPLICATE_REASON, Repositories
 from trireme.registry.served_models import ServedModels, parse_version
+from trireme.registry.waiting_requests import WaitingRequests
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class OnDemandModels:
         self.memory = ModelMemory(models, resident_bytes)
         self.eviction = Eviction(models, loader, options.on_demand.pinned, metrics)
         self._budget = MemoryBudget(options.on_demand, self.memory, self.eviction)
+        self.devices = DeviceRoom(options.on_demand.load_timeout_s, models, loader, self.eviction)
         self._waiting: dict[str, WaitingRequests] = {}
         self._failures: dict[str, tuple[float, str]] = {}  # until when, and why
         self._configs: dict[str, ModelConfig] = {}  # of the last load, for what the files do not say
@@ -66,27 +68,31 @@ class OnDemandModels:
     def find(self, name: str, version: str) -> Model:
         """The model that serves; else a stand-in, while the model is loaded. Raises ServingError where it cannot be."""
         try:
-            return self._models.find(name, version)
+            return self._models.find_to_infer(name, version)
         except ServingError as error:
             return self._stand_in(name, version, error)
 
-    async def loaded(self, name: str, version: str) -> Model:
-        """The model itself, as soon as it is loaded, for whoever must know it before there is a request; raises
-        ServingError where it does not come, and waits among the requests, with their limits."""
-        while (model := self.find(name, version)).is_stand_in:
-            await self._waiting[name].ended(self._options.on_demand.load_timeout_s)
-        return model
-
-    async def load(self, name: str, load: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def load(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> None:
         """A load that the API asks for: makes room as well, and forgets an earlier failure."""
         self._failures.pop(name, None)
         needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
+        if files:
+            needs.estimated_bytes[name] = sum(map(len, files.values()))
         try:
             await self._budget.make_room(name, needs)
-            await load()
+            await self._loader.load(name, config_json, files)
         finally:
             self._budget.end_load(name)
         await self._budget.trim(needs.names)
+
+    async def load_pinned(self, name: str) -> None:
+        """A load of the start: nothing has to go for it, and nothing may that it is made of."""
+        needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
+        self.eviction.protect(name, needs.names)
+        try:
+            await self._loader.load(name)
+        finally:
+            self.eviction.unprotect(name)
 
     async def sweep(self) -> None:
         """Looks after idle times, memory and removed folders until it is cancelled."""

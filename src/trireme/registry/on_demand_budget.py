@@ -41,8 +41,8 @@ class MemoryBudget:
             victim = self._next_victim(needs.names) if excess > self._memory.draining_bytes() else None
             if victim is not None:
                 await self._eviction.evict(victim, BUDGET, _DETAIL)
-            elif not self._eviction.could_free(needs.names) and not self._memory.has_reserved:
-                log.warning("on demand: model '%s' exceeds the memory budget by %d bytes, alone", name, excess)
+            elif not self._eviction.could_free(needs.names, self._memory.size_of) and not self._memory.has_reserved:
+                self._warn_of_excess(name, self._memory.expected(needs), excess)
                 break
             elif asyncio.get_running_loop().time() >= deadline:
                 raise UnavailableError(
@@ -76,6 +76,18 @@ class MemoryBudget:
     def _next_victim(self, protected: Collection[str]) -> ModelRecord | None:
         """The first that has memory: an ensemble goes with its models, alone it frees nothing."""
         return next((record for record in self._eviction.candidates(protected) if self._memory.size_of(record)), None)
+
+    @staticmethod
+    def _warn_of_excess(name: str, expected: int, excess: int) -> None:
+        log.warning(
+            "on demand: model '%s' is expected to need %d bytes, which exceeds --on-demand-memory-budget by %d with "
+            "nothing left to evict: it is loaded all the same. Where that is not its size, declare it with the "
+            "parameter %s",
+            name,
+            expected,
+            excess,
+            MEMORY_PARAMETER,
+        )
 
     def _check_declared(self, name: str, needs: Needs) -> None:
         declared = sum(size or 0 for size in needs.declared_bytes.values())

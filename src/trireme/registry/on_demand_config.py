@@ -13,7 +13,9 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.option_sizes import parse_size
 from trireme.config.version_policy import versions_in
 from trireme.core.errors import InternalError, ServingError
+from trireme.registry.on_demand_estimate import estimated_bytes
 from trireme.registry.options import RegistryOptions
+from trireme.registry.polling import selected_versions
 from trireme.registry.repository import Repositories
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,8 @@ class Needs:
 
     declared_bytes: dict[str, int | None] = field(default_factory=dict)
     """By name; None where the configuration does not say."""
+    estimated_bytes: dict[str, int] = field(default_factory=dict)
+    """By name, as the files tell."""
 
     @property
     def names(self) -> set[str]:
@@ -50,8 +54,8 @@ def peek(options: RegistryOptions, folder: Path) -> Any:
 
 
 def needs_of(options: RegistryOptions, repositories: Repositories, name: str) -> Needs:
-    """Reads the configurations of the model and of all that it is made of; what cannot be read is the load's to
-    report. Blocks on the file system."""
+    """Looks at the files of the model and of all that it is made of; what cannot be read is the load's to report.
+    Blocks on the file system."""
     needs = Needs()
     pending = [name]
     while pending:
@@ -65,6 +69,9 @@ def needs_of(options: RegistryOptions, repositories: Repositories, name: str) ->
             except ServingError:
                 continue
             needs.declared_bytes[current] = declared_bytes(current, parameters_of(message))
+            needs.estimated_bytes[current] = estimated_bytes(
+                folder, message, selected_versions(message, versions_in(folder))
+            )
             pending.extend(step.model_name for step in message.ensemble_scheduling.step)
     return needs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from trireme.core.clock import Clock
 from trireme.observe.on_demand import OnDemandMetrics
@@ -48,26 +48,30 @@ class Eviction:
         """The load is over."""
         self._protected.pop(name, None)
 
+    def needed_with(self, name: str) -> set[str]:
+        """The models that are being loaded together with this one, and itself."""
+        return {name}.union(*(names for names in self._protected.values() if name in names))
+
     def candidates(self, protected: Collection[str] = ()) -> list[ModelRecord]:
         """The loaded models that nobody uses and nobody pinned, the one that was used the longest ago first."""
-        found = [record for record in self._models.records.values() if self._may_go(record, protected)]
+        found = [record for record in self._models.records.values() if self.may_go(record, protected)]
         return sorted(found, key=self.last_used_ns)
 
-    def could_free(self, protected: Collection[str]) -> bool:
-        """Whether waiting may bring candidates: a model is in use, or on its way out, that may go afterwards."""
+    def could_free(self, protected: Collection[str], size_of: Callable[[ModelRecord], int]) -> bool:
+        """Whether waiting may bring candidates that have memory: a model is in use, or on its way out, that may go
+        afterwards."""
         if self._leaving or self._models.draining:
             return True
         return any(
-            record.ready_models and not self.is_pinned(record) and record.id.name not in protected
+            record.ready_models and not self.is_pinned(record) and record.id.name not in protected and size_of(record)
             for record in self._models.records.values()
-            if self._has_backend(record)
         )
 
     def is_pinned(self, record: ModelRecord) -> bool:
         """Whether the model, or an ensemble that needs it, is to stay."""
         return any(
             member.id.name in self._pinned or any(is_pinned(model.config.parameters) for model in member.ready_models)
-            for member in self._group(record)
+            for member in self.group(record)
         )
 
     def pinned_records(self, without: Collection[str] = ()) -> list[ModelRecord]:
@@ -77,7 +81,7 @@ class Eviction:
 
     def last_used_ns(self, record: ModelRecord) -> int:
         """When the last request came to the model or to an ensemble that needs it; its load where none did."""
-        models = [model for member in self._group(record) for model in member.ready_models]
+        models = [model for member in self.group(record) for model in member.ready_models]
         return max((self._used_ns(model) for model in models), default=0)
 
     def note_use(self) -> None:
@@ -91,7 +95,7 @@ class Eviction:
     async def evict(self, record: ModelRecord, why: str, detail: str) -> None:
         """Unloads the model after the ensembles above it, and returns when its memory is free. `why` is the word that
         is counted, `detail` what logs and the index say."""
-        group = self._group(record)
+        group = self.group(record)
         names = [member.id.name for member in group]
         self._leaving.update(names)
         try:
@@ -112,15 +116,16 @@ class Eviction:
 
     def is_busy(self, record: ModelRecord) -> bool:
         """Whether the model, or an ensemble that needs it, has requests."""
-        return any(model.scheduler.inflight_count for member in self._group(record) for model in member.ready_models)
+        return any(model.scheduler.inflight_count for member in self.group(record) for model in member.ready_models)
 
-    def _may_go(self, record: ModelRecord, protected: Collection[str]) -> bool:
+    def may_go(self, record: ModelRecord, protected: Collection[str] = ()) -> bool:
+        """Whether the model is loaded, and nobody uses it, pinned it or needs it for a load under way."""
         if not record.ready_models or self.is_pinned(record) or self.is_busy(record):
             return False
         kept = self._leaving.union(protected, *self._protected.values())
-        return not any(member.id.name in kept for member in self._group(record))
+        return not any(member.id.name in kept for member in self.group(record))
 
-    def _group(self, record: ModelRecord) -> list[ModelRecord]:
+    def group(self, record: ModelRecord) -> list[ModelRecord]:
         """The model, then the ensembles that need it, each behind all that it needs of them."""
         group = [record]
         for member in group:
@@ -134,7 +139,3 @@ class Eviction:
 
     def _used_ns(self, model: Model) -> int:
         return max(model.loaded_ns, model.stats.last_arrival_ns, self._busy_ns.get(model, 0))
-
-    @staticmethod
-    def _has_backend(record: ModelRecord) -> bool:
-        return any(model.backend is not None for model in record.ready_models)

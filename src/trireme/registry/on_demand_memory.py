@@ -14,16 +14,19 @@ ResidentBytes = Callable[[Backend], int]
 
 
 class ModelMemory:
-    """Sizes by name: measured where a model is loaded; else as its configuration declares it, or as it was last."""
+    """Sizes by name: measured where a model is loaded; else as its configuration declares it, as it was last, or as
+    its files tell."""
 
     def __init__(self, models: ServedModels, resident_bytes: ResidentBytes) -> None:
         self._models = models
         self._resident_bytes = resident_bytes
         self._last_bytes: dict[str, int] = {}
+        self._estimated_bytes: dict[str, int] = {}  # as of the last load
         self._reserved: dict[str, Needs] = {}
 
     def size_of(self, record: ModelRecord) -> int:
-        """The size of a loaded model: what its workers have, or what it declares where that is more."""
+        """The size of a loaded model: what its workers have, or what it declares where that is more; what its files
+        tell where it has no workers, or the system does not say how large they are."""
         measured = declared = 0
         for model in record.ready_models:
             if model.backend is not None:
@@ -31,16 +34,18 @@ class ModelMemory:
                 declared = max(declared, declared_bytes(record.id.name, model.config.parameters) or 0)
         if measured:
             self._last_bytes[record.id.name] = measured
+        elif not declared and any(model.backend is not None for model in record.ready_models):
+            measured = self._estimated_bytes.get(record.id.name, 0)
         return max(measured, declared)
 
     def expected(self, needs: Needs) -> int:
         """What loading takes on top of what is loaded already."""
-        sizes = ((name, declared) for name, declared in needs.declared_bytes.items() if not self._is_loaded(name))
-        return sum(self._last_bytes.get(name, 0) if declared is None else declared for name, declared in sizes)
+        return sum(self._expected_of(name, needs) for name in needs.names if not self._is_loaded(name))
 
     def reserve(self, name: str, needs: Needs) -> None:
         """Counts what is expected as used until it is there and can be measured."""
         self._reserved[name] = needs
+        self._estimated_bytes.update(needs.estimated_bytes)
 
     def release(self, name: str) -> None:
         """The load is over."""
@@ -63,6 +68,12 @@ class ModelMemory:
         """What models that finish their last requests still have."""
         backends = (model.backend for model in self._models.draining)
         return sum(self._resident_bytes(backend) for backend in backends if backend is not None)
+
+    def _expected_of(self, name: str, needs: Needs) -> int:
+        declared = needs.declared_bytes[name]
+        if declared is not None:
+            return declared
+        return self._last_bytes.get(name, needs.estimated_bytes.get(name, 0))
 
     def _is_loaded(self, name: str) -> bool:
         return any(record.ready_models for record in self._models.named(name))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import ModelLoader
 from trireme.registry.repository import ModelId, Repositories, Scan
 from trireme.registry.served_models import ServedModels
@@ -52,14 +53,18 @@ class RepositoryPoller:
     def _changed(self, scan: Scan) -> dict[ModelId, Path]:
         changed = {}
         for model_id, folder in scan.folders.items():
-            record = self._models.records.get(model_id)
-            loaded = record.loaded if record is not None else None
-            if record is None or record.retries or loaded is None or loaded.stamp is None or loaded.folder != folder:
-                changed[model_id] = folder
-                continue
             try:
-                if not loaded.stamp.is_same_as(FolderStamp.of(folder)):
+                if self._is_changed(self._models.records.get(model_id), folder):
                     changed[model_id] = folder
             except OSError as error:
                 log.error("Poll failed for model directory '%s': %s", model_id.name, error)
         return changed
+
+    @staticmethod
+    def _is_changed(record: ModelRecord | None, folder: Path) -> bool:
+        loaded = record.loaded if record is not None else None
+        if record is None or loaded is None or loaded.stamp is None or loaded.folder != folder:
+            return True
+        if record.refused is not None and record.ready_models:
+            return not record.refused.is_same_as(FolderStamp.of(folder))
+        return record.retries or not loaded.stamp.is_same_as(FolderStamp.of(folder))

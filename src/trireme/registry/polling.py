@@ -57,13 +57,13 @@ def _poll(options: RegistryOptions, model_id: ModelId, folder: Path, override: L
         stamp=stamp,
         override=override,
         message=message,
-        versions=_selected(message, available),
+        versions=selected_versions(message, available),
         dependencies=tuple(dict.fromkeys(step.model_name for step in message.ensemble_scheduling.step)),
     )
 
 
-def _selected(message: Any, available: list[int]) -> tuple[int, ...]:
-    """None at all is the load's failure, not the poll's."""
+def selected_versions(message: Any, available: list[int]) -> tuple[int, ...]:
+    """Those that the version policy chooses; none at all is the load's failure, not the poll's."""
     try:
         return tuple(select_versions(message, available))
     except InvalidArgumentError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import UnavailableError
 from trireme.core.ports import Backend
 from trireme.observe.metrics import MetricsRegistry
-from trireme.observe.on_demand import OnDemandMetrics, OnDemandMetricsRegistry
+from trireme.observe.on_demand import OnDemandMetrics
 from trireme.registry.index import AbsentModels, IndexEntry, index_of
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import ModelLoader
@@ -27,6 +27,9 @@ from trireme.registry.shutdown import Progress, drain_models
 from trireme.registry.startup import StartupReport, load_startup_models
 from trireme.registry.switching import VersionSwitch
 from trireme.registry.version_loader import BackendFactory, VersionLoader
+from trireme.registry.waiting_requests import WaitingRequests
+from trireme.scheduling.rate_limiter import RateLimiter
+from trireme.scheduling.response_cache_front import ResponseCacheFront
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +45,18 @@ class ModelRegistry:
         backend_factory: BackendFactory,
         metrics: MetricsRegistry,
         resident_bytes: ResidentBytes | None = None,
+        response_cache: ResponseCacheFront | None = None,
+        rate_limiter: RateLimiter | None = None,
     ) -> None:
         self.options = options
         self.models = ServedModels(metrics, options.has_namespacing)
         self.find: Callable[[str, str], Model] = self.models.find
-        self.find_to_infer: Callable[[str, str], Model] = self.models.find
-        """The same for inference, which has a model loaded that is not where the mode is auto: it returns a stand-in
-        then, and the request waits there."""
+        self.find_to_infer: Callable[[str, str], Model] = self.models.find_to_infer
+        """The same for inference: a stand-in, at which the request waits, where the model is being loaded for it
+        because the mode is auto, or reloaded on a device that only one copy can have."""
         self._repositories = Repositories(options.repositories, options.has_namespacing)
-        self._switch = VersionSwitch(options, self.models, VersionLoader(options, backend_factory))
+        version_loader = VersionLoader(options, backend_factory, response_cache, rate_limiter)
+        self._switch = VersionSwitch(options, self.models, version_loader)
         self._loader = ModelLoader(options, self.models, self._repositories, self._switch)
         self._on_demand: OnDemandModels | None = None
         if options.is_on_demand:
@@ -71,7 +77,8 @@ class ModelRegistry:
 
     async def start(self) -> StartupReport:
         """Loads the start-up models and begins to poll where that is asked for. `inference` is set before."""
-        first_load = load_startup_models(self.options, self.models, self._repositories, self._loader)
+        load_named = self._loader.load if self._on_demand is None else self._on_demand.load_pinned
+        first_load = load_startup_models(self.options, self.models, self._repositories, self._loader, load_named)
         report = await self._run(first_load)
         if self.options.control_mode == "poll" and self.options.poll_seconds > 0:
             poller = RepositoryPoller(self.models, self._repositories, self._loader)
@@ -81,16 +88,17 @@ class ModelRegistry:
         return report
 
     async def loaded(self, name: str, version: str) -> Model:
-        """The model that serves, where the mode is auto after waiting for it to be loaded; raises ServingError."""
-        return self.find(name, version) if self._on_demand is None else await self._on_demand.loaded(name, version)
+        """The model that serves, for whoever must know it before there is a request: waits among the requests, with
+        their limits, where it is being loaded; raises ServingError where it does not come."""
+        while (model := self.find_to_infer(name, version)).is_stand_in:
+            assert isinstance(model.scheduler, WaitingRequests), "where a stand-in's requests wait"
+            await model.scheduler.ended(self.options.on_demand.load_timeout_s)
+        return model
 
     async def load(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> None:
         """Loads or reloads, and returns when that is done; goes on when the caller goes away."""
-        on_demand = self._on_demand
-        if on_demand is None:
-            await self._run(self._loader.load(name, config_json, files))
-        else:
-            await self._run(on_demand.load(name, lambda: self._loader.load(name, config_json, files)))
+        target = self._loader if self._on_demand is None else self._on_demand
+        await self._run(target.load(name, config_json, files))
 
     async def unload(self, name: str, unload_dependents: bool) -> None:
         """Unloads, and returns when the model takes no more requests."""
@@ -102,6 +110,10 @@ class ModelRegistry:
         """Ends the copies of a model that are being replaced before their replacement is ready; whether there are
         any. For what only one copy can have."""
         return self._switch.make_way(name)
+
+    async def make_room(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
+        """Has models give up what another one needs, where the mode is auto; see `devices.ownership.MakeRoom`."""
+        return self._on_demand is not None and await self._on_demand.devices.make_room(name, choices, waited_s)
 
     def available_configs(self) -> list[ModelConfig]:
         """Of every model that can be asked for now: those that serve or, where requests load them, all that the
@@ -154,9 +166,7 @@ class ModelRegistry:
         return task
 
     def _create_on_demand(self, metrics: MetricsRegistry, resident_bytes: ResidentBytes) -> OnDemandModels:
-        counted = OnDemandMetrics()
-        if isinstance(metrics, OnDemandMetricsRegistry):
-            metrics.on_demand = counted
+        counted = metrics.on_demand = OnDemandMetrics()
         return OnDemandModels(
             self.options,
             self.models,

@@ -29,8 +29,12 @@ class ServedModels:
         self.records: dict[ModelId, ModelRecord] = {}
         self.draining: dict[Model, asyncio.Task[None]] = {}
         self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
+        self.reloading: dict[str, Callable[[str], Model]] = {}
+        """By the name of a model that is out of service while its next copy loads: the stand-in for a version, at
+        which requests wait."""
         self._metrics = metrics
         self._has_namespacing = has_namespacing
+        self._lingering: list[Model] = []  # out of service, and there for the last requests of ensembles alone
         self._routes: dict[str, dict[str, Model]] = {}  # name to version as asked for ("" is the newest) to model
 
     def find(self, name: str, version: str) -> Model:
@@ -38,6 +42,16 @@ class ServedModels:
         try:
             return self._routes[name][version]
         except KeyError:
+            return self._resolve(name, version)
+
+    def find_to_infer(self, name: str, version: str) -> Model:
+        """The same for inference: a stand-in where the model is being reloaded and its old copy had to go first."""
+        try:
+            return self._routes[name][version]
+        except KeyError:
+            if name in self.reloading:
+                parse_version(version)
+                return self.reloading[name](version)
             return self._resolve(name, version)
 
     def find_step(self, namespace: str, name: str, version: str) -> Model:
@@ -49,9 +63,9 @@ class ServedModels:
                 if version in ("", model.version_text):
                     return model
         try:
-            return self.find(name, version)
+            return self.find_to_infer(name, version)
         except ServingError:
-            for model in self.draining:
+            for model in reversed(self._lingering):
                 if model.name == name and version in ("", model.version_text):
                     return model
             raise
@@ -116,12 +130,17 @@ class ServedModels:
     def _end(self, record: ModelRecord, model: Model, after: tuple[asyncio.Task[None], ...]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._drain(record, model, after))
         self.draining[model] = task
+        if after:
+            self._lingering.append(model)
         return task
 
     async def _drain(self, record: ModelRecord, model: Model, after: tuple[asyncio.Task[None], ...]) -> None:
         try:
             if after:
-                await asyncio.wait(after)
+                try:
+                    await asyncio.wait(after)
+                finally:
+                    self._lingering.remove(model)
             await model.stop()
             log.info("successfully unloaded '%s' version %d", model.name, model.version)
         except Exception:
@@ -152,6 +171,10 @@ class ServedModels:
         number = parse_version(version)
         record = self._only_record(name)
         models = record.ready_models
+        if name in self.reloading and not models:
+            raise UnavailableError(
+                f"model '{name}' is being reloaded: its old copy ended because the new one needs its device; try again"
+            )
         if number is None:
             if not models:
                 raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")

@@ -38,7 +38,7 @@ class FolderStamp:
         """Reads the tree; raises OSError where the folder is gone or may not be read."""
         files: tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]] = (set(), set())
         times: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        for path, is_folder, mtime_ns, size in _entries(str(folder)):
+        for path, is_folder, mtime_ns, size in tree_entries(str(folder)):
             part = 0 if path in {"", "config.pbtxt", "configs"} or path.startswith("configs" + os.sep) else 1
             files[part].add((path, 0, 0) if is_folder else (path, mtime_ns, size))
             if is_folder and mtime_ns:
@@ -50,8 +50,9 @@ class FolderStamp:
         return self.config.is_same_as(other.config) and self.content.is_same_as(other.content)
 
 
-def _entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
-    """Path below the folder, whether it is a folder, time (0 where it says nothing) and size of every entry."""
+def tree_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:
+    """Path below the folder, whether it is a folder, time (0 where it says nothing) and size of every entry but
+    Python's bytecode."""
     start = len(folder) + 1
     pending, seen = [folder], set()
     while pending:

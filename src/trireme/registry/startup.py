@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from trireme.core.errors import ServingError
 from trireme.registry.lifecycle import READY, ModelRecord
@@ -15,6 +17,9 @@ from trireme.registry.repository import Repositories
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
+
+Load = Callable[[str], Coroutine[Any, Any, None]]
+"""Loads one model by name; raises ServingError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class StartupReport:
 
 
 async def load_startup_models(
-    options: RegistryOptions, models: ServedModels, repositories: Repositories, loader: ModelLoader
+    options: RegistryOptions, models: ServedModels, repositories: Repositories, loader: ModelLoader, load_named: Load
 ) -> StartupReport:
     """Loads what the options ask for. One model's failure is reported and keeps no other from loading; a repository
     that is no folder raises ServingError."""
@@ -41,9 +46,9 @@ async def load_startup_models(
         failures = await _load_every_model(repositories, loader)
     elif options.is_on_demand:
         pinned = await asyncio.to_thread(pinned_names, options, repositories)
-        failures = await _load_named_models(pinned, loader)
+        failures = await _load_named_models(pinned, load_named)
     else:
-        failures = await _load_named_models(options.startup_models, loader)
+        failures = await _load_named_models(options.startup_models, load_named)
     for model_id, record in models.records.items():
         if record.is_wanted and not _is_serving(record):
             failures.add(model_id.name)
@@ -60,10 +65,10 @@ async def _load_every_model(repositories: Repositories, loader: ModelLoader) -> 
     return failed | scan.duplicates | {model_id.name for model_id in unreadable}
 
 
-async def _load_named_models(names: tuple[str, ...], loader: ModelLoader) -> set[str]:
+async def _load_named_models(names: tuple[str, ...], load: Load) -> set[str]:
     async def is_loaded(name: str) -> bool:
         try:
-            await loader.load(name)
+            await load(name)
         except ServingError:
             return False
         return True

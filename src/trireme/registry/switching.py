@@ -14,9 +14,9 @@ from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.ensemble_link import link_ensemble
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
+from trireme.registry.making_way import MakingWay
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.options import RegistryOptions
-from trireme.registry.repository import ModelId
 from trireme.registry.served_models import ServedModels
 from trireme.registry.step_inference import StepInference
 from trireme.registry.version_loader import VersionLoader
@@ -41,26 +41,10 @@ class VersionSwitch:
         self._options = options
         self._models = models
         self._loader = loader
-        self._replaced: dict[ModelId, tuple[ModelRecord, list[int]]] = {}  # versions that end with the load under way
-
-    def make_way(self, name: str) -> bool:
-        """Takes those versions of a model out of service that the load under way replaces, because old and new cannot
-        live at the same time; whether there are any. Requests are refused until the new ones are ready."""
-        makes_way = False
-        for model_id, (record, versions) in self._replaced.items():
-            serving = [version for version in versions if record.life(version).state == READY]
-            if model_id.name != name or not serving:
-                continue
-            numbers = ", ".join(map(str, serving))
-            log.warning(
-                "model '%s' needs the device that it has for its next copy, and no other is free: version %s ends "
-                "first, and requests are refused until the next copy is ready",
-                name,
-                numbers,
-            )
-            self._models.withdraw(record, serving)
-            makes_way = True
-        return makes_way
+        self._making_way = MakingWay(options.on_demand, models, lambda: self.inference)
+        self.make_way = self._making_way.make_way
+        """`make_way(name)` ends the copies of a model that the load under way replaces, because old and new cannot
+        live at the same time; whether there are any. Requests wait until the new ones are ready."""
 
     async def load(self, record: ModelRecord, polled: PolledModel) -> None:
         """Brings the model to what was polled; raises ServingError and leaves what served in service."""
@@ -91,11 +75,61 @@ class VersionSwitch:
         )
 
     async def _replace(self, record: ModelRecord, polled: PolledModel, versions: Sequence[int]) -> None:
-        results: dict[int, Model | ServingError] = {}
+        ending = [version for version in record.versions if version in versions or version not in polled.versions]
         for version in versions:
             record.life(version).begin_loading()
-        ending = [version for version in record.versions if version in versions or version not in polled.versions]
-        self._replaced[record.id] = record, ending
+        with self._making_way.replacing(record, versions, ending) as replacement:
+            failure = await self._try_replace(record, polled, versions)
+            if failure is None:
+                return
+            log.info("failed to load '%s'", polled.id.name)
+            if replacement.gone:
+                record.refused = polled.stamp
+                failure = replacement.failure = await self._bring_back(record, replacement.gone, failure)
+        raise failure
+
+    async def _try_replace(
+        self, record: ModelRecord, polled: PolledModel, versions: Sequence[int]
+    ) -> VersionsFailedError | None:
+        """Loads the versions and puts them in place, or ends them all again and says why."""
+        results = await self._load_versions(record, polled, versions)
+        failures = {version: result for version, result in results.items() if isinstance(result, ServingError)}
+        if failures:
+            self._give_up(record, versions, results)
+            return VersionsFailedError("".join(_failure_text(*failure) for failure in failures.items()))
+        self._models.install(record, [model for model in results.values() if isinstance(model, Model)])
+        return None
+
+    async def _bring_back(
+        self, record: ModelRecord, versions: Sequence[int], failure: VersionsFailedError
+    ) -> VersionsFailedError:
+        """Loads the copies that made way for nothing once more, as they were configured; what became of it."""
+        previous = record.loaded
+        assert previous is not None, "what served was loaded"
+        for version in versions:
+            record.life(version).begin_loading()
+        results = await self._load_versions(record, previous, versions)
+        models = [model for model in results.values() if isinstance(model, Model)]
+        if models:
+            self._models.install(record, models)
+        errors = ""
+        for version in versions:
+            result, life = results[version], record.life(version)
+            if isinstance(result, ServingError):
+                errors += _failure_text(version, result)
+                life.fail(life.failure or result.described())
+            else:
+                life.reason = f"the previous copy was loaded again, because its replacement failed: {failure.message}"
+        if errors:
+            return VersionsFailedError(f"{failure.message} the previous copy could not be loaded again: {errors}")
+        numbers = ", ".join(map(str, versions))
+        log.warning("the previous copy of '%s' version %s was loaded again and serves", record.id.name, numbers)
+        return VersionsFailedError(f"{failure.message} the previous copy, version {numbers}, was loaded again")
+
+    async def _load_versions(
+        self, record: ModelRecord, polled: PolledModel, versions: Sequence[int]
+    ) -> dict[int, Model | ServingError]:
+        results: dict[int, Model | ServingError] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for version in versions:
@@ -103,14 +137,7 @@ class VersionSwitch:
         except BaseException:  # the server stops: what is loaded already is ended, the rest ended itself
             self._give_up(record, versions, results)
             raise
-        finally:
-            del self._replaced[record.id]
-        failures = {version: results[version] for version in versions if isinstance(results[version], ServingError)}
-        if failures:
-            self._give_up(record, versions, results)
-            log.info("failed to load '%s'", polled.id.name)
-            raise VersionsFailedError("".join(_failure_text(*failure) for failure in failures.items()))
-        self._models.install(record, [model for model in results.values() if isinstance(model, Model)])
+        return {version: results[version] for version in versions}
 
     async def _load_version(
         self, record: ModelRecord, polled: PolledModel, version: int, results: dict[int, Model | ServingError]

@@ -7,7 +7,6 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +35,20 @@ EnsembleLink = Callable[[Any], tuple[Any, Mapping[str, Sequence[str]]]]
 Raises ServingError where it does not fit them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedFactory:
-    """A backend factory that also brings what the models of one server have in common."""
-
-    create_backend: BackendFactory
-    response_cache: ResponseCacheFront | None = None
-    rate_limiter: RateLimiter | None = None
-
-    def __call__(self, source: ModelSource) -> Backend:
-        return self.create_backend(source)
-
-
 class VersionLoader:
     """Loads versions, a limited number of them at a time."""
 
-    def __init__(self, options: RegistryOptions, backend_factory: BackendFactory) -> None:
+    def __init__(
+        self,
+        options: RegistryOptions,
+        backend_factory: BackendFactory,
+        response_cache: ResponseCacheFront | None = None,
+        rate_limiter: RateLimiter | None = None,
+    ) -> None:
         self._options = options
         self._create_backend = backend_factory
-        shared = backend_factory if isinstance(backend_factory, SharedFactory) else SharedFactory(backend_factory)
-        self._cache, self._limiter = shared.response_cache, shared.rate_limiter
+        self._cache = response_cache
+        self._limiter = rate_limiter
         self._slots = asyncio.Semaphore(max(1, options.load_concurrency))
         self._turn = Turn()  # of all models together
 

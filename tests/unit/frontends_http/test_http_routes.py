@@ -121,11 +121,12 @@ def test_metadata_is_json(ask: Any, get: Any) -> None:
         b'{"name":"ident","versions":["1"],"platform":"python",'
         b'"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[-1,-1]}],"outputs":[]}'
     )
-    for path in ("/v2/models/ident", "/v2/models/ident/versions/1", "http://host:1/v2/models/ident?x=y"):
+    paths = ("ident", "ident/versions/1", "id%65nt", "ident?x=y")
+    for path in (*(f"/v2/models/{path}" for path in paths), "http://host:1/v2/models/ident?x=y"):
         assert ask(get(path)) == json_answer(expected)
     assert ask(get("/v2/models/ident/config")) == json_answer(b'{"name":"ident"}')
-    assert ask(get("/v2/models/id%65nt")) == json_answer(
-        b'{"error":"Request for unknown model: \'id%65nt\' is not found"}', b"404 Not Found"
+    assert ask(get("/v2/models/id%2Fent")) == json_answer(
+        b'{"error":"Request for unknown model: \'id/ent\' is not found"}', b"404 Not Found"
     )
 
 

@@ -17,12 +17,13 @@ from trireme.core.ports import BatchRunner
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.devices.inventory import discover
+from trireme.devices.ownership import DeviceOwnership, DeviceRequest, Owner
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.registry.options import RegistryOptions
 from trireme.registry.registry import ModelRegistry
-from trireme.registry.version_loader import SharedFactory
 from trireme.server.server import InferenceServer
 
 CONFIG = """
@@ -89,6 +90,7 @@ class FakeBackend:
         self.instances: list[FakeInstance] = []
         self.runner: BatchRunner | None = None
         self.outputs: list[str] = []
+        self.assigned: tuple[int, ...] = ()
 
     async def complete_config(self) -> Any:
         return self.source.config
@@ -100,6 +102,8 @@ class FakeBackend:
             await asyncio.sleep(0)
             if self.is_waiting:
                 await self.backends.gate.wait()
+            if self.backends.devices is not None:
+                self.assigned = (await self.backends.devices.take(self.owner, self.backends.wanted)).units
         finally:
             self.backends.loading -= 1
         if self.failure:
@@ -113,6 +117,12 @@ class FakeBackend:
         await asyncio.sleep(0)
         self.is_stopped = True
         self.instances = []
+        if self.backends.devices is not None:
+            self.backends.devices.release(self.owner)
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.source.name, self.source.version, f"{self.source.name}_0", self.number)
 
     async def is_ready(self) -> bool:
         return self.is_willing
@@ -141,6 +151,8 @@ class FakeBackends:
         self.gate = asyncio.Event()
         self.loading = 0
         self.most_loading = 0
+        self.devices: DeviceOwnership | None = None  # where set, every backend takes what is wanted of them
+        self.wanted = DeviceRequest("hpu")
 
     def __call__(self, source: ModelSource) -> FakeBackend:
         self.count += 1
@@ -198,8 +210,15 @@ class World:
     def registry(self, **options: Any) -> ModelRegistry:
         options.setdefault("repositories", (self.repository,))
         limiter = options.pop("rate_limiter", None)
-        factory = self.backends if limiter is None else SharedFactory(self.backends, rate_limiter=limiter)
-        return ModelRegistry(RegistryOptions(**options), factory, self.metrics)
+        return ModelRegistry(RegistryOptions(**options), self.backends, self.metrics, rate_limiter=limiter)
+
+    def share_devices(self, spec: str, registry: ModelRegistry) -> None:
+        """Gives every model one of the devices that the words stand for, owned as the server owns them."""
+        devices = DeviceOwnership(discover(spec, {}), poll_s=0.001)
+        devices.is_ending = lambda name: any(model.name == name for model in registry.models.draining)
+        devices.make_way = registry.make_way
+        devices.make_room = registry.make_room
+        self.backends.devices = devices
 
     def server(self, **options: Any) -> InferenceServer:
         return InferenceServer(self.registry(**options), self.metrics, LogSettings())

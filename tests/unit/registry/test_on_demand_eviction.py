@@ -7,8 +7,8 @@ from typing import Any
 
 from trireme.core.errors import ErrorKind
 from trireme.observe.logs import LogSettings
+from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
-from trireme.observe.on_demand import OnDemandMetricsRegistry
 from trireme.registry.on_demand_options import OnDemandOptions
 from trireme.registry.options import RegistryOptions
 from trireme.registry.registry import ModelRegistry
@@ -43,7 +43,7 @@ class Sizes:
 async def started(world: Any, sizes: Sizes | None = None, **options: Any) -> InferenceServer:
     on_demand = OnDemandOptions(**{"sweep_interval_s": 0.02, "load_timeout_s": 5.0, **options})
     registry_options = RegistryOptions((world.repository,), "auto", on_demand=on_demand)
-    metrics = OnDemandMetricsRegistry(MetricsOptions())
+    metrics = MetricsRegistry(MetricsOptions())
     registry = ModelRegistry(registry_options, world.backends, metrics, sizes or Sizes())
     server = InferenceServer(registry, metrics, LogSettings())
     report = await registry.start()

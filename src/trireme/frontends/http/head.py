@@ -128,7 +128,7 @@ def parse_head(raw: bytes) -> RequestHead:
     collected = _Collector()
     parser = collected.parser = httptools.HttpRequestParser(collected)
     try:
-        parser.feed_data(raw)
+        parser.feed_data(raw if raw.isascii() else _with_plain_target(raw))
     except httptools.HttpParserUpgrade:
         pass  # the offer to speak another protocol is not taken up
     except httptools.HttpParserError as error:
@@ -151,6 +151,12 @@ def parse_head(raw: bytes) -> RequestHead:
         if reader is not None:
             reader(head, value)
     return head
+
+
+def _with_plain_target(raw: bytes) -> bytes:
+    """The head with a request line as it should be: curl, too, sends the letters of a path as they are typed."""
+    line, end, rest = raw.partition(b"\r\n")
+    return b"".join(bytes((byte,)) if byte < 128 else b"%%%02X" % byte for byte in line) + end + rest
 
 
 class _Collector:

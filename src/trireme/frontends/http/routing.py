@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
@@ -78,6 +79,8 @@ class Router:
 
 def _take_names(head: RequestHead, match: re.Match[str]) -> None:
     named = match.groupdict("")
+    if "%" in head.path:  # after the match: an encoded slash is part of a name
+        named = {group: unquote(name, errors="surrogateescape") for group, name in named.items()}
     head.model_name = named.pop("model", "")
     head.model_version = named.pop("version", "")
     head.names = tuple(named.values())
