@@ -12,6 +12,7 @@ from trireme.core.trace import Trace
 Parameter = bool | int | float | str
 RespondCallback = Callable[[InferenceResponse], None]
 CancelCallback = Callable[["InferenceRequest"], None]
+TakenCallback = Callable[[], None]
 
 SEQUENCE_START: Final = 1
 SEQUENCE_END: Final = 2
@@ -21,7 +22,8 @@ class InferenceRequest:
     """What a client asked for, who waits for the answer, and when it passed which door.
 
     `respond` is called on the event loop's thread, once per response; exactly one of them, the last, has
-    `is_final` set. Whoever holds the request at the moment sets `on_cancel` to learn of a cancellation.
+    `is_final` set. Whoever holds the request at the moment sets `on_cancel` to learn of a cancellation, and where there
+    is a `window`, `on_taken` to learn that a response has been passed on and another one may come.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class InferenceRequest:
         "model_name",
         "model_version",
         "on_cancel",
+        "on_taken",
         "parameters",
         "parent",
         "priority",
@@ -44,6 +47,7 @@ class InferenceRequest:
         "served_version",
         "timeout_us",
         "trace",
+        "window",
     )
 
     def __init__(
@@ -73,6 +77,8 @@ class InferenceRequest:
         self.respond = respond
         self.is_cancelled = False
         self.on_cancel: CancelCallback | None = None
+        self.window = 0  # how many responses may come before the first of them is taken; 0: any number
+        self.on_taken: TakenCallback | None = None
 
     def cancel(self) -> None:
         """Marks the request as no longer wanted and tells its present holder; later calls do nothing."""
@@ -81,3 +87,8 @@ class InferenceRequest:
         self.is_cancelled = True
         if self.on_cancel is not None:
             self.on_cancel(self)
+
+    def taken(self) -> None:
+        """Tells the present holder that one more response may come."""
+        if self.on_taken is not None:
+            self.on_taken()

@@ -15,7 +15,7 @@ _CACHED_PLANS: Final = 64
 class PlannedStep:
     """One step of a plan: what it reads, what it must produce, who is called."""
 
-    __slots__ = ("index", "inputs", "model_name", "model_version", "outputs", "requested", "sole")
+    __slots__ = ("can_wait", "index", "inputs", "model_name", "model_version", "outputs", "requested", "sole")
 
     def __init__(self, index: int, config: EnsembleStepConfig, wanted: set[str]) -> None:
         self.index = index
@@ -25,16 +25,19 @@ class PlannedStep:
         self.outputs = {name: tensor for name, tensor in config.output_map.items() if tensor in wanted}
         self.requested = tuple(self.outputs)
         self.sole: frozenset[str] = frozenset()  # the tensors that only one input of this step reads
+        self.can_wait = True  # whether no other step needs the instances of its model
 
     def gather(self, values: dict[str, Tensor | None], shared: dict[str, Tensor | None] | None) -> dict[str, Tensor]:
         """The step's inputs under the model's names, over the same data; absent tensors are left out. Tensors that are
-        also in `shared` are read by other requests to the step."""
+        also in `shared` are read by other requests to the step; those that nobody reads after this are let go."""
         inputs: dict[str, Tensor] = {}
         for name, tensor_name in self.inputs:
             tensor = values.get(tensor_name)
             if tensor is None:
                 continue
             is_sole = tensor_name in self.sole and (shared is None or tensor_name not in shared)
+            if is_sole:
+                values[tensor_name] = None
             if is_sole and isinstance(tensor, HandedTensor):
                 inputs[name] = HandedTensor(name, tensor.datatype, tensor.shape, tensor.data, tensor.origin)
             else:
@@ -63,8 +66,10 @@ class EnsemblePlan:
                 self.consumers.setdefault(tensor, []).append(step)
             if not tensors:
                 self.first_steps.append(step)
+        users = Counter(step.model_name for step in steps if step.index in needed)
         readers = Counter(tensor for step in steps if step.index in needed for _, tensor in step.inputs)
         for step in steps:
+            step.can_wait = users[step.model_name] == 1
             step.sole = frozenset(
                 tensor for _, tensor in step.inputs if readers[tensor] == 1 and tensor not in self.outputs
             )

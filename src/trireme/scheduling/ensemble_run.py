@@ -39,7 +39,7 @@ class _Scope:
     """The tensors of one iteration. The root holds what exists once; every response of a decoupled step opens a
     scope of its own below the one its step ran in."""
 
-    __slots__ = ("above", "branches", "missing", "open_outputs", "values")
+    __slots__ = ("above", "branches", "held_count", "missing", "open_outputs", "values", "waiting")
 
     def __init__(
         self, values: dict[str, Tensor | None], missing: list[int], open_outputs: int, above: _Scope | None = None
@@ -49,6 +49,8 @@ class _Scope:
         self.open_outputs = open_outputs
         self.above = above
         self.branches: set[_Scope] | None = None  # those that are not answered yet
+        self.held_count = 0  # how many steps are held back here
+        self.waiting: list[_Taken] | None = None  # the responses that led to them
 
     def branch(self) -> _Scope:
         scope = _Scope(dict(self.values), self.missing[:], self.open_outputs, self)
@@ -56,6 +58,14 @@ class _Scope:
             self.branches = set()
         self.branches.add(scope)
         return scope
+
+    def fired_held(self) -> None:
+        """One step less is held back here; after the last of them the responses that led here count as taken."""
+        self.held_count -= 1
+        if not self.held_count and self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            for taken in waiting:
+                taken.settle()
 
     def close(self) -> None:
         if self.above is not None and self.above.branches is not None:
@@ -79,6 +89,7 @@ class _StepCall:
         run = self.run
         if run.is_over:
             return
+        child, scope = self.child, self.scope
         if response.is_final:
             run.calls.discard(self)
             self.child = None  # which leads back here: without this, only the garbage collector would free both
@@ -86,11 +97,39 @@ class _StepCall:
             run.fail(response.error)
             return
         if not response.is_empty:
-            is_branch = self.has_responded or not response.is_final
+            if self.has_responded or not response.is_final:
+                scope = scope.branch()
             self.has_responded = True
-            run.advance(self.step, self.scope.branch() if is_branch else self.scope, response.outputs)
-        if response.is_final and not run.is_over:
+            run.advance(self.step, scope, response.outputs)
+        if run.is_over:
+            return
+        if scope.held_count:
+            if scope.waiting is None:
+                scope.waiting = []
+            scope.waiting.append(_Taken(run, self.step, None if response.is_final else child))
+        elif response.is_final:
             run.step_ended(self.step)
+        elif child is not None:
+            child.taken()
+
+
+class _Taken:
+    """A response whose step, or whose model where it has more to come, waits for the steps that it led to."""
+
+    __slots__ = ("_child", "_run", "_step")
+
+    def __init__(self, run: EnsembleRun, step: PlannedStep, child: InferenceRequest | None) -> None:
+        self._run = run
+        self._step = step
+        self._child = child  # None: it was the last response
+
+    def settle(self) -> None:
+        if self._run.is_over:
+            return
+        if self._child is None:
+            self._run.step_ended(self._step)
+        else:
+            self._child.taken()
 
 
 class _HeldBack:
@@ -235,6 +274,8 @@ class EnsembleRun:
         child.priority = parent.priority
         child.timeout_us = parent.timeout_us
         child.parent = parent
+        if step.can_wait:
+            child.window = self._owner.max_inflight
         call.child = child
         self.calls.add(call)
         try:
@@ -257,6 +298,7 @@ class EnsembleRun:
         if held is None:
             held = self._held_steps[step.index] = _HeldBack()
         held.scopes.append(scope)
+        scope.held_count += 1
         self._held_count += 1
         return False
 
@@ -270,9 +312,11 @@ class EnsembleRun:
         self._open_count += 1
         while held.scopes and self._per_step[step.index] < self._owner.max_inflight:
             self._held_count -= 1
-            self._fire(step, held.scopes.popleft())
+            scope = held.scopes.popleft()
+            self._fire(step, scope)
             if self.is_over:
                 return
+            scope.fired_held()
         self._open_count -= 1
         held.is_firing = False
 

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock
@@ -21,6 +22,8 @@ from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
+
+_NO_TIME: Final = BatchTiming(0, 0, 0)
 
 
 class _Stream:
@@ -192,8 +195,18 @@ class InstanceRunner(ABC):
         """Gives the requests to the instance that has been free the longest; there must be one."""
         instance = self._free.popleft()
         batch = Batch(requests, size, now_ns)
+        self._run_on(instance, batch)
+
+    def _run_on(self, instance: Instance, batch: Batch) -> None:
+        """Gives the batch to the instance; one that raises has failed the batch, unless it had finished it before."""
         self._running[batch] = instance
-        instance.execute(batch)
+        try:
+            instance.execute(batch)
+        except Exception as error:
+            log.exception("instance '%s' raised while it was given a batch", instance.name)
+            if batch in self._running:
+                failure = InternalError(f"instance '{instance.name}' failed: {type(error).__name__}: {error}")
+                self.finish(instance, batch, [InferenceResponse.of_error(failure) for _ in batch.requests], _NO_TIME)
 
     def _cancel_running(self, request: InferenceRequest) -> None:
         """Tells the instance that has the request; does nothing where none has it any longer."""

@@ -270,12 +270,9 @@ class SequenceScheduler(InstanceRunner):
             self._free.remove(instance)
         requests = self._lay_out(chosen, requests)
         batch = Batch(requests, len(requests), now_ns)
-        self._running[batch] = instance
         self._is_handing_over = True
-        try:
-            instance.execute(batch)
-        finally:
-            self._is_handing_over = False
+        self._run_on(instance, batch)
+        self._is_handing_over = False
 
     def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         sequence = self._by_request.get(request)

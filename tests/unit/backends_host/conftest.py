@@ -77,13 +77,15 @@ class RecordingLink:
 
 
 def make_config(
-    max_batch_size: int = 8, is_decoupled: bool = False, outputs: tuple[str, ...] = ("OUT",)
+    max_batch_size: int = 8, is_decoupled: bool = False, outputs: tuple[str, ...] = ("OUT",), sequences: str = ""
 ) -> ModelConfig:
     message = model_config_pb2.ModelConfig(name="m", backend="python", max_batch_size=max_batch_size)
     message.input.add(name="IN", data_type=model_config_pb2.TYPE_FP32, dims=[-1])
     for name in outputs:
         message.output.add(name=name, data_type=model_config_pb2.TYPE_FP32, dims=[-1])
     message.model_transaction_policy.decoupled = is_decoupled
+    if sequences:
+        getattr(message.sequence_batching, sequences).SetInParent()
     return ModelConfig.from_message(message)
 
 

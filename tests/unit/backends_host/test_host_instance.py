@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from trireme.backends.python import messages
 from trireme.backends.python.calls import Calls
 from trireme.backends.python.host_instance import PythonInstance
@@ -253,6 +255,33 @@ def test_a_request_with_two_deaths_runs_alone_and_clears_or_convicts_itself(make
     assert put_off is None
     assert answered.error.message == "died"
     assert bench.quarantine.examine(make.request(b"evil"))[1] is not None
+
+
+@pytest.mark.parametrize(("sequences", "left"), [("direct", [b"good", b"evil"]), ("oldest", [b"good"])])
+def test_nothing_is_taken_out_of_a_batch_whose_places_are_sequences(
+    make: SimpleNamespace, sequences: str, left: list[bytes]
+) -> None:
+    bench = Bench(make, sequences=sequences)
+    for _ in range(3):
+        bench.quarantine.accuse([make.request(b"evil")])
+    _, requests = bench.execute(b"good", b"evil")
+    assert [request[2][0][3] for request in requests] == left
+
+
+def test_a_request_with_a_window_is_granted_responses_as_they_are_taken(make: SimpleNamespace) -> None:
+    bench = Bench(make, is_decoupled=True)
+    request = make.request()
+    request.window = 3
+    bench.instance.execute(Batch([request], 1, 0))
+    [granted, (_, _, [form])] = bench.link.sent
+    key = form[0]
+    assert granted == (messages.GRANT, key, 3)
+    bench.instance.on_response((messages.RESPONSE, key, answer("OUT"), False))
+    request.taken()
+    assert bench.link.sent[2:] == [(messages.GRANT, key, 1)]
+    bench.instance.on_response((messages.RESPONSE, key, None, True))
+    request.taken()
+    assert len(bench.link.sent) == 3, "the worker has forgotten the request"
 
 
 def test_a_batch_of_refused_requests_never_reaches_the_worker(make: SimpleNamespace) -> None:

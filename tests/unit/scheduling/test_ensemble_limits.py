@@ -69,17 +69,37 @@ def pipe(config_of: Any) -> Pipe:
     )
 
 
-def test_each_step_has_a_limit_of_its_own(pipe: Pipe) -> None:
+def test_a_step_that_is_full_holds_up_those_before_it(pipe: Pipe) -> None:
     pipe.stream(20)
     assert len(pipe.calls["each"]) == LIMIT
-    for index in range(20):
+    for index in range(2 * LIMIT):
         pipe.answer(pipe.calls["each"][index])
-        assert len(pipe.calls["each"]) == min(20, index + 1 + LIMIT)
-        assert len(pipe.calls["last"]) == min(LIMIT, index + 1)
+    assert len(pipe.calls["last"]) == LIMIT
+    assert len(pipe.calls["each"]) == 2 * LIMIT, "as many wait behind a full step as it has"
     for index in range(20):
         pipe.answer(pipe.calls["last"][index])
+        assert len(pipe.calls["each"]) == min(20, index + 1 + 2 * LIMIT)
+        if index + 2 * LIMIT < 20:
+            pipe.answer(pipe.calls["each"][index + 2 * LIMIT])
     assert pipe.numbers == list(range(20))
     assert [answer.is_final for answer in pipe.answers] == [False] * 19 + [True]
+
+
+def test_a_model_may_send_as_many_responses_as_steps_have_begun(pipe: Pipe) -> None:
+    [producer] = pipe.calls["many"]
+    assert producer.window == LIMIT
+    granted = []
+    producer.on_taken = lambda: granted.append(len(granted))
+    for number in range(20):
+        producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
+    assert len(granted) == LIMIT
+    for index in range(20):
+        pipe.answer(pipe.calls["each"][index])
+        pipe.answer(pipe.calls["last"][index])
+        assert len(granted) == min(20, index + 1 + LIMIT)
+    producer.respond(InferenceResponse.final_mark())
+    assert pipe.numbers == list(range(20))
+    assert pipe.answers[-1].is_final
 
 
 def test_what_is_held_back_and_then_answered_at_once_is_not_stacked_up(pipe: Pipe) -> None:
@@ -95,8 +115,8 @@ def test_what_is_held_back_and_then_answered_at_once_is_not_stacked_up(pipe: Pip
 def test_a_long_stream_costs_no_more_per_response_than_a_short_one(pipe: Pipe) -> None:
     pipe.stream(8_000)
     began_s = time.process_time()
-    for model in ("each", "last"):
-        for index in range(8_000):
-            pipe.answer(pipe.calls[model][index])
+    for index in range(8_000):
+        pipe.answer(pipe.calls["each"][index])
+        pipe.answer(pipe.calls["last"][index])
     assert len(pipe.numbers) == 8_000
     assert time.process_time() - began_s < 10, "the time grows with the square of what is held back"

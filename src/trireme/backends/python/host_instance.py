@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from trireme.backends.python import messages
@@ -41,6 +42,8 @@ class PythonInstance:
         self._is_decoupled = config.is_decoupled
         # A request that runs again is to find its inputs as they were, whatever the model wrote into them.
         self._can_hand_over = config.sequence_batching is None or not config.sequence_batching.is_iterative
+        # Where a sequence is known by its place in the batch, nothing may be taken out of one.
+        self._can_refuse = config.sequence_batching is None or config.sequence_batching.oldest is not None
         # With the states of sequences, which the scheduler keeps from clients that did not ask for them.
         states = config.sequence_batching.states if config.sequence_batching is not None else ()
         self._outputs = dict.fromkeys([*config.outputs, *[state.output_name for state in states]])
@@ -64,7 +67,7 @@ class PythonInstance:
             self._answer_all(batch, InternalError(text))
             return
         requests, refused = batch.requests, None
-        if self._quarantine.suspects:
+        if self._quarantine.suspects and self._can_refuse:
             requests, refused = self._admit(batch)
             if not requests:
                 self._runner.finish(self, batch, refused or (), _NO_TIME)
@@ -82,6 +85,9 @@ class PythonInstance:
         pending = self._requests
         for request in requests:
             pending[key] = request
+            if request.window:
+                link.send((messages.GRANT, key, request.window))
+                request.on_taken = partial(self._grant, link, key)
             key += 1
         self._next_key = key
         number = self._next_batch
@@ -199,6 +205,11 @@ class PythonInstance:
         request = self._requests.pop(message[1], None)
         if request is not None:
             self._runner.reschedule(request)
+
+    def _grant(self, link: HostLink, key: int) -> None:
+        """One more response may come, where the worker still has the request."""
+        if key in self._requests and link is self._link:
+            link.send((messages.GRANT, key, 1))
 
     def _encode(self, requests: list[InferenceRequest], key: int, link: HostLink) -> list[tuple[Any, ...]]:
         """The requests for a message, under the keys that follow `key`."""

@@ -59,6 +59,7 @@ class Runtime:
         "cancelled",
         "channel",
         "errands",
+        "granted",
         "instance_name",
         "is_decoupled",
         "model_dir",
@@ -75,6 +76,7 @@ class Runtime:
         self.instance_name = ""
         self.phase = LOADING
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
+        self.granted: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 
 
 _runtimes: list[Runtime] = []

@@ -34,6 +34,8 @@ class InferenceResponseSender:
         runtime = self._runtime
         with self._lock:
             self._check_state(response)
+            if response is not None and self._key in runtime.granted:
+                self._wait_for_grant()
             encoded = None
             if response is not None:
                 encoded = encode_response(response, runtime.channel.arena, self._wanted)
@@ -41,7 +43,7 @@ class InferenceResponseSender:
             is_final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
             if is_final:
                 self.is_closed = True
-                runtime.cancelled.discard(self._key)
+                self._forget()
             runtime.channel.send((messages.RESPONSE, self._key, encoded, is_final))
 
     def is_cancelled(self) -> bool:
@@ -52,6 +54,16 @@ class InferenceResponseSender:
     def abandon(self) -> None:
         """The batch failed and was answered as a whole: nothing is sent from now on."""
         self.is_closed = True
+        self._forget()
+
+    def _wait_for_grant(self) -> None:
+        """Blocks while whoever takes the responses has enough of them; one that nobody wants need not wait."""
+        key, granted, cancelled = self._key, self._runtime.granted, self._runtime.cancelled
+        self._runtime.channel.wait_until(lambda: granted[key] > self._sent_count or key in cancelled)
+
+    def _forget(self) -> None:
+        self._runtime.cancelled.discard(self._key)
+        self._runtime.granted.pop(self._key, None)
 
     def _check_arguments(self, response: InferenceResponse | None, flags: int) -> None:
         if response is not None and not isinstance(response, InferenceResponse):
@@ -79,5 +91,6 @@ class InferenceResponseSender:
         """A request is always answered: where the final flag can no longer come from the model, it is sent here."""
         if self.is_closed:
             return
+        self._forget()
         answer = None if self._sent_count else ((), (int(ErrorCode.INTERNAL), _DISCARDED), None)
         self._runtime.channel.post((messages.RESPONSE, self._key, answer, True))

@@ -68,6 +68,9 @@ class Worker:
             self.errands.on_result(message)
         elif kind == messages.CANCEL:
             self.runtime.cancelled.add(message[1])
+        elif kind == messages.GRANT:
+            granted = self.runtime.granted
+            granted[message[1]] = granted.get(message[1], 0) + message[2]
         elif kind == messages.LOG_LEVEL:
             self.runtime.verbose_level = message[1]
         elif kind == messages.TRIM:

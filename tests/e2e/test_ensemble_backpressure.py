@@ -1,0 +1,164 @@
+"""`max_inflight_requests`: a model that streams faster than the next step works is made to wait, and never for ever."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+from running_server import INT_CONFIG, RunningServer, write_model
+
+LIMIT = 3
+STREAM = 60
+
+# Tells how many responses it has sent, and when it was told to stop.
+PRODUCER = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            count = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0][0])
+            sender = request.get_response_sender()
+            for number in range(count):
+                output = pb_utils.Tensor("OUT", np.full((1, 50_000), number, np.int32))
+                sender.send(pb_utils.InferenceResponse([output]))
+                with open(SENT, "w") as file:
+                    file.write(str(number + 1))
+                if sender.is_cancelled():
+                    open(STOPPED, "w").close()
+                    break
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+# How far the producer is ahead, as this one works.
+CONSUMER = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.01)
+        responses = []
+        for request in requests:
+            number = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0][0])
+            with open(SENT) as file:
+                sent = int(file.read() or 0)
+            answer = np.array([[number, sent - number, os.getpid()]], np.int32)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", answer)]))
+        return responses
+"""
+# A stream of one step that goes through the same model once more.
+TWICE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            given = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0][0])
+            sender = request.get_response_sender()
+            for number in range(given if given > 0 else 1):
+                output = pb_utils.Tensor("OUT", np.array([[-number if given > 0 else -given]], np.int32))
+                sender.send(pb_utils.InferenceResponse([output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+ONE_AT_A_TIME = INT_CONFIG.replace("max_batch_size: 8", "max_batch_size: 1")
+TENSORS = ONE_AT_A_TIME.split("\n", 1)[1]
+
+
+def write_ensemble(folder: Path, name: str, first: str, second: str) -> None:
+    (folder / "model_repository" / name / "1").mkdir(parents=True)
+    (folder / "model_repository" / name / "config.pbtxt").write_text(
+        f'platform: "ensemble"\n{TENSORS}{DECOUPLED}ensemble_scheduling {{ max_inflight_requests: {LIMIT} step [\n'
+        f'{{ model_name: "{first}" model_version: -1 input_map {{ key: "IN" value: "IN" }} '
+        f'output_map {{ key: "OUT" value: "between" }} }},\n'
+        f'{{ model_name: "{second}" model_version: -1 input_map {{ key: "IN" value: "between" }} '
+        f'output_map {{ key: "OUT" value: "OUT" }} }} ] }}'
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("backpressure")
+    names = f'SENT, STOPPED = "{folder}/sent", "{folder}/stopped"\n'
+    write_model(folder, "producer", names + PRODUCER, ONE_AT_A_TIME + DECOUPLED)
+    write_model(folder, "consumer", names + CONSUMER, ONE_AT_A_TIME)
+    write_model(folder, "twice", TWICE, ONE_AT_A_TIME + DECOUPLED)
+    write_ensemble(folder, "pipe", "producer", "consumer")
+    write_ensemble(folder, "loop", "twice", "twice")
+    with RunningServer(folder) as running:
+        running.wait_until_listening()
+        yield running
+
+
+class Answers:
+    """A stream of answers to one request."""
+
+    def __init__(self, server: RunningServer, model: str, count: int) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue()
+        self.client = grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}")
+        self.client.start_stream(lambda result, error: self._queue.put(error or result.as_numpy("OUT")[0].tolist()))
+        given = grpc.InferInput("IN", [1, 1], "INT32")
+        given.set_data_from_numpy(np.array([[count]], np.int32))
+        self.client.async_stream_infer(model, [given])
+
+    def take(self, count: int) -> list[Any]:
+        return [self._queue.get(timeout=20) for _ in range(count)]
+
+    def leave(self) -> None:
+        self.client.stop_stream(cancel_requests=True)
+        self.client.close()
+
+
+def test_the_producer_is_never_far_ahead(server: RunningServer) -> None:
+    answers = Answers(server, "pipe", STREAM)
+    found = answers.take(STREAM)
+    answers.leave()
+    assert sorted(number for number, _, _ in found) == list(range(STREAM))
+    # As many as the step may have, as many that wait for it, and what was on its way.
+    assert max(ahead for _, ahead, _ in found) <= 2 * LIMIT + 2
+
+
+def test_a_client_that_leaves_frees_a_producer_that_waits(server: RunningServer) -> None:
+    stopped = server.log_path.parent / "stopped"
+    stopped.unlink(missing_ok=True)
+    answers = Answers(server, "pipe", 100_000)
+    answers.take(5)
+    answers.leave()
+    server.until(stopped.exists, 5)
+    after = Answers(server, "pipe", 5)
+    assert sorted(number for number, _, _ in after.take(5)) == list(range(5))
+    after.leave()
+
+
+def test_a_consumer_that_dies_frees_the_producer(server: RunningServer) -> None:
+    answers = Answers(server, "pipe", 100_000)
+    [(_, _, worker)] = answers.take(1)
+    os.kill(worker, signal.SIGKILL)
+    while not isinstance(error := answers.take(1)[0], Exception):
+        pass
+    answers.leave()
+    assert "in ensemble 'pipe'" in str(error)
+    server.until_ready("pipe")
+    after = Answers(server, "pipe", 5)
+    assert sorted(number for number, _, _ in after.take(5)) == list(range(5))
+    after.leave()
+
+
+def test_a_model_that_is_in_two_steps_does_not_wait_for_itself(server: RunningServer) -> None:
+    answers = Answers(server, "loop", 40)
+    assert sorted(number for [number] in answers.take(40)) == list(range(40))
+    answers.leave()
