@@ -25,10 +25,10 @@ def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None
 
 
 def _start_nursery() -> Nursery | None:
-    """What is ignored here is ignored there from its first moment on: Ctrl+C reaches the whole group, and the server
-    decides who ends when."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the nursery from its first
+    moment on, and comes to this process, late, all the same."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return Nursery.start()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

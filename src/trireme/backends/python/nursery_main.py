@@ -27,6 +27,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     sys.argv = [""]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the server had blocked until here
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a signal to the whole group: the server decides who ends when
     program = importlib.import_module("worker_main")  # the file beside this one: there is no package yet
     program.name_process("trireme-nursery")
