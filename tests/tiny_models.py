@@ -42,21 +42,21 @@ def tiny_causal_lm(folder: Path, kind: str) -> Path:
 
 def cached(kind: str) -> Path:
     """The one folder of this kind ("tokenizer" or one of KINDS) that all tests share; nobody changes it."""
-    key = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8).hexdigest()
-    root = Path(tempfile.gettempdir()) / f"trireme-tiny-models-{os.getuid()}-{key}"
     if kind == "tokenizer":
-        return _built("tokenizer", root)
+        return built(__file__, "tokenizer")
     assert kind in KINDS, f"{kind!r} is none of {KINDS}"
-    return _built("models", root) / kind
+    return built(__file__, "models") / kind
 
 
-def _built(what: str, root: Path) -> Path:
-    folder = root / what
+def built(program: str, what: str) -> Path:
+    """The folder that `python <program> <what> <folder>` fills, made once per version of the program."""
+    key = hashlib.blake2b(Path(program).read_bytes(), digest_size=8).hexdigest()
+    folder = Path(tempfile.gettempdir()) / f"trireme-tiny-models-{os.getuid()}-{key}" / what
     if folder.exists():
         return folder
-    root.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=root, prefix=f"{what}."))
-    done = subprocess.run([sys.executable, __file__, what, str(aside)], capture_output=True, text=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{what}."))
+    done = subprocess.run([sys.executable, program, what, str(aside)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     try:
         aside.rename(folder)

@@ -2,21 +2,18 @@
 
 They build on `tiny_models`, which has the tokenizer and the causal language models. All are made once per version of
 this file by a process of its own, so that a test run need not import torch:
-`python tests/tiny_task_models.py <folder>`.
+`python tests/tiny_task_models.py tasks <folder>`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import tiny_models
 
 LABELS = {0: "negative", 1: "neutral", 2: "positive"}
 KINDS = (
@@ -35,7 +32,9 @@ KINDS = (
     "wav2vec2",
     "wav2vec2-masked",
     "wav2vec2-classifier",
+    "wav2vec2bert",
     "gpt2-classifier",
+    "fnet-classifier",
 )
 _SIZES = {
     "hidden_size": 32,
@@ -43,6 +42,17 @@ _SIZES = {
     "num_attention_heads": 4,
     "intermediate_size": 64,
 }
+_BOTH_SIZES = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+}
+"""Of an encoder with a decoder."""
+_LETTERS = ("<pad>", "<s>", "</s>", "<unk>", "|", *(chr(code) for code in range(ord("A"), ord("Z") + 1)))
 _WORDS = (
     "the a an is was are not and or to of in on at it this that what where who when how ship sea harbour captain sail "
     "wind storm good bad fast slow big small red blue athens rome paris london anna otto lives works builds likes "
@@ -52,18 +62,7 @@ _WORDS = (
 
 def task_model(kind: str) -> Path:
     """The one folder of this kind that all tests share; nobody changes it. The first to ask makes all kinds."""
-    key = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8).hexdigest()
-    folder = Path(tempfile.gettempdir()) / f"trireme-tiny-task-models-{os.getuid()}-{key}"
-    if folder.exists():
-        return folder / kind
-    aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}."))
-    done = subprocess.run([sys.executable, __file__, str(aside)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    try:
-        aside.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(aside)
-    return folder / kind
+    return tiny_models.built(__file__, "tasks") / kind
 
 
 def build(kind: str, folder: Path) -> None:
@@ -131,6 +130,18 @@ def _bert(kind: str, folder: Path) -> None:
         _write_sentence_modules(folder)
 
 
+def _fnet(_kind: str, folder: Path) -> None:
+    """A model that takes no mask."""
+    import transformers
+
+    tokenizer = word_tokenizer(folder)
+    sizes = {name: size for name, size in _SIZES.items() if name != "num_attention_heads"}
+    config = transformers.FNetConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=64, type_vocab_size=2, id2label=LABELS, **sizes
+    )
+    _save(transformers.FNetForSequenceClassification(config), folder)
+
+
 def _write_sentence_modules(folder: Path) -> None:
     """The files that the sentence-transformers library adds."""
     names = ("Transformer", "Pooling", "Normalize")
@@ -147,19 +158,12 @@ def _write_sentence_modules(folder: Path) -> None:
 
 
 def _bart(_kind: str, folder: Path) -> None:
-    import tiny_models
     import transformers
 
     tiny_models.tiny_tokenizer(folder)
     config = transformers.BartConfig(
         vocab_size=tiny_models.VOCABULARY,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
+        **_BOTH_SIZES,
         max_position_embeddings=128,
         pad_token_id=1,
         bos_token_id=0,
@@ -171,7 +175,6 @@ def _bart(_kind: str, folder: Path) -> None:
 
 
 def _t5(_kind: str, folder: Path) -> None:
-    import tiny_models
     import transformers
 
     tiny_models.tiny_tokenizer(folder)
@@ -195,7 +198,6 @@ def _t5(_kind: str, folder: Path) -> None:
 
 
 def _gpt2(_kind: str, folder: Path) -> None:
-    import tiny_models
     import transformers
 
     tiny_models.tiny_tokenizer(folder)
@@ -230,20 +232,13 @@ def _yolos(_kind: str, folder: Path) -> None:
 
 
 def _whisper(_kind: str, folder: Path) -> None:
-    import tiny_models
     import transformers
 
     tiny_models.tiny_tokenizer(folder)
     config = transformers.WhisperConfig(
         vocab_size=tiny_models.VOCABULARY,
         num_mel_bins=8,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
+        **_BOTH_SIZES,
         max_source_positions=100,
         max_target_positions=40,
         pad_token_id=0,
@@ -265,9 +260,8 @@ def _wav2vec2(kind: str, folder: Path) -> None:
 
     is_classifier = kind.endswith("classifier")
     is_masked = kind.endswith("masked")
-    letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *(chr(code) for code in range(ord("A"), ord("Z") + 1))]
     config = transformers.Wav2Vec2Config(
-        vocab_size=len(letters),
+        vocab_size=len(_LETTERS),
         conv_dim=(32, 32, 32),
         conv_stride=(5, 4, 4),
         conv_kernel=(10, 8, 4),
@@ -284,9 +278,26 @@ def _wav2vec2(kind: str, folder: Path) -> None:
     extractor = transformers.Wav2Vec2FeatureExtractor(sampling_rate=16000, return_attention_mask=is_masked)
     extractor.save_pretrained(folder)
     if not is_classifier:
-        vocabulary = folder / "vocab.json"
-        vocabulary.write_text(json.dumps({letter: index for index, letter in enumerate(letters)}))
-        transformers.Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
+        _letter_tokenizer(folder)
+
+
+def _wav2vec2bert(_kind: str, folder: Path) -> None:
+    import transformers
+
+    config = transformers.Wav2Vec2BertConfig(
+        vocab_size=len(_LETTERS), feature_projection_input_dim=160, conv_depthwise_kernel_size=7, **_SIZES
+    )
+    _save(transformers.Wav2Vec2BertForCTC(config), folder)
+    transformers.SeamlessM4TFeatureExtractor().save_pretrained(folder)
+    _letter_tokenizer(folder)
+
+
+def _letter_tokenizer(folder: Path) -> None:
+    import transformers
+
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps({letter: index for index, letter in enumerate(_LETTERS)}))
+    transformers.Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
 
 
 _BUILDERS: dict[str, Callable[[str, Path], None]] = {
@@ -298,8 +309,10 @@ _BUILDERS: dict[str, Callable[[str, Path], None]] = {
     "yolos": _yolos,
     "whisper": _whisper,
     "wav2vec2": _wav2vec2,
+    "wav2vec2bert": _wav2vec2bert,
+    "fnet": _fnet,
 }
 
 if __name__ == "__main__":
     for name in KINDS:
-        build(name, Path(sys.argv[1]) / name)
+        build(name, Path(sys.argv[2]) / name)

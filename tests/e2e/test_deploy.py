@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -130,10 +132,24 @@ def test_a_token_opens_a_gated_model_and_what_an_interruption_left_out_is_fetche
 
 def test_a_hub_that_does_not_answer_exits_3(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    done = deploy(tmp_path, "me/opt", HF_ENDPOINT=f"http://127.0.0.1:{port}", HF_HOME=str(tmp_path))
+    url = f"http://127.0.0.1:{port}"
+    done = deploy(tmp_path, "me/opt", HF_ENDPOINT=url, HF_HOME=str(tmp_path))
+    assert done.returncode == 3
+    assert f"not in the cache of this machine ('{tmp_path}/hub/models--me--opt')" in done.stderr
+    assert f"the hub does not answer at '{url}' (ConnectError: " in done.stderr
+    assert (
+        "Give the path of a folder with the model, point HF_HOME at a cache that has it, or go online." in done.stderr
+    )
+
+
+def test_a_hub_that_is_silent_is_not_waited_for_long(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        done = deploy(tmp_path, "me/opt", HF_ENDPOINT=url, HF_HOME=str(tmp_path), HF_HUB_ETAG_TIMEOUT="1")
     assert done.returncode == 3
     assert "the hub does not answer" in done.stderr
-    assert "Give the path of a folder with the model, or go online." in done.stderr
+    assert time.monotonic() - began < 15
 
 
 def test_ejected_code_answers_each_request_of_a_batch_as_if_it_were_alone(tmp_path: Path) -> None:

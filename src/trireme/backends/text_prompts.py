@@ -51,14 +51,16 @@ class TritonPythonModel(model.TritonPythonModel):
         """One for each prompt of the request, or what is wrong with it."""
         try:
             options = self._reader.options(request)
+            prompts = self._input_of(request).as_numpy().ravel()
         except RequestError as error:
             return error
-        prompts = self._input_of(request).as_numpy().ravel()
         return [Item({"text_input": prompt}, options, request.is_cancelled) for prompt in prompts]
 
     def _answer(self, request: InferenceRequest, answers: list[Outputs | Exception]) -> InferenceResponse:
         texts = []
-        for answer in answers:
+        for index, answer in enumerate(answers):
+            if isinstance(answer, RequestError) and len(answers) > 1:
+                answer = RequestError(f"prompt {index}: {answer}")
             if isinstance(answer, Exception):
                 return error_response(answer)
             texts.append(str(answer["text_output"][0]))
@@ -66,4 +68,7 @@ class TritonPythonModel(model.TritonPythonModel):
         return InferenceResponse([Tensor(self._output_name, text_array(texts).reshape(shape))])
 
     def _input_of(self, request: InferenceRequest) -> Tensor:
-        return next(tensor for tensor in request.inputs() if tensor.name() == self._input_name)
+        for tensor in request.inputs():
+            if tensor.name() == self._input_name:
+                return tensor
+        raise RequestError(f"input '{self._input_name}' is missing")

@@ -1,7 +1,9 @@
 """How many threads workers on the processor compute with: the cores, shared out among those that are busy.
 
 Threads of OpenMP spin while they wait for each other. Two processes with as many of them as there are cores hinder each
-other so much that hardly anything is computed, so what one process may use depends on how many others compute.
+other so much that hardly anything is computed, so what one process may use depends on how many others compute. Who
+has just computed counts, even if the others wait meanwhile: its threads go on spinning when it is done, and two models
+that take turns on 16 cores answer 65 requests a second with all of the cores each, and 2800 with half of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
 import importlib.util
 import io
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import RequestError
+from trireme.backends.transformers.file_content import file_content
 
 Samples = NDArray[np.float32]
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -28,8 +27,7 @@ def read_audio(given: Any, wanted_rate: int, given_rate: int | None) -> Samples:
         samples = np.asarray(given, dtype=np.float32)
         rate = wanted_rate if given_rate is None else given_rate
     else:
-        content = given.encode() if isinstance(given, str) else bytes(given)
-        samples, rate = _read_file(content)
+        samples, rate = _read_file(file_content(given))
     if rate < _LOWEST_RATE:
         raise RequestError(f"input 'audio' must have at least {_LOWEST_RATE} samples per second, found {rate}")
     if samples.ndim == 2:
@@ -55,12 +53,6 @@ def resampled(samples: Samples, rate: int, wanted_rate: int) -> Samples:
 
 
 def _read_file(content: bytes) -> tuple[Samples, int]:
-    if not content.startswith((b"RIFF", b"ID3", b"fLaC", b"OggS")):
-        text = content.partition(b",")[2] if content.startswith(b"data:") else content
-        try:
-            content = base64.b64decode(text, validate=True)  # JSON cannot carry bytes
-        except (binascii.Error, ValueError):
-            pass
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
         try:
             return _read_wav(content)

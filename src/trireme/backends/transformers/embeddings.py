@@ -39,8 +39,8 @@ class FeatureExtraction:
         return _Text(self._texts.encode(item.text("text"), truncation=item.options.get("truncation")), item)
 
     def key(self, prepared: _Text) -> Hashable:
-        """Any texts."""
-        return None
+        """Any texts, unless padding would be seen."""
+        return self._texts.key([prepared.ids])
 
     def run(self, prepared: Sequence[_Text]) -> list[Outputs]:
         """A row for each token of a text, the special ones too."""
@@ -69,14 +69,14 @@ class SentenceEmbedding(FeatureExtraction):
 
     def key(self, prepared: _Text) -> Hashable:
         """Any texts that are pooled alike."""
-        return str(prepared.item.options.get("pooling", self._pooling))
+        return (self._pooling_of(prepared), super().key(prepared))
 
     def run(self, prepared: Sequence[_Text]) -> list[Outputs]:
         """The vector of each text."""
         batch = self._texts.pad([entry.ids for entry in prepared])
         states = self._model(**batch)[0].float()
         mask = batch.get("attention_mask", self._torch.ones_like(batch["input_ids"]))
-        pooled = self._pooled(str(self.key(prepared[0])), states, mask)
+        pooled = self._pooled(self._pooling_of(prepared[0]), states, mask)
         normalized = self._torch.nn.functional.normalize(pooled, dim=-1)
         answers: list[Outputs] = []
         for index, entry in enumerate(prepared):
@@ -84,6 +84,9 @@ class SentenceEmbedding(FeatureExtraction):
             vector = (normalized if is_normalized else pooled)[index]
             answers.append({"embedding": vector.cpu().numpy().astype(np.float32)})
         return answers
+
+    def _pooling_of(self, prepared: _Text) -> str:
+        return str(prepared.item.options.get("pooling", self._pooling))
 
     def _pooled(self, pooling: str, states: Any, mask: Any) -> Any:
         if pooling == "cls":

@@ -54,8 +54,8 @@ class FillMask:
         return _Gaps(ids, places, top_count)
 
     def key(self, prepared: _Gaps) -> Hashable:
-        """Any texts."""
-        return None
+        """Any texts, unless padding would be seen."""
+        return self._texts.key([prepared.ids])
 
     def run(self, prepared: Sequence[_Gaps]) -> list[Outputs]:
         """The likeliest words for each gap of each text: a row for a gap, a column for a word."""

@@ -10,6 +10,7 @@ from typing import Any
 from trireme.backends.compiled.batching import RequestError
 
 WHOLE, NUMBER, FLAG, TEXT, TEXTS = "whole", "number", "flag", "text", "texts"
+_SHOWN_CHARACTERS = 80
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -43,8 +44,8 @@ class Option:
         """The value as its kind; raises RequestError where it is not one."""
         try:
             return _CONVERSIONS[self.kind](given)
-        except (TypeError, ValueError):
-            raise RequestError(f"'{self.name}' must be {_WORDS[self.kind]}, found {given!r}") from None
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            raise RequestError(f"'{self.name}' must be {_WORDS[self.kind]}, found {_shown(given)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ class TaskForm:
     def all_inputs(self) -> tuple[TensorForm, ...]:
         """The inputs, and the options that are declared as such."""
         return (*self.inputs, *(option.tensor_form() for option in self.options if option.is_input))
+
+
+def _shown(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _whole(given: Any) -> int:

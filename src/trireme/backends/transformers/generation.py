@@ -11,13 +11,15 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.generated_text import GeneratedText, cancel_watch, row_watch
 from trireme.backends.transformers.items import Item
 from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.repetition import penalty_without_padding
 from trireme.backends.transformers.runner import UnrepeatableError
-from trireme.backends.transformers.text_batch import TokenIds
+from trireme.backends.transformers.text_batch import TextBatches, TokenIds
 
 DEFAULT_NEW_TOKENS = 256
 _LIBRARY_MAX_LENGTH = 20  # where a model's files do not say
 _LEAST = {"max_new_tokens": 1, "min_new_tokens": 0, "top_k": 0, "num_beams": 1, "temperature": 0.0}
 _SAMPLING = ("temperature", "top_k", "top_p")
+_COLDEST = 1e-5  # below, numbers overflow, and it is the likeliest token that is drawn anyway
 _MOST_BEAMS = 128  # each is a row of the batch: one request must not take the memory of all
 _SEED_BITS = 64
 
@@ -45,14 +47,16 @@ class Prompt:
 class Generator:
     """Shared by models that continue a text and models that write one about another."""
 
-    def __init__(self, loaded: Loaded, padding_id: int) -> None:
+    def __init__(self, loaded: Loaded, texts: TextBatches) -> None:
         self._torch = loaded.torch
         self._transformers = loaded.transformers
         self._model = loaded.model
         self._tokenizer = loaded.tokenizer
-        self._padding_id = padding_id
+        self._texts = texts
         config = loaded.model.generation_config
         self._beam_count = config.num_beams or 1
+        self._penalty = config.repetition_penalty or 1.0
+        self._forces_end = getattr(config, "forced_eos_token_id", None) is not None
         self._is_encoder_decoder = bool(loaded.model.config.is_encoder_decoder)
         self._new_tokens = int(config.max_new_tokens or self._length_of_output(config.max_length))
         self._is_sampling = bool(config.do_sample)
@@ -66,16 +70,22 @@ class Generator:
         is_chosen = self._is_encoder_decoder and max_length is not None and max_length > _LIBRARY_MAX_LENGTH
         return max_length - 1 if is_chosen and max_length is not None else DEFAULT_NEW_TOKENS
 
+    def wanted_tokens(self, options: Mapping[str, Any]) -> int:
+        """How many new tokens there may be, for all that is asked for."""
+        return int(options.get("max_new_tokens", self._new_tokens))
+
     def prompt(self, item: Item, ids: TokenIds, room: int | None, extra: Mapping[str, Any] | None = None) -> Prompt:
         """Checks the options; `room` is how many tokens the model can write at most."""
         options = item.options
         _check(options)
-        limit = options.get("max_new_tokens", self._new_tokens)
+        limit = self.wanted_tokens(options)
         limit = limit if room is None else min(limit, room)
+        if options.get("min_new_tokens", 0) > limit:
+            raise RequestError(f"'min_new_tokens' is {options['min_new_tokens']}, and there may be {limit} at most")
         settings = self._settings(options)
-        if settings["num_beams"] > 1:
-            if item.emit is not None:
-                raise RequestError("'num_beams' above 1 cannot be streamed")
+        if settings["num_beams"] > 1 and item.emit is not None:
+            raise RequestError("'num_beams' above 1 cannot be streamed")
+        if settings["num_beams"] > 1 or self._forces_end:  # what is written depends on where it has to end
             settings["max_new_tokens"] = limit
         seed = options.get("seed") if settings["do_sample"] else None
         return Prompt(item, ids, limit, settings, seed, extra or {})
@@ -86,6 +96,7 @@ class Generator:
             tuple(prompt.settings.items()),
             tuple(prompt.extra.items()),
             None if prompt.seed is None else id(prompt),
+            self._texts.key([prompt.ids]),
         )
 
     def generate(self, prompts: Sequence[Prompt], batch: Mapping[str, Any]) -> list[str]:
@@ -94,7 +105,12 @@ class Generator:
         if first.seed is not None:
             self._torch.manual_seed(first.seed)
         settings = {"max_new_tokens": max(prompt.limit for prompt in prompts), **first.settings, **first.extra}
-        settings["pad_token_id"] = self._padding_id
+        settings |= {"pad_token_id": self._texts.padding_id, "num_return_sequences": 1}
+        penalty = settings.pop("repetition_penalty", self._penalty)
+        if penalty != 1 and not self._is_encoder_decoder:
+            settings["logits_processor"] = [penalty_without_padding(self._torch, self._transformers, penalty, batch)]
+            penalty = 1.0
+        settings["repetition_penalty"] = penalty
         if settings["num_beams"] > 1:
             return self._search_beams(prompts, batch, settings)
         texts = [
@@ -142,7 +158,8 @@ class Generator:
     def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
         temperature = options.get("temperature")
         wishes = any(name in options for name in _SAMPLING)
-        is_sampling = options.get("do_sample", self._is_sampling or wishes) and temperature != 0
+        is_cold = temperature is not None and temperature < _COLDEST
+        is_sampling = options.get("do_sample", self._is_sampling or wishes) and not is_cold
         settings = {"do_sample": bool(is_sampling), "num_beams": options.get("num_beams", self._beam_count)}
         if is_sampling:
             settings |= {name: options[name] for name in _SAMPLING if name in options}
@@ -163,6 +180,8 @@ def _check(options: Mapping[str, Any]) -> None:
         raise RequestError(f"'num_beams' must be at most {_MOST_BEAMS}, found {options['num_beams']}")
     if options.get("seed", 0).bit_length() >= _SEED_BITS:
         raise RequestError(f"'seed' must fit into {_SEED_BITS} bits, found {options['seed']}")
+    if options.get("num_return_sequences", 1) != 1:
+        raise RequestError("'num_return_sequences' must be 1: send the prompt as often as there are to be answers")
     if not 0 < options.get("top_p", 1) <= 1:
         raise RequestError(f"'top_p' must be above 0 and at most 1, found {options['top_p']}")
     if not options.get("repetition_penalty", 1) > 0:

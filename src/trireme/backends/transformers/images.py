@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
 import io
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import require
+from trireme.backends.transformers.file_content import file_content
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import best_labels, check_label_options
 from trireme.backends.transformers.loading import Loaded
@@ -79,6 +78,13 @@ class ImageClassification(_ImageModel):
 class ObjectDetection(_ImageModel):
     """A model that finds objects and their places."""
 
+    def prepare(self, item: Item) -> _Image:
+        """Checks the options first."""
+        threshold = item.options.get("threshold", _THRESHOLD)
+        if not 0 <= threshold <= 1:
+            raise RequestError(f"'threshold' must be from 0 to 1, found {threshold}")
+        return super().prepare(item)
+
     def run(self, prepared: Sequence[_Image]) -> list[Outputs]:
         """Label, score and corners (left, top, right, bottom) of every object above the threshold."""
         outputs = self._forward(prepared)
@@ -103,15 +109,15 @@ def read_image(given: Any) -> Any:
     if given is None:
         raise RequestError("input 'image' is missing")
     if isinstance(given, np.ndarray):
-        if given.ndim != 3 or given.shape[2] not in (1, 3, 4):
+        if given.ndim != 3 or given.size == 0 or given.shape[2] not in (1, 3, 4):
             raise RequestError(
                 f"input 'image' must have height, width and 1, 3 or 4 colours, its shape is {given.shape}"
             )
         return pillow.fromarray(given[..., 0] if given.shape[2] == 1 else given).convert("RGB")
-    content = given.encode() if isinstance(given, str) else bytes(given)
+    content = file_content(given)
     try:
-        image = pillow.open(io.BytesIO(_decoded(content)))
-        return image.convert("RGB")
+        image = pillow.open(io.BytesIO(content))
+        return importlib.import_module("PIL.ImageOps").exif_transpose(image).convert("RGB")  # upright, as it was taken
     except Exception as error:  # Pillow raises what the format's decoder raises
         start = content[:_SHOWN_BYTES]
         raise RequestError(
@@ -124,12 +130,3 @@ def _reason(error: Exception) -> str:
     """Without the address of the buffer that Pillow names where a file has no name."""
     is_unknown = type(error).__name__ == "UnidentifiedImageError"
     return "it is of no known format" if is_unknown else str(error)
-
-
-def _decoded(content: bytes) -> bytes:
-    """Base64, with or without a data: prefix, since JSON cannot carry bytes; anything else as it is."""
-    text = content.partition(b",")[2] if content.startswith(b"data:") else content
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return content

@@ -68,6 +68,8 @@ class ItemReader:
         counts = {array.shape[0] for array in arrays.values()}
         if len(counts) != 1:
             raise RequestError("the inputs have batches of different sizes")
+        if counts == {0}:
+            raise RequestError("the request has no rows")
         options = self.options(request)
         return [self._item(arrays, row, options, request, emit) for row in range(counts.pop())]
 

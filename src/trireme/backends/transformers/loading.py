@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import logging
 import os
 import threading
 import time
@@ -48,7 +47,7 @@ def load(settings: Settings, source: str, task: str, form: TaskForm, device_name
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     transformers = require("transformers", "transformers")
     torch = require("torch", "transformers")
-    _quieten(transformers)
+    transformers.utils.logging.disable_progress_bar()  # progress is told in lines of the log
     torch.set_num_threads(settings.thread_count or thread_share())
     device = _device(torch, settings, device_name)
     began = time.monotonic()
@@ -180,12 +179,6 @@ def _import_gaudi(settings: Settings, name: str) -> None:
             f"model '{settings.name}' was placed on '{name}', and Gaudi's software for PyTorch cannot be imported "
             f"({error}); install it, or set the parameter 'device' to cpu"
         ) from error
-
-
-def _quieten(transformers: Any) -> None:
-    """Progress is told in lines of the log."""
-    transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _size_text(source: str) -> str:

@@ -91,7 +91,7 @@ class TritonPythonModel:
                     raise RequestError(f"a request that is streamed must have one row, found {len(items)}")
                 spans.append(range(len(rows), len(rows) + len(items)))
                 rows += items
-            except RequestError as error:
+            except Exception as error:  # whatever it is, it is this request's alone
                 spans.append(error)
         with self._inference_mode():
             outputs = run_items(self._runner, rows)

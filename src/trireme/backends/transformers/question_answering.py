@@ -89,14 +89,18 @@ class QuestionAnswering:
         )
 
     def key(self, prepared: _Question) -> Hashable:
-        """Any questions."""
-        return None
+        """Any questions, unless padding would be seen."""
+        return self._texts.key([window.ids for window in prepared.windows])
 
     def run(self, prepared: Sequence[_Question]) -> list[Outputs]:
         """The best answers to each question, over all windows of its context."""
         rows = [window.ids for entry in prepared for window in entry.windows]
-        outputs = self._model(**self._texts.pad(rows))
-        starts, ends = (logits.float().cpu().numpy() for logits in (outputs["start_logits"], outputs["end_logits"]))
+        starts: list[NDArray[np.float32]] = []
+        ends: list[NDArray[np.float32]] = []
+        for batch, count in self._texts.batches(rows, len(prepared)):
+            outputs = self._model(**batch)
+            starts.extend(outputs["start_logits"][:count].float().cpu().numpy())
+            ends.extend(outputs["end_logits"][:count].float().cpu().numpy())
         answers, first = [], 0
         for entry in prepared:
             last = first + len(entry.windows)
@@ -107,12 +111,13 @@ class QuestionAnswering:
     def _windows(self, question: str, context: str, options: Mapping[str, Any]) -> list[_Window]:
         limit = min(self._texts.token_limit or _MAX_WINDOW, options.get("max_seq_len", _MAX_WINDOW))
         is_question_first = self._tokenizer.padding_side == "right"
-        needed = len(self._tokenizer(question)["input_ids"])
-        stride = options.get("doc_stride", min(limit // 2, _MAX_STRIDE))
-        if needed + stride >= limit:
-            stride = max(0, (limit - needed) // 2)
-        if needed + 2 >= limit:
+        needed = len(self._tokenizer(question, add_special_tokens=False)["input_ids"])
+        room = limit - needed - self._tokenizer.num_special_tokens_to_add(pair=True)
+        if room < 1:
             raise RequestError(f"the question has {needed} tokens, which leaves no room for the context in {limit}")
+        stride = options.get("doc_stride", min(limit // 2, _MAX_STRIDE))
+        if stride >= room:  # each window has to go on a little
+            stride = room // 2
         encoded = self._tokenizer(
             question if is_question_first else context,
             context if is_question_first else question,
@@ -133,7 +138,9 @@ class QuestionAnswering:
         return _Window(ids, encoded.encodings[index], is_context, null_index)
 
 
-def _best_spans(question: _Question, starts: NDArray[np.float32], ends: NDArray[np.float32]) -> Outputs:
+def _best_spans(
+    question: _Question, starts: Sequence[NDArray[np.float32]], ends: Sequence[NDArray[np.float32]]
+) -> Outputs:
     spans: list[_Span] = []
     least_null = 1.0
     for window, start, end in zip(question.windows, starts, ends, strict=True):

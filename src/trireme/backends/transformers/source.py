@@ -10,6 +10,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.python import pb_runtime
+from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
 
 CONFIG_NAME = "config.json"
@@ -58,6 +59,7 @@ def locate(settings: Settings) -> str:
     if named.startswith((".", os.sep)) or named.count("/") > 1:
         places = ", ".join(f"'{place}'" for place in dict.fromkeys(tried))
         raise ModelLoadError(f"there is no folder '{named}' for model '{settings.name}'; looked for {places}")
+    hub_access.why_not_asked()
     return named
 
 
@@ -119,20 +121,15 @@ def task_of(settings: Settings, source: str, read: Callable[[], Mapping[str, Any
 
 def not_found(settings: Settings, source: str, error: BaseException) -> ModelLoadError:
     """The files of a hub id could not be had."""
-    is_offline = any(
-        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    )
-    hub = importlib.import_module("huggingface_hub.constants")
+    constants = hub_access.hub_constants()
+    reason = hub_access.why_not_asked() or (str(error).strip() or type(error).__name__).splitlines()[0]
     revision = f" (revision '{settings.revision}')" if settings.revision else ""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    tried = f"the cache '{hub.HF_HUB_CACHE}'" + (
-        "; the hub was not asked, because HF_HUB_OFFLINE is set" if is_offline else f" and the hub '{hub.ENDPOINT}'"
-    )
+    cached = os.path.join(constants.HF_HUB_CACHE, f"models--{source.replace('/', '--')}")
     return ModelLoadError(
-        f"the files of '{source}'{revision} for model '{settings.name}' could not be had: {reason} Tried: the folder "
-        f"'{source}', {tried}. Check the name, download the model where there is a network, point HF_HOME at the "
-        "cache that has it, set HF_TOKEN if it is private, or give the path of its folder in the parameter 'model'"
+        f"the files of '{source}'{revision} for model '{settings.name}' could not be had: {reason.rstrip('.')}. There "
+        f"is no folder '{source}', and not all of them are in the cache (looked for '{cached}'). Check the name, give "
+        "the path of a folder with the model in the parameter 'model', point HF_HOME at a cache that has it (on a "
+        f"machine with a network 'trireme deploy {source} --no-serve' fills one), or set HF_TOKEN if it is private"
     )
 
 

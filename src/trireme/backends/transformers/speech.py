@@ -16,6 +16,8 @@ from trireme.backends.transformers.labels import best_labels, check_label_option
 from trireme.backends.transformers.loading import Loaded
 
 _TOP_COUNT = 5
+_WISHES = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
+"""Options, and what `generate` calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +40,22 @@ class _SoundModel:
         self._device = loaded.device
         self._rate = int(self._extractor.sampling_rate)
         self._window = getattr(self._extractor, "n_samples", None)  # features of a fixed length, as Whisper has them
-        self._has_mask = bool(getattr(self._extractor, "return_attention_mask", False))
+        # A norm over all of the time hears the padding in spite of a mask.
+        is_blind = getattr(loaded.model.config, "feat_extract_norm", None) != "group"
+        self._has_mask = bool(getattr(self._extractor, "return_attention_mask", False)) and is_blind
 
     def _samples(self, item: Item) -> Samples:
         samples = read_audio(item.inputs.get("audio"), self._rate, item.options.get("sampling_rate"))
-        if self._frame_count(len(samples)) == 0:
-            raise RequestError(
-                f"input 'audio' is too short for the model to hear anything: it has {len(samples)} samples at "
-                f"{self._rate} Hz"
-            )
+        if self._model.main_input_name == "input_values":
+            counts = self._step_counts(self._torch.tensor([len(samples)]))
+            if counts is not None and counts[0] < 1:
+                raise _too_short(samples, self._rate)
         return samples
 
-    def _frame_count(self, sample_count: int) -> int | None:
-        """How many steps the model takes through so many samples; None where nothing says so."""
+    def _step_counts(self, lengths: Any) -> list[int] | None:
+        """How many steps the model takes through inputs of these lengths; None where nothing says so."""
         count_of = getattr(self._model, "_get_feat_extract_output_lengths", None)
-        if self._window is not None or count_of is None:
-            return None
-        return max(0, int(count_of(self._torch.tensor(sample_count))))
+        return None if count_of is None else [int(count) for count in count_of(lengths)]
 
     def _length_key(self, sound: _Sound) -> Hashable:
         """Without a mask the model would hear the padding, so only sounds of one length run together."""
@@ -65,9 +66,11 @@ class _SoundModel:
     def _features(self, sounds: Sequence[_Sound], **options: Any) -> dict[str, Any]:
         if self._window is None:
             options.setdefault("padding", True)
-        found = self._extractor(
-            [sound.samples for sound in sounds], sampling_rate=self._rate, return_tensors="pt", **options
-        )
+        samples = [sound.samples for sound in sounds]
+        try:
+            found = self._extractor(samples, sampling_rate=self._rate, return_tensors="pt", **options)
+        except ValueError as error:  # less than it makes a single feature of
+            raise _too_short(min(samples, key=len), self._rate) from error
         batch = {}
         for name, tensor in found.items():
             tensor = tensor.to(self._device)
@@ -84,8 +87,7 @@ class SpeechRecognition(_SoundModel):
 
     def prepare(self, item: Item) -> _Sound:
         """Takes `audio`: a file's bytes, or an array of samples."""
-        names = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}
-        arguments = {argument: item.options[name] for name, argument in names.items() if name in item.options}
+        arguments = {argument: item.options[name] for name, argument in _WISHES.items() if name in item.options}
         if arguments.get("max_new_tokens", 1) < 1:
             raise RequestError(f"'max_new_tokens' must be at least 1, found {arguments['max_new_tokens']}")
         return _Sound(item, self._samples(item), arguments if self._is_writing else {})
@@ -111,17 +113,19 @@ class SpeechRecognition(_SoundModel):
         try:
             ids = self._model.generate(**self._features(sounds, **options), **arguments, stopping_criteria=criteria)
         except ValueError as error:
-            wishes = " and ".join(f"'{name}'" for name in ("language", "speech_task") if name in sounds[0].item.options)
+            wishes = " and ".join(f"'{name}'" for name in _WISHES if name in sounds[0].item.options)
             if not wishes:
                 raise
             raise RequestError(f"the model does not take this value of {wishes}: {error}") from error
         return [str(text) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def _spell(self, sounds: Sequence[_Sound]) -> list[str]:
-        logits = self._model(**self._features(sounds)).logits
-        letters = logits.argmax(dim=-1).cpu()
-        counts = [self._frame_count(len(sound.samples)) for sound in sounds]
-        return [str(self._tokenizer.decode(row[:count])) for row, count in zip(letters, counts, strict=True)]
+        features = self._features(sounds)
+        letters = self._model(**features).logits.argmax(dim=-1).cpu()
+        mask = features.get("attention_mask")  # without one, all are of one length
+        counts = None if mask is None else self._step_counts(mask.sum(dim=-1))
+        rows = letters if counts is None else [row[:count] for row, count in zip(letters, counts, strict=True)]
+        return [str(self._tokenizer.decode(row)) for row in rows]
 
 
 class AudioClassification(_SoundModel):
@@ -143,3 +147,9 @@ class AudioClassification(_SoundModel):
             best_labels(np.asarray(row), self._model.config, sound.item.options, _TOP_COUNT)
             for row, sound in zip(logits, prepared, strict=True)
         ]
+
+
+def _too_short(samples: Samples, rate: int) -> RequestError:
+    return RequestError(
+        f"input 'audio' is too short for the model to hear anything: it has {len(samples)} samples at {rate} Hz"
+    )

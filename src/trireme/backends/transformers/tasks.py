@@ -31,6 +31,7 @@ _GENERATION = (
     Option("top_p", NUMBER),
     Option("repetition_penalty", NUMBER),
     Option("num_beams", WHOLE),
+    Option("num_return_sequences", WHOLE),
     Option("seed", WHOLE, aliases=("random_seed",)),
     Option("stop", TEXTS, is_input=True, aliases=("stop_words",)),
     _TRUNCATION,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trireme.backends.compiled.batching import RequestError
+from trireme.backends.python.hpu.buckets import bucket_for, buckets_up_to
 
 if TYPE_CHECKING:
     from trireme.backends.transformers.loading import Loaded
@@ -15,6 +16,7 @@ TokenIds = Mapping[str, list[int]]
 """The model's inputs for one text: `input_ids`, `attention_mask` and what else it takes."""
 
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet", "data2vec-text"}
+_MOST_ROWS = 64
 _NO_LIMIT = 1_000_000  # tokenizers without one have a number far above
 
 
@@ -58,6 +60,18 @@ class TextBatches:
         ids.setdefault("attention_mask", [1] * len(ids["input_ids"]))
         return ids
 
+    def key(self, rows: Sequence[TokenIds]) -> Hashable:
+        """Of an item that brings these rows: a model that takes no mask sees the padding, so only rows of the same
+        lengths run together."""
+        return None if self._keeps_mask else tuple(len(row["input_ids"]) for row in rows)
+
+    def batches(self, rows: Sequence[TokenIds], item_count: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Padded batches, and how many of these rows are in each; not all at once, where an item brings many."""
+        most = max(item_count, _MOST_ROWS)
+        for start in range(0, len(rows), most):
+            part = rows[start : start + most]
+            yield self.pad(part), len(part)
+
     def _check_length(self, count: int) -> None:
         """Raises RequestError where so many tokens do not fit, or there are none."""
         if count == 0:
@@ -73,7 +87,7 @@ class TextBatches:
         width = max(len(row["input_ids"]) for row in rows)
         filled = list(rows)
         if self._buckets:
-            width = bucket_of(width, self._buckets, self.token_limit)
+            width = self._bucket(width)
             filled += [rows[0]] * (_power_of_two(len(rows)) - len(rows))
         batch = {}
         for name in rows[0]:
@@ -84,15 +98,15 @@ class TextBatches:
             batch[name] = self._torch.tensor(padded, device=self._device)
         return batch
 
+    def _bucket(self, length: int) -> int:
+        """The shortest bucket that holds the length, and no more than the model takes; the length if none does."""
+        limit = self.token_limit
+        buckets = self._buckets if limit is None else buckets_up_to(limit, self._buckets)
+        return bucket_for(length, (*buckets, length))
+
     def _padded(self, ids: list[int], width: int, value: int) -> list[int]:
         padding = [value] * (width - len(ids))
         return padding + ids if self._is_left_padded else ids + padding
-
-
-def bucket_of(length: int, buckets: Sequence[int], limit: int | None) -> int:
-    """The shortest bucket that holds the length, but no more than the model takes; the length itself if none does."""
-    found = next((bucket for bucket in buckets if bucket >= length), length)
-    return max(length, found if limit is None else min(found, limit))
 
 
 def token_limit(config: Any, tokenizer: Any) -> int | None:

@@ -18,7 +18,7 @@ _TEMPLATE = "This example is {}."
 
 
 class _Classifier:
-    """One forward for rows of token ids, cut back to as many rows as were asked for."""
+    """Logits for rows of token ids."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._model = loaded.model
@@ -27,8 +27,9 @@ class _Classifier:
         if self._config.get_text_config().pad_token_id is None:  # decoders look for the last token that is no padding
             self._config.get_text_config().pad_token_id = self._texts.padding_id
 
-    def _logits(self, rows: Sequence[TokenIds]) -> Any:
-        return self._model(**self._texts.pad(rows)).logits[: len(rows)].float().cpu().numpy()
+    def _logits(self, rows: Sequence[TokenIds], item_count: int) -> Any:
+        batches = self._texts.batches(rows, item_count)
+        return np.concatenate([self._model(**batch).logits[:count].float().cpu().numpy() for batch, count in batches])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,12 @@ class TextClassification(_Classifier):
         return _Text(ids, item)
 
     def key(self, prepared: _Text) -> Hashable:
-        """Any texts."""
-        return None
+        """Any texts, unless padding would be seen."""
+        return self._texts.key([prepared.ids])
 
     def run(self, prepared: Sequence[_Text]) -> list[Outputs]:
         """The best labels of each text."""
-        logits = self._logits([entry.ids for entry in prepared])
+        logits = self._logits([entry.ids for entry in prepared], len(prepared))
         return [
             best_labels(row, self._config, entry.item.options, 1, is_text=True)
             for row, entry in zip(logits, prepared, strict=True)
@@ -79,7 +80,8 @@ class ZeroShotClassification(_Classifier):
     def prepare(self, item: Item) -> _Hypotheses:
         """Takes `text`, and `candidate_labels` as texts or as one text with commas."""
         given = item.options.get("candidate_labels", ())
-        labels = [label.strip() for entry in given for label in entry.split(",") if label.strip()]
+        given = given[0].split(",") if len(given) == 1 else given
+        labels = [label.strip() for label in given if label.strip()]
         if not labels:
             raise RequestError("'candidate_labels' are missing: give them as an input or a parameter")
         template = item.options.get("hypothesis_template", _TEMPLATE)
@@ -91,12 +93,12 @@ class ZeroShotClassification(_Classifier):
         return _Hypotheses(labels, rows, item.options.get("multi_label", False) or len(labels) == 1)
 
     def key(self, prepared: _Hypotheses) -> Hashable:
-        """Any texts with any labels."""
-        return None
+        """Any texts with any labels, unless padding would be seen."""
+        return self._texts.key(prepared.rows)
 
     def run(self, prepared: Sequence[_Hypotheses]) -> list[Outputs]:
         """The labels of each text, the most likely first."""
-        logits = self._logits([row for entry in prepared for row in entry.rows])
+        logits = self._logits([row for entry in prepared for row in entry.rows], len(prepared))
         answers, start = [], 0
         for entry in prepared:
             answers.append(self._ranked(entry, logits[start : start + len(entry.rows)]))

@@ -27,7 +27,7 @@ class TextGeneration:
                 "parameter 'chat' needs; use a model that was made for conversations, or leave 'chat' out"
             )
         self._texts = TextBatches(loaded, is_left_padded=True)
-        self._generator = Generator(loaded, self._texts.padding_id)
+        self._generator = Generator(loaded, self._texts)
 
     def prepare(self, item: Item) -> Prompt:
         """Takes `text_input`, or in a chat `messages`."""
@@ -42,7 +42,8 @@ class TextGeneration:
                     f"the prompt has {len(ids)} tokens, and the model's context has room for {limit} with the answer; "
                     "shorten it, or set the parameter 'truncation' to true to have its beginning cut off"
                 )
-            ids = ids[len(ids) - max(1, limit - item.options.get("max_new_tokens", 1)) :]
+            answer_room = min(self._generator.wanted_tokens(item.options), limit // 2)
+            ids = ids[len(ids) - (limit - answer_room) :]
         if not ids:
             raise RequestError("the prompt is empty: it has no tokens to continue")
         room = None if limit is None else limit - len(ids)
@@ -101,8 +102,12 @@ def _messages(text: str) -> list[Any]:
     expected = 'a JSON list such as [{"role": "user", "content": "Hello"}]'
     try:
         messages = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"input 'messages' must be {expected}; it is not JSON: {error}") from None
-    if not isinstance(messages, list) or not all(isinstance(entry, dict) and "role" in entry for entry in messages):
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise RequestError(f"input 'messages' must be {expected}")
     return messages
+
+
+def _is_message(entry: Any) -> bool:
+    return isinstance(entry, dict) and "role" in entry

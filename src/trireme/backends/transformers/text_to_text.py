@@ -24,7 +24,7 @@ class TextToText:
         for name, value in wishes.items():
             if hasattr(config, name):
                 setattr(config, name, value)
-        self._generator = Generator(loaded, self._texts.padding_id)
+        self._generator = Generator(loaded, self._texts)
         self._room = _decoder_room(loaded.model.config)
         self._source_language = getattr(loaded.tokenizer, "src_lang", None)
 
@@ -50,12 +50,14 @@ class TextToText:
             try:
                 self._tokenizer.src_lang = source
             except KeyError:
-                raise RequestError(f"the model does not know the language '{source}' of 'src_lang'") from None
+                raise _unknown_language(source, "src_lang") from None
+            if "src_lang" in options:
+                self._language_id(source, "src_lang")  # some tokenizers take any
         if target is None:
             return {}
-        return {"forced_bos_token_id": self._language_id(target)}
+        return {"forced_bos_token_id": self._language_id(target, "tgt_lang")}
 
-    def _language_id(self, language: str) -> int:
+    def _language_id(self, language: str, option: str) -> int:
         tokenizer = self._tokenizer
         try:
             if hasattr(tokenizer, "get_lang_id"):
@@ -64,8 +66,12 @@ class TextToText:
             pass
         found = tokenizer.convert_tokens_to_ids(language)
         if found is None or found == tokenizer.unk_token_id:
-            raise RequestError(f"the model does not know the language '{language}' of 'tgt_lang'")
+            raise _unknown_language(language, option)
         return int(found)
+
+
+def _unknown_language(language: str, option: str) -> RequestError:
+    return RequestError(f"the model does not know the language '{language}' of '{option}'")
 
 
 def _task_settings(loaded: Loaded) -> dict[str, Any]:
@@ -76,7 +82,7 @@ def _task_settings(loaded: Loaded) -> dict[str, Any]:
 
 def _decoder_room(config: Any) -> int | None:
     """Decoders with learned positions cannot write more than they have."""
-    for name in ("max_target_positions", "max_position_embeddings", "n_positions"):
+    for name in ("max_target_positions", "max_decoder_position_embeddings", "max_position_embeddings", "n_positions"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 1 and config.model_type not in ("t5", "mt5", "umt5", "longt5"):
             return value - 1

@@ -52,8 +52,8 @@ class TokenClassification:
         return _Sentence(text, ids, extra.get("offset_mapping"), extra["special_tokens_mask"], strategy)
 
     def key(self, prepared: _Sentence) -> Hashable:
-        """Any texts."""
-        return None
+        """Any texts, unless padding would be seen."""
+        return self._texts.key([prepared.ids])
 
     def run(self, prepared: Sequence[_Sentence]) -> list[Outputs]:
         """The entities of each text, in its order."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trireme.core.deadline import within
 from trireme.tools.deploy.model_files import (
     ModelFile,
     ModelFiles,
@@ -65,7 +66,7 @@ class Hub:
 
     def _described(self) -> ModelFiles:
         """With the small files that say how large it is; no weights are fetched."""
-        info = self._asked(self._package.HfApi().model_info, files_metadata=True)
+        info = self._asked(self._first_asked, files_metadata=True)
         files = tuple(ModelFile(entry.rfilename, entry.size or 0) for entry in info.siblings or ())
         names = {file.name for file in files}
         if "config.json" not in names:
@@ -77,6 +78,11 @@ class Hub:
         indexed = indexed_in(self._read(_INDEX_NAME)) if _INDEX_NAME in names else frozenset()
         counts = dict(info.safetensors.parameters) if getattr(info, "safetensors", None) else {}
         return ModelFiles(self._id, "the hub", None, files, config, info.sha, info.pipeline_tag, counts, indexed)
+
+    def _first_asked(self, *words: Any, **arguments: Any) -> Any:
+        """What the hub knows of the model, or TimeoutError where it is silent: other questions are asked six times."""
+        limit_s = self._package.constants.HF_HUB_ETAG_TIMEOUT
+        return within(limit_s, lambda: self._package.HfApi().model_info(*words, timeout=limit_s, **arguments))
 
     def _was_interrupted(self) -> bool:
         return any(self.cache_folder.glob("blobs/*.incomplete"))
@@ -105,9 +111,11 @@ class Hub:
             hint = "" if self._token else " If it is private, set HF_TOKEN (or PRIVATE_REPO_TOKEN)."
             return ModelNotUsableError(f"{what}: there is no such model, nor a folder of that name here.{hint}")
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        verb = "fails" if "HfHubHTTPError" in kinds else "does not answer"
         return HubUnreachableError(
-            f"{what}: it is not in the cache of this machine, and the hub does not answer "
-            f"({type(error).__name__}: {first_line}). Give the path of a folder with the model, or go online."
+            f"{what}: it is not in the cache of this machine ('{self.cache_folder}'), and the hub {verb} at "
+            f"'{self._package.constants.ENDPOINT}' ({type(error).__name__}: {first_line}). Give the path of a folder "
+            "with the model, point HF_HOME at a cache that has it, or go online."
         )
 
 

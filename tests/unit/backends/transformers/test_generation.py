@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from payloads import text, texts
 from tiny_models import tiny_causal_lm
@@ -118,6 +120,13 @@ def test_a_seed_gives_the_same_sample_in_any_company(serve: Any, llama: Path) ->
         ({"repetition_penalty": "inf"}, "'repetition_penalty' must be a finite number, found inf"),
         ({"num_beams": 100_000}, "'num_beams' must be at most 128, found 100000"),
         ({"seed": 1 << 70, "temperature": 1.0}, f"'seed' must fit into 64 bits, found {1 << 70}"),
+        ({"top_k": float("inf")}, "'top_k' must be a whole number, found inf"),
+        ({"stop": "[" * 100_000}, f"'stop' must be a text, or a list of texts as JSON, found '{'[' * 79}..."),
+        ({"min_new_tokens": 9}, "'min_new_tokens' is 9, and there may be 2 at most"),
+        (
+            {"num_return_sequences": 3},
+            "'num_return_sequences' must be 1: send the prompt as often as there are to be answers",
+        ),
     ],
 )
 def test_a_wrong_setting_is_the_error_of_its_request_alone(
@@ -131,12 +140,50 @@ def test_a_wrong_setting_is_the_error_of_its_request_alone(
     assert bad.error.message == message
 
 
+def test_a_request_without_rows_is_the_error_of_its_request_alone(serve: Any, llama: Path) -> None:
+    none = np.empty((0, 1), dtype=np.object_)
+    good, bad = serve(llama, max_new_tokens=2).infer_many([{"text_input": text("Hello")}, {"text_input": none}])
+    good.check()
+    with pytest.raises(ServingError, match="the request has no rows"):
+        bad.check()
+
+
+def test_a_temperature_next_to_zero_draws_the_likeliest_token(serve: Any, llama: Path) -> None:
+    model = serve(llama, max_new_tokens=4)
+    cold = model.infer(Request({"text_input": text("Hello")}, parameters={"temperature": 1e-40}))
+    assert texts(cold["text_output"]) == texts(model.infer(text_input=text("Hello"))["text_output"])
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_padding_is_no_repetition(serve: Any, llama: Path, tmp_path: Path, beams: int) -> None:
+    settings = {"max_new_tokens": 6, "repetition_penalty": 1.5, "num_beams": beams}
+    library = Library(llama)
+    # The token that the shortest prompt begins its answer with becomes the padding.
+    token = library.tokenizer.convert_ids_to_tokens(library.ids(PROMPTS[0], **settings, do_sample=False)[0])
+    folder = tiny_causal_lm(tmp_path / "files", "llama")
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token": token}))
+    library = Library(folder)
+    assert library.ids(PROMPTS[0], **settings, do_sample=False)[0] == library.tokenizer.pad_token_id
+    results = serve(folder, **settings).infer_many([{"text_input": text(prompt)} for prompt in PROMPTS])
+    expected = [library.text(prompt, **settings, do_sample=False) for prompt in PROMPTS]
+    assert [texts(result["text_output"])[0] for result in results] == expected
+
+
 def test_a_prompt_beyond_the_context_is_refused_or_cut(serve: Any, llama: Path) -> None:
     model = serve(llama, max_new_tokens=2)
     with pytest.raises(ServingError, match=r"the prompt has \d+ tokens, and the model's context has room for 1024"):
         model.infer(text_input=text("Hello " * 2000))
     cut = model.infer(Request({"text_input": text("Hello " * 2000)}, parameters={"truncation": True}))
     assert texts(cut["text_output"])[0]
+    # However much is asked for, half of the context remains the prompt's.
+    long = "The quick brown fox jumps over the lazy dog. " * 200
+    library = Library(llama)
+    expected = library.text(library.tokenizer.decode(library.tokenizer(long)["input_ids"][-512:]), max_new_tokens=3)
+    stop = expected.split()[-1]
+    wishes = {"truncation": True, "max_new_tokens": 1 << 40, "stop": stop}
+    answer = model.infer(Request({"text_input": text(long)}, parameters=wishes))
+    assert texts(answer["text_output"]) == [expected[: expected.index(stop)]] != [""]
     with pytest.raises(ServingError, match="the prompt is empty"):
         model.infer(text_input=text(""))
 
@@ -157,7 +204,7 @@ def test_a_chat_template_makes_the_prompt(serve: Any, tmp_path: Path) -> None:
     assert texts(model.infer(messages=text(json.dumps(messages)))["text_output"]) == [expected]
     expected = Library(folder).text("user: Hello\nassistant:", max_new_tokens=6)
     assert texts(model.infer(text_input=text("Hello"))["text_output"]) == [expected]
-    for wrong in ("Hello", '{"role": "user"}', '["Hello"]'):
+    for wrong in ("Hello", '{"role": "user"}', '["Hello"]', "[]", "[" * 100_000):
         with pytest.raises(ServingError, match="input 'messages' must be a JSON list such as"):
             model.infer(messages=text(wrong))
 
@@ -191,6 +238,16 @@ def test_encoders_with_decoders_write_what_the_library_writes(serve: Any, kind: 
     results = serve(folder, **settings).infer_many([{"text_input": text(prompt)} for prompt in PROMPTS])
     expected = [library.text(prompt, **settings, do_sample=False) for prompt in PROMPTS]
     assert [texts(result["text_output"])[0] for result in results] == expected
+
+
+def test_an_end_that_the_model_forces_comes_at_each_texts_own_limit(serve: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(task_model("bart"), tmp_path / "files")
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "forced_eos_token_id": 0}))
+    library = Library(folder, "AutoModelForSeq2SeqLM")
+    requests = [Request({"text_input": text("Hello")}, parameters={"max_new_tokens": limit}) for limit in (3, 8)]
+    answers = [texts(result["text_output"])[0] for result in serve(folder).infer_many(requests)]
+    assert answers == [library.text("Hello", max_new_tokens=limit, do_sample=False) for limit in (3, 8)]
 
 
 def test_a_translation_uses_the_words_and_the_length_that_the_model_says(serve: Any) -> None:

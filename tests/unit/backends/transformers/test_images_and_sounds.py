@@ -75,6 +75,41 @@ def test_objects_equal_the_pipelines(serve: Any, library: Any) -> None:
     assert (none["label"].shape, none["box"].shape) == ((1, 0), (1, 0, 4))
 
 
+def test_a_picture_that_says_how_it_was_taken_is_turned_upright(serve: Any, library: Any) -> None:
+    turned, file = picture(png(1)), io.BytesIO()
+    exif = turned.getexif()
+    exif[0x0112] = 6  # its orientation: a quarter to the right
+    turned.save(file, "PNG", exif=exif)
+    encoded = base64.b64encode(file.getvalue())
+    expected = library.pipeline("image-classification", model=str(task_model("vit")))(encoded.decode())
+    result = serve(task_model("vit")).infer(image=file_of(encoded))
+    np.testing.assert_allclose(result["score"][0], [label["score"] for label in expected], rtol=1e-3)
+
+
+def test_base64_may_have_lines_and_a_prefix(serve: Any) -> None:
+    model, content = serve(task_model("vit")), png(1)
+    lines = base64.encodebytes(content)
+    results = model.infer_many(
+        [{"image": file_of(part)} for part in (content, lines, b"data:image/png;base64," + lines)]
+    )
+    assert len({result["score"].tobytes() for result in results}) == 1
+
+
+@pytest.mark.parametrize("threshold", ["nan", -0.1, 1.5])
+def test_a_threshold_that_is_none_is_the_error_of_its_request_alone(serve: Any, threshold: Any) -> None:
+    requests = [Request({"image": file_of(png(1))}, parameters={"threshold": entry}) for entry in (0.0, threshold)]
+    good, bad = serve(task_model("yolos")).infer_many(requests)
+    assert good["score"].size > 0
+    with pytest.raises(ServingError, match=f"'threshold' must be from 0 to 1, found {threshold}"):
+        bad.check()
+
+
+def test_an_image_without_pixels_is_refused(serve: Any) -> None:
+    model = serve(task_model("vit"), 'input { name: "image" data_type: TYPE_UINT8 }')
+    with pytest.raises(ServingError, match=r"must have height, width and 1, 3 or 4 colours, its shape is \(0, 5, 3\)"):
+        model.infer(image=np.zeros((1, 0, 5, 3), np.uint8))
+
+
 def test_what_is_no_image_is_the_error_of_its_request_alone(serve: Any) -> None:
     good, bad = serve(task_model("vit")).infer_many([{"image": file_of(png(1))}, {"image": file_of(b"no image")}])
     good.check()
@@ -85,7 +120,7 @@ def test_what_is_no_image_is_the_error_of_its_request_alone(serve: Any) -> None:
     assert "it is of no known format" in str(e.value)  # and not the address of a buffer
 
 
-@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-masked"])
+@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-masked", "wav2vec2bert"])
 def test_speech_equals_the_pipelines(serve: Any, library: Any, kind: str) -> None:
     folder = task_model(kind)
     pipeline = library.pipeline("automatic-speech-recognition", model=str(folder))
@@ -139,7 +174,7 @@ def test_what_is_no_sound_is_the_error_of_its_request_alone(serve: Any) -> None:
         cut.check()
 
 
-@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-classifier"])
+@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-classifier", "wav2vec2bert"])
 def test_a_sound_too_short_to_be_heard_is_the_error_of_its_request_alone(serve: Any, kind: str) -> None:
     good, bad = serve(task_model(kind)).infer_many([{"audio": file_of(wav(part))} for part in (sound(1), sound(1)[:9])])
     good.check()
@@ -153,6 +188,7 @@ def test_a_sound_too_short_to_be_heard_is_the_error_of_its_request_alone(serve: 
     [
         ({"max_new_tokens": 0}, "'max_new_tokens' must be at least 1, found 0"),
         ({"language": "klingon"}, "the model does not take this value of 'language'"),
+        ({"max_new_tokens": 10_000}, "the model does not take this value of 'max_new_tokens'"),
     ],
 )
 def test_a_wish_that_speech_cannot_be_written_with_is_the_requests_fault(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +122,39 @@ def test_folders_that_are_not_there_or_hold_no_model_are_named(serve: Any, tmp_p
         serve("")
 
 
-def test_a_hub_id_that_cannot_be_had_says_where_it_was_looked_for(
-    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def silent_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A hub that takes connections and never answers, and a cache that is empty."""
+    constants = pytest.importorskip("huggingface_hub").constants
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        settings = {"ENDPOINT": url, "HF_HUB_OFFLINE": False, "HF_HUB_ETAG_TIMEOUT": 1}
+        for name, value in {**settings, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+            monkeypatch.setattr(constants, name, value)
+        yield url
+
+
+@pytest.mark.parametrize("parameters", [{}, {"task": "text-classification"}])
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_error_says_where_the_model_was_looked_for(
+    serve: Any, silent_hub: str, tmp_path: Path, parameters: dict[str, str]
 ) -> None:
-    hub = pytest.importorskip("transformers").utils.hub
-    error = OSError("nobody/nothing is not cached")
-    monkeypatch.setattr(hub, "cached_file", lambda *args, **options: (_ for _ in ()).throw(error))
-    with pytest.raises(ServingError, match=r"'nobody/nothing' for model .* could not be had: .*HF_HOME.*HF_TOKEN"):
+    began = time.monotonic()
+    with pytest.raises(ServingError) as caught:
+        serve("nobody/nothing", **parameters)
+    assert time.monotonic() - began < 10
+    message = caught.value.message
+    reason = f"the hub '{silent_hub}' could not be reached (no answer within 1 s, which HF_HUB_ETAG_TIMEOUT changes)"
+    assert f"the files of 'nobody/nothing' for model 'model_0' could not be had: {reason}." in message
+    assert f"(looked for '{tmp_path}/cache/models--nobody--nothing')" in message
+    assert "'trireme deploy nobody/nothing --no-serve'" in message
+
+
+def test_a_hub_that_was_not_to_be_asked_was_not(serve: Any, silent_hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ServingError, match="was not asked, because HF_HUB_OFFLINE is set"):
         serve("nobody/nothing")
 
 

@@ -76,6 +76,15 @@ def test_no_answer_is_an_answer_where_it_is_allowed(serve: Any) -> None:
     assert "" in texts(serve(task_model("bert-answers")).infer(request)["answer"])
 
 
+@pytest.mark.parametrize("stride", [0, 10, 55, 56, 57, 1000])
+def test_windows_may_overlap_by_any_number_of_tokens(serve: Any, stride: int) -> None:
+    context = " ".join(f"the captain of ship {letter} lives in rome ." for letter in "abcdefghijklmnop")
+    inputs = {"question": text("who lives in rome ?"), "context": text(context)}
+    result = serve(task_model("bert-answers")).infer(Request(inputs, parameters={"doc_stride": stride}))
+    start, end = int(result["start"][0, 0]), int(result["end"][0, 0])
+    assert context[start:end] == texts(result["answer"])[0] != ""
+
+
 def test_a_stride_below_zero_is_refused(serve: Any) -> None:
     question, context = CASES[0]
     request = Request({"question": text(question), "context": text(context)}, parameters={"doc_stride": -1})
