@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -152,6 +152,31 @@ def write_model(folder: Path, name: str, code: str, config: str = INT_CONFIG) ->
     (model / "config.pbtxt").write_text(config)
     (model / "1" / "model.py").write_text(code)
     return model
+
+
+def write_ensemble(
+    folder: Path,
+    name: str,
+    steps: Iterable[tuple[str, str, str]],
+    outputs: Sequence[str] = ("OUT",),
+    *,
+    is_decoupled: bool = False,
+    max_inflight: int = 0,
+) -> None:
+    """An ensemble of models with one input IN and one output OUT; a step: the model, what it reads, what it makes."""
+    tensor = '{{ name: "{}" data_type: TYPE_INT32 dims: [ -1 ] }}'.format
+    lines = [
+        f'{{ model_name: "{model}" model_version: -1 input_map {{ key: "IN" value: "{given}" }} '
+        f'output_map {{ key: "OUT" value: "{made}" }} }}'
+        for model, given, made in steps
+    ]
+    model_dir = folder / "model_repository" / name
+    (model_dir / "1").mkdir(parents=True)
+    (model_dir / "config.pbtxt").write_text(
+        f'platform: "ensemble"\nmax_batch_size: 1\ninput [{tensor("IN")}]\noutput [{", ".join(map(tensor, outputs))}]\n'
+        f"model_transaction_policy {{ decoupled: {str(is_decoupled).lower()} }}\n"
+        f"ensemble_scheduling {{ max_inflight_requests: {max_inflight} step [ {', '.join(lines)} ] }}\n"
+    )
 
 
 def free_ports(count: int) -> list[int]:

@@ -6,13 +6,12 @@ import os
 import queue
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc
-from running_server import INT_CONFIG, RunningServer, write_model
+from running_server import INT_CONFIG, RunningServer, write_ensemble, write_model
 
 LIMIT = 3
 STREAM = 60
@@ -76,18 +75,6 @@ class TritonPythonModel:
 """
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 ONE_AT_A_TIME = INT_CONFIG.replace("max_batch_size: 8", "max_batch_size: 1")
-TENSORS = ONE_AT_A_TIME.split("\n", 1)[1]
-
-
-def write_ensemble(folder: Path, name: str, first: str, second: str) -> None:
-    (folder / "model_repository" / name / "1").mkdir(parents=True)
-    (folder / "model_repository" / name / "config.pbtxt").write_text(
-        f'platform: "ensemble"\n{TENSORS}{DECOUPLED}ensemble_scheduling {{ max_inflight_requests: {LIMIT} step [\n'
-        f'{{ model_name: "{first}" model_version: -1 input_map {{ key: "IN" value: "IN" }} '
-        f'output_map {{ key: "OUT" value: "between" }} }},\n'
-        f'{{ model_name: "{second}" model_version: -1 input_map {{ key: "IN" value: "between" }} '
-        f'output_map {{ key: "OUT" value: "OUT" }} }} ] }}'
-    )
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +84,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(folder, "producer", names + PRODUCER, ONE_AT_A_TIME + DECOUPLED)
     write_model(folder, "consumer", names + CONSUMER, ONE_AT_A_TIME)
     write_model(folder, "twice", TWICE, ONE_AT_A_TIME + DECOUPLED)
-    write_ensemble(folder, "pipe", "producer", "consumer")
-    write_ensemble(folder, "loop", "twice", "twice")
+    for name, first, second in (("pipe", "producer", "consumer"), ("loop", "twice", "twice")):
+        steps = [(first, "IN", "between"), (second, "between", "OUT")]
+        write_ensemble(folder, name, steps, is_decoupled=True, max_inflight=LIMIT)
     with RunningServer(folder) as running:
         running.wait_until_listening()
         yield running

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
-from running_server import INT_CONFIG, RunningServer, write_model
+from running_server import INT_CONFIG, RunningServer, write_ensemble, write_model
 
 COUNT = """
 import os, time
@@ -78,8 +77,6 @@ class TritonPythonModel:
 """
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 AT_ONCE = 'parameters { key: "max_concurrency" value { string_value: "64" } }\n'
-STEP = """{{ model_name: "{}" model_version: -1
-  input_map {{ key: "IN" value: "{}" }} output_map {{ key: "OUT" value: "{}" }} }}"""
 ENSEMBLES = {  # the steps, and how many requests may be at one
     "counting": (("count",), 0),
     "calling": (("caller",), 0),
@@ -90,17 +87,6 @@ ENSEMBLES = {  # the steps, and how many requests may be at one
 STREAMS = ("count", "caller", "counting", "calling")
 
 
-def write_ensemble(folder: Path, name: str, models: tuple[str, ...], limit: int) -> None:
-    names = ["IN", *[f"between_{index}" for index in range(1, len(models))], "OUT"]
-    steps = ", ".join(STEP.format(model, *names[index : index + 2]) for index, model in enumerate(models))
-    tensors = INT_CONFIG.split("\n", 1)[1].replace("max_batch_size: 8", "max_batch_size: 1")
-    scheduling = f"ensemble_scheduling {{ max_inflight_requests: {limit} step [ {steps} ] }}\n"
-    (folder / "model_repository" / name / "1").mkdir(parents=True)
-    (folder / "model_repository" / name / "config.pbtxt").write_text(
-        f'platform: "ensemble"\n{tensors}{DECOUPLED}{scheduling}'
-    )
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("streams")
@@ -109,7 +95,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     for name in ("slow_limited", "slow_free", "slow_killed"):
         write_model(folder, name, SLOW, INT_CONFIG.replace("max_batch_size: 8", "max_batch_size: 1") + AT_ONCE)
     for name, (models, limit) in ENSEMBLES.items():
-        write_ensemble(folder, name, models, limit)
+        tensors = ["IN", *[f"between_{index}" for index in range(1, len(models))], "OUT"]
+        steps = [(model, *tensors[index : index + 2]) for index, model in enumerate(models)]
+        write_ensemble(folder, name, steps, is_decoupled=True, max_inflight=limit)  # type: ignore[arg-type]
     with RunningServer(folder) as running:
         running.wait_until_listening()
         yield running

@@ -15,7 +15,7 @@ import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 from numpy.typing import NDArray
-from running_server import INT_CONFIG, RunningServer, write_model
+from running_server import INT_CONFIG, RunningServer, write_ensemble, write_model
 
 COUNT = 300_000  # 1.2 MB, far beyond what travels inside a message
 
@@ -70,20 +70,6 @@ class TritonPythonModel:
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array + number)]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-SHAPE = "data_type: TYPE_INT32 dims: [ -1 ]"
-STEP = '{{ model_name: "{}" model_version: -1 input_map {{ key: "IN" value: "{}" }} ' + (
-    'output_map {{ key: "OUT" value: "{}" }} }}'
-)
-
-
-def write_ensemble(folder: Path, name: str, outputs: tuple[str, ...], *steps: tuple[str, str, str]) -> None:
-    model = folder / "model_repository" / name
-    (model / "1").mkdir(parents=True)
-    made = ", ".join(f'{{ name: "{output}" {SHAPE} }}' for output in outputs)
-    (model / "config.pbtxt").write_text(
-        f'platform: "ensemble" max_batch_size: 8 input [{{ name: "IN" {SHAPE} }}] output [{made}]\n'
-        f"ensemble_scheduling {{ step [{', '.join(STEP.format(*step) for step in steps)}] }}"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +79,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_model(made, name, DOUBLE)
     write_model(made, "caller", CALLER)
     write_model(made, "repeat", REPEAT, INT_CONFIG + "model_transaction_policy { decoupled: true }")
-    write_ensemble(made, "chain", ("OUT",), ("first", "IN", "a"), ("second", "a", "b"), ("third", "b", "OUT"))
-    write_ensemble(made, "fan", ("A", "B", "C"), ("first", "IN", "A"), ("second", "A", "B"), ("third", "A", "C"))
-    write_ensemble(made, "stream", ("OUT",), ("first", "IN", "a"), ("repeat", "a", "r"), ("second", "r", "OUT"))
-    write_ensemble(made, "nested", ("OUT", "A"), ("first", "IN", "A"), ("chain", "A", "OUT"))
+    write_ensemble(made, "chain", [("first", "IN", "a"), ("second", "a", "b"), ("third", "b", "OUT")])
+    fan = [("first", "IN", "A"), ("second", "A", "B"), ("third", "A", "C")]
+    write_ensemble(made, "fan", fan, ["A", "B", "C"])
+    write_ensemble(made, "stream", [("first", "IN", "a"), ("repeat", "a", "r"), ("second", "r", "OUT")])
+    write_ensemble(made, "nested", [("first", "IN", "A"), ("chain", "A", "OUT")], ["OUT", "A"])
     return made
 
 

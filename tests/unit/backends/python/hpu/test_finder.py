@@ -27,21 +27,6 @@ def _process_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Runs a file as Python runs it, and returns its names."""
-
-    def run_file(text: str, path: str = "model.py") -> dict[str, Any]:
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        names: dict[str, Any] = {"__name__": file.stem}
-        exec(compile(text, str(file), "exec"), names)
-        return names
-
-    return run_file
-
-
 def test_the_finder_is_installed_once_and_last() -> None:
     finder.install()
     kinds = [type(entry) for entry in sys.meta_path]
