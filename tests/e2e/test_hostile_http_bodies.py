@@ -168,7 +168,8 @@ def test_bytes_that_are_not_utf_8_come_back_as_they_were(target: Target) -> None
     head = b"POST /v2/models/text/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
     status, answer = target.send(head + body)
     assert (status, b'"data":["\xff\xfe"]' in answer) == (200, True)
-    assert target.send(head.replace(b"text", b"\xff\xff") + body)[0] == 400
+    status, answer = target.send(head.replace(b"text", b"\xff\xff") + body)
+    assert (status, b"Request for unknown model" in answer) == (404, True)
 
 
 def test_json_beyond_the_limit_is_refused(target: Target) -> None:
@@ -242,15 +243,15 @@ def test_strings_that_are_cut_short_are_refused(target: Target) -> None:
     [
         ("/v2/models/../..", 404, "Not Found"),
         ("/v2/models//infer", 404, "Not Found"),
-        ("/v2/models/%2e%2e%2f/infer", 404, "Request for unknown model: '%2e%2e%2f' is not found"),
-        ("/v2/models/%63opy/infer", 404, "Request for unknown model: '%63opy' is not found"),
+        ("/v2/models/%2e%2e%2f/infer", 404, "Request for unknown model: '../' is not found"),
+        ("/v2/models/%63opie/infer", 404, "Request for unknown model: 'copie' is not found"),
         ("/v2/models/copy/versions/7/infer", 404, "Request for unknown model: 'copy' version 7 is not found"),
         ("/v2/models/copy/versions/-1/infer", 404, "Not Found"),
         ("/v2/models/copy/versions/x/infer", 404, "Not Found"),
         ("/v2/models/nosuch/trace/setting", 400, "Request for unknown model : nosuch"),
     ],
 )
-def test_paths_are_taken_as_they_are(target: Target, path: str, status: int, text: str) -> None:
+def test_paths_lead_to_models_and_nowhere_else(target: Target, path: str, status: int, text: str) -> None:
     assert target.post(path, b"") == (status, text)
 
 
