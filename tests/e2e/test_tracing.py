@@ -141,6 +141,26 @@ def test_an_explained_request_adds_up_to_its_time(folder: Path) -> None:
         assert sum(phase["duration_us"] for phase in step["phases"]) == pytest.approx(step["duration_us"], rel=0.05)
 
 
+def test_failures_and_answers_out_of_the_cache_are_explained_too(folder: Path) -> None:
+    write_model(
+        folder, "failing", "class TritonPythonModel:\n    def execute(self, requests):\n        raise OSError\n"
+    )
+    write_model(folder, "kept", STEP, INT_CONFIG + "response_cache { enable: true }\n")
+    with RunningServer(folder, "--cache-config=local,size=1048576") as server:
+        server.wait_until_listening()
+        failed = infer(server, "failing", {"X-Explain": "1"})
+        ran, found = (infer(server, "kept", {"X-Explain": "1"}) for _ in range(2))
+    assert failed.status == 500
+    names = []
+    for response in (failed, ran, found):
+        table = json.loads(response.getheader("X-Explain") or "")
+        names.append([phase["name"] for phase in table["phases"]])
+        assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(table["duration_us"], rel=0.05)
+    assert "model" in names[0]
+    assert "model" in names[1]
+    assert names[2] == ["receive", "parse", "cache", "serialise"]
+
+
 def events_of(server: RunningServer, path: str, body: object, headers: dict[str, str]) -> list[tuple[str, Any]]:
     """Name and data of each event of a stream."""
     connection = server.connect()
@@ -213,8 +233,8 @@ def collector() -> Iterator[Collector]:
     collector.server_close()
 
 
-def opentelemetry_flags(url: str) -> list[str]:
-    settings = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=1", f"opentelemetry,url={url}"]
+def opentelemetry_flags(url: str, rate: int = 1) -> list[str]:
+    settings = ["mode=opentelemetry", "level=TIMESTAMPS", f"rate={rate}", f"opentelemetry,url={url}"]
     return [f"--trace-config={setting}" for setting in [*settings, "opentelemetry,bsp_schedule_delay=50"]]
 
 
@@ -243,6 +263,17 @@ def test_a_collector_gets_a_span_for_the_request_its_queue_its_execution_and_eve
             assert span.parent_span_id in {step.span_id for step in steps}
     model_span = next(span for span in of_model if span.name == "InferRequest")
     assert inside == ["0af7651916cd43dd8448eb211c80319c", model_span.span_id.hex()]
+
+
+def test_a_client_that_is_traced_is_followed_whatever_the_rate(folder: Path, collector: Collector) -> None:
+    with RunningServer(folder, *opentelemetry_flags(collector.url, rate=1_000_000)) as server:
+        server.wait_until_listening()
+        for headers in ({}, {"traceparent": "no context"}, {"traceparent": CLIENT_CONTEXT}):
+            assert infer(server, "step", headers).status == 200
+        spans = [collector.spans.get(timeout=10) for _ in range(3)]
+        with pytest.raises(queue.Empty):
+            collector.spans.get(timeout=0.5)
+    assert {span.trace_id.hex() for span in spans} == {"0af7651916cd43dd8448eb211c80319c"}
 
 
 def test_spans_of_an_async_model_join_too(folder: Path, collector: Collector) -> None:

@@ -45,6 +45,7 @@ class Trace:
         "batch_size",
         "children",
         "id",
+        "is_cached",
         "marks",
         "model_name",
         "model_version",
@@ -68,6 +69,8 @@ class Trace:
         self.request_id = ""
         self.batch_size = 0
         """How many rows ran together with this request's, its own among them; 0 before it ran."""
+        self.is_cached = False
+        """Whether the answer came out of the response cache."""
         self.marks: list[tuple[str, int]] = []
         """Names and nanoseconds of the monotonic clock, in the order they were told."""
         self.tensors: list[tuple[str, Tensor]] = []
@@ -105,17 +108,9 @@ class Trace:
         self.children.append(child)
         return child
 
-    def begin_span(self, traceparent: str) -> None:
-        """Makes the request part of the distributed trace that its client names (W3C `traceparent`), or begins one."""
-        fields = traceparent.strip().split("-")
-        trace_id = parent_id = 0
-        if len(fields) >= 4 and len(fields[1]) == 32 and len(fields[2]) == 16:
-            try:
-                trace_id, parent_id = int(fields[1], 16), int(fields[2], 16)
-            except ValueError:
-                pass
-        if not trace_id or not parent_id:
-            trace_id, parent_id = secrets.randbits(128) or 1, 0
+    def begin_span(self, context: tuple[int, int] | None) -> None:
+        """Makes the request part of the distributed trace of its client, or begins one."""
+        trace_id, parent_id = context or (secrets.randbits(128) or 1, 0)
         self.span = SpanIds(trace_id, self.new_span_id(), parent_id)
 
     def new_span_id(self) -> int:
@@ -135,3 +130,15 @@ class Trace:
             if mark == name:
                 return ns
         return None
+
+
+def read_traceparent(text: str) -> tuple[int, int] | None:
+    """The trace and the span that a client's W3C `traceparent` names; None where it names none."""
+    fields = text.strip().split("-")
+    if len(fields) < 4 or len(fields[1]) != 32 or len(fields[2]) != 16:
+        return None
+    try:
+        trace_id, parent_id = int(fields[1], 16), int(fields[2], 16)
+    except ValueError:
+        return None
+    return (trace_id, parent_id) if trace_id and parent_id else None

@@ -137,6 +137,8 @@ def answer_hit(
     request.queue_ns = start_ns
     if not request.arrival_ns:
         request.arrival_ns = start_ns
+    if request.trace is not None:
+        request.trace.is_cached = True
     stats.record_cache_hit(request, end_ns - start_ns, end_ns)
     stats.record_first_response(request, end_ns)
     if isinstance(inner, InstanceRunner):

@@ -9,7 +9,7 @@ from trireme.core import trace as doors
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
-from trireme.core.trace import Trace
+from trireme.core.trace import Trace, read_traceparent
 from trireme.observe.opentelemetry_export import SpanExport
 from trireme.observe.trace_file import TraceFile
 from trireme.server.trace_settings import OFF, TraceSettingsStore
@@ -31,17 +31,22 @@ class Tracing:
         self._look_again()
 
     def sample(self, model_name: str, traceparent: Callable[[], str] | None = None) -> Trace | None:
-        """A trace for a request of a client, where one is due; `traceparent` is asked for the client's own context."""
+        """A trace for a request of a client, where one is due; `traceparent` is asked for the client's own context.
+        Where spans are exported, a client that has one is always followed, whatever rate and count say."""
         owner = self._settings.owner_of(model_name)
         sampler = self._samplers.get(owner)
         if sampler is None:
             sampler = self._samplers[owner] = _Sampler(self._settings, owner)
-        if not sampler.is_due():
+        is_due = sampler.is_due()
+        context = None
+        if self._spans is not None and traceparent is not None and sampler.is_on:
+            context = read_traceparent(traceparent())
+        if not is_due and context is None:
             return None
         trace = Trace(next(self._ids), "TIMESTAMPS" in sampler.level, "TENSORS" in sampler.level)
         if self._spans is not None:
             trace.wants_timestamps = True
-            trace.begin_span(traceparent() if traceparent is not None else "")
+            trace.begin_span(context)
         return trace
 
     def begin(self, model_name: str, request: InferenceRequest) -> None:
@@ -135,8 +140,12 @@ class _Sampler:
         self._rate = int(str(values["trace_rate"]))
         self._seen = 0
 
+    @property
+    def is_on(self) -> bool:
+        return OFF not in self.level
+
     def is_due(self) -> bool:
-        if OFF in self.level or not self._rate:
+        if not self.is_on or not self._rate:
             return False
         self._seen += 1
         if self._seen % self._rate:

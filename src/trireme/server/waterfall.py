@@ -24,12 +24,15 @@ _STREAMED = (
     _PHASES[-1],
 )
 _STEPS = ("steps", (doors.QUEUE_START,), (doors.REQUEST_END,))
+_CACHE = ("cache", (doors.QUEUE_START,), (doors.REQUEST_END,))
+_NEVER_RAN = ("queue", (doors.QUEUE_START,), (doors.REQUEST_END,))
 
 
 def waterfall(trace: Trace) -> dict[str, Any]:
     """The request as a tree of phases that follow each other without a gap, so that they add up to its time. Times
     are microseconds; `start_us` counts from the first mark of the whole tree. A phase that was not passed is left out;
-    an ensemble has one that is made up of its steps, and a stream one up to its first response and one behind it."""
+    an ensemble has one that is made up of its steps, an answer out of the response cache one for finding it, and a
+    stream one up to its first response and one behind it."""
     origin_ns = min((ns for _, ns in trace.marks), default=0)
     return _described(trace, origin_ns)
 
@@ -65,8 +68,9 @@ def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
 
 
 def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-    if trace.first(doors.COMPUTE_START) is None and trace.children:
-        return (*_PHASES[:2], _STEPS, _PHASES[-1])
+    if trace.first(doors.COMPUTE_START) is None:
+        between = _STEPS if trace.children else _CACHE if trace.is_cached else _NEVER_RAN
+        return (*_PHASES[:2], between, _PHASES[-1])
     response_count = sum(1 for name, _ in trace.marks if name == doors.INFER_RESPONSE_COMPLETE)
     if response_count > 1 or (trace.first(doors.COMPUTE_START) and not trace.first(doors.COMPUTE_END)):
         return _STREAMED  # its execution may end long before its last response, or after it

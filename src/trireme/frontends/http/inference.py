@@ -17,6 +17,7 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
+from trireme.frontends.http.status import status_of
 from trireme.frontends.http.streamed_inference import StreamedInferCall, written_out
 from trireme.frontends.http.traced import begin_trace, sending_line
 from trireme.frontends.long_work import (
@@ -247,15 +248,19 @@ class InferCall:
         if not response.is_final:
             return
         if self._count != 1 or self._kept is None:
-            error: ServingError = InternalError(f"expected a single response, got {self._count}")
-            self._exchange.send_plain_error(error)
+            self._fail(InternalError(f"expected a single response, got {self._count}"))
         elif self._kept.error is not None:
-            self._exchange.send_plain_error(self._kept.error)
+            self._fail(self._kept.error)
         else:
             try:
                 self.answer(self._kept)
             except ServingError as error:
-                self._exchange.send_plain_error(error)
+                self._fail(error)
+
+    def _fail(self, error: ServingError) -> None:
+        exchange = self._exchange
+        extra = sending_line(exchange, monotonic_ns()) if exchange.received_ns else b""
+        exchange.send(answers.plain_error(exchange.head, status_of(error), error.message, extra))
 
     def encode(self, response: InferenceResponse, encoder: InferEncoder) -> Encoded:
         """The answer's JSON and the binary tensors behind it; raises ServingError."""
