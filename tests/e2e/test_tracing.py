@@ -12,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from running_server import INT_CONFIG, RunningServer, int_request, write_model
 
@@ -159,6 +161,21 @@ def test_failures_and_answers_out_of_the_cache_are_explained_too(folder: Path) -
     assert "model" in names[0]
     assert "model" in names[1]
     assert names[2] == ["receive", "parse", "cache", "serialise"]
+
+
+def test_an_explained_grpc_call_has_the_explanation_in_its_parameters(folder: Path) -> None:
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+            given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")
+            given.set_data_from_numpy(np.array([[1]], np.int32))
+            explained = client.infer("pipeline", [given], headers={"x-explain": "1"}).get_response().parameters
+            plain = client.infer("pipeline", [given]).get_response().parameters
+    assert "x-explain" not in plain
+    assert explained.keys() - plain.keys() == {"x-explain"}
+    table = json.loads(explained["x-explain"].string_param)
+    assert [step["model"] for step in table["steps"]] == ["step"] * 3
+    assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(table["duration_us"], rel=0.05)
 
 
 def events_of(server: RunningServer, path: str, body: object, headers: dict[str, str]) -> list[tuple[str, Any]]:

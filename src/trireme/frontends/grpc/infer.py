@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from trireme.core.clock import monotonic_ns
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError, UnsupportedError
@@ -13,13 +15,14 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import CountedTensor, Tensor
 from trireme.core.trace import GRPC_SEND_START, GRPC_WAITREAD_END, GRPC_WAITREAD_START, Trace
 from trireme.frontends.grpc.calls import UnaryCall
-from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.grpc.plan import EXPLAIN_KEY, CallPlan
 from trireme.frontends.long_work import INLINE_STRINGS_BYTES, is_long_text
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2_grpc import InferTemplate
 from trireme.server.classification import classify
 from trireme.server.shared_memory import OutputTarget, SharedMemory, write_outputs
 from trireme.server.tracing import Tracing
+from trireme.server.waterfall import waterfall
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.connection import GrpcConnection
@@ -56,7 +59,9 @@ class InferCall(UnaryCall):
             self._targets = targets_of(template, memory)
         respond = self._respond_late if context.response_delay_s else self.respond
         request = self._request = template.request(request_id, raw_contents, respond, self.plan.forwarded)
-        if context.server.tracing.is_on:
+        if self.plan.wants_explanation:
+            request.trace = _mark_read(context.server.tracing.explain())
+        elif context.server.tracing.is_on:
             request.trace = begin_trace(context.server.tracing, model.name, self.stream)
         if template.classifications is not None:
             self._classified = (model, template.classifications)
@@ -83,6 +88,9 @@ class InferCall(UnaryCall):
                 response.outputs = classify_outputs(*self._classified, response.outputs)
             if self._targets is not None:
                 response.outputs = write_outputs(self._targets, response.outputs)
+            if self.plan.wants_explanation and request.trace is not None:
+                table = orjson.dumps(waterfall(request.trace)).decode()
+                response.parameters = {**(response.parameters or {}), EXPLAIN_KEY.decode(): table}
             pieces, size = self.context.encoder.encode(request, response)
         except ServingError as error:
             self.fail(error)
@@ -139,10 +147,13 @@ def count_strings_of(request: InferenceRequest) -> InferenceRequest:
 def begin_trace(tracing: Tracing, model_name: str, stream: Stream) -> Trace | None:
     """A trace for a request that has just been read, where one is due."""
     trace = tracing.sample(model_name, lambda: (stream.headers.first(b"traceparent") or b"").decode("ascii", "replace"))
-    if trace is not None:
-        now_ns = monotonic_ns()
-        trace.mark(GRPC_WAITREAD_START, now_ns)
-        trace.mark(GRPC_WAITREAD_END, now_ns)
+    return None if trace is None else _mark_read(trace)
+
+
+def _mark_read(trace: Trace) -> Trace:
+    now_ns = monotonic_ns()
+    trace.mark(GRPC_WAITREAD_START, now_ns)
+    trace.mark(GRPC_WAITREAD_END, now_ns)
     return trace
 
 

@@ -19,6 +19,7 @@ _RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
 _STATUS_ERRORS_KEY: Final = b"triton_grpc_error"
+EXPLAIN_KEY: Final = b"x-explain"
 _RESTRICTION_PREFIX: Final = "triton-grpc-protocol-"
 _NOT_METADATA: Final = (b"te", b"content-type", _STATUS_ERRORS_KEY)
 
@@ -43,6 +44,7 @@ class CallPlan:
         "request_encoding",
         "response_encoding",
         "timeout_s",
+        "wants_explanation",
     )
 
     def __init__(self, method: Method | None = None, refusal: bytes | None = None) -> None:
@@ -55,6 +57,8 @@ class CallPlan:
         self.forwarded: dict[str, str] | None = None
         self.answers_with_status = False
         """`triton_grpc_error: true`: the first error of a stream ends it with a status."""
+        self.wants_explanation = False
+        """`x-explain: 1`: the response of infer tells where the time went."""
 
 
 class CallPlanner:
@@ -95,6 +99,7 @@ class CallPlanner:
             plan.timeout_s = grpc.parse_timeout(timeout)
         if method.is_inference:
             plan.answers_with_status = headers.first(_STATUS_ERRORS_KEY) == b"true"
+            plan.wants_explanation = headers.first(EXPLAIN_KEY) == b"1"
             accepted = headers.first(b"grpc-accept-encoding") or b""
             plan.response_encoding = _response_encoding(self._compression_level, accepted)
             plan.forwarded, reserved = self._forwarded(headers.fields)
