@@ -182,8 +182,27 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     (broken / "config.json").write_text('{"architectures": ["NobodyKnowsIt"]}')
     with RunningDeploy(tmp_path, "broken") as server:
         assert server.process.wait(100) == 1
-    assert "cannot tell what task model 'broken' is for" in server.log
     assert "loading broken: stopped after" in server.log
+    last = server.log.splitlines()[-1]
+    assert last.startswith("error: 'broken' could not be deployed: ")
+    assert "cannot tell what task model 'broken' is for" in last
+    # What the error asks for helps, and until then the broken one keeps nobody else from being deployed.
+    chat = shutil.copytree(cached("opt"), tmp_path / "chat")
+    (chat / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    with RunningDeploy(tmp_path, "chat", "--max-new-tokens=4") as server:
+        server.wait_until_greeting()
+        server.until(lambda: "warning: another model of the repository, 'broken', could not be loaded: " in server.log)
+        lines = [line for line in server.log.splitlines() if line.startswith("curl ")]
+        answers = [subprocess.run(line, shell=True, capture_output=True, check=True).stdout for line in lines]
+        inferred, generated = map(json.loads, answers)
+        assert generated["text_output"] == generate(server, "chat", "Hello")
+        assert inferred["outputs"][0]["data"] == [generated["text_output"]]
+        assert server.interrupt(signal.SIGTERM) == 0
+    config = json.loads((cached("opt") / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "architectures": None}))
+    with RunningDeploy(tmp_path, "broken", "--task=text-generation", "--max-new-tokens=4") as server:
+        server.wait_until_greeting()
+        assert generate(server, "broken", "Hello")
 
 
 def test_an_interruption_while_the_model_is_loaded_is_told_by_the_exit_code(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ _LONGEST_LIST = 16
 _BINARY_ONLY = ("FP16", "BF16")
 """Datatypes that JSON does not carry."""
 _SAMPLE_TEXT = "Hello"
+_SAMPLE_CONVERSATION = json.dumps([{"role": "user", "content": _SAMPLE_TEXT}])
 
 
 def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
@@ -26,6 +27,7 @@ def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
 def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     url = f"{base_url}/v2/models/{model.name}"
     inputs = [tensor for tensor in model.inputs.values() if not tensor.is_optional]
+    inputs = inputs or list(model.inputs.values())[:1]  # a model that can be asked in several ways
     binary = next((tensor for tensor in inputs if tensor.datatype in _BINARY_ONLY), None)
     if binary is not None:
         return [
@@ -89,7 +91,7 @@ def _sample_shape(tensor: TensorConfig, model: ModelConfig) -> list[int]:
 
 def _sample_values(tensor: TensorConfig, count: int) -> list[Any]:
     if tensor.datatype == BYTES:
-        return [_SAMPLE_TEXT] * count
+        return [_SAMPLE_CONVERSATION if tensor.name == "messages" else _SAMPLE_TEXT] * count
     if tensor.datatype == "BOOL":
         return [True] * count
     if tensor.datatype.startswith("FP"):

@@ -55,6 +55,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DeployOptions, list[str]]
         memory_bytes=None if found.memory is None else parse_size(found.memory, "memory"),
         is_ejected=found.eject,
         trusts_remote_code=found.trust_remote_code,
+        uses_chat_template=not found.no_chat,
         is_forced=found.force,
         is_overwriting=found.overwrite,
         is_dry_run=found.dry_run,
@@ -78,6 +79,9 @@ def _parser() -> _Parser:
     what.add_argument("--repository", type=Path, default=Path("model_repository"), help="default: model_repository")
     what.add_argument("--revision", help="branch, tag or commit on the hub")
     what.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    what.add_argument(
+        "--no-chat", action="store_true", help="leave the model's chat template aside: prompts as they are"
+    )
     what.add_argument("--eject", action="store_true", help="write a model.py to edit instead of naming the backend")
     how = parser.add_argument_group("how it runs")
     how.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, hpu; default: the best there is")

@@ -11,6 +11,8 @@ from trireme.proto import model_config_pb2
 
 NAME = "device"
 _CHOICE = re.compile(r"(cpu|cuda|gpu|hpu|neuron)(?::(\d+)(?:-(\d+))?)?")
+_LOOKS_LIKE_OURS = re.compile(r"(cuda|gpu|hpu|neuron)\s*:.*|cpu\s*:(?!\d+$).*")
+"""One of our devices with a number behind it; `cpu:0` is not, since torch knows it and a model.py may want it."""
 _UNDECIDED = ("", "auto")
 
 
@@ -27,7 +29,8 @@ class DeviceChoice(NamedTuple):
 
 def device_choice(message: ConfigMessage) -> DeviceChoice | None:
     """What the parameter says; None where it says nothing. A model.py may use the name for something of its own, so
-    for the python backend a value that is not ours is left to it; elsewhere that raises InvalidArgumentError."""
+    for the python backend a word that is not ours is left to it. Raises InvalidArgumentError for one of our devices
+    with a wrong number, and for other backends for every value that is not ours."""
     if NAME not in message.parameters:
         return None
     text = message.parameters[NAME].string_value.strip().lower()
@@ -35,7 +38,7 @@ def device_choice(message: ConfigMessage) -> DeviceChoice | None:
         return None
     match = _CHOICE.fullmatch(text)
     choice = None if match is None else _choice(*match.groups())
-    if choice is None and message.backend != "python":
+    if choice is None and (message.backend != "python" or _LOOKS_LIKE_OURS.fullmatch(text)):
         raise InvalidArgumentError(
             f"parameter '{NAME}' of model '{message.name}' is '{text}'; it must be cpu, cuda, cuda:<n>, hpu, hpu:<n>, "
             "neuron, neuron:<core>, neuron:<first core>-<last core> or auto"

@@ -74,11 +74,18 @@ def test_parameter_comes_before_groups(device: str, expected: list[DeviceRequest
     assert wanted(EVERYTHING, {"kind": GPU}, device=device) == expected
 
 
-@pytest.mark.parametrize("device", ["cpu:1", "cuda:0-1", "neuron:5-2", "tpu", "cuda:x"])
+@pytest.mark.parametrize("device", ["cpu:1", "tpu", "my own words"])
 def test_value_that_is_no_device_is_refused_unless_a_model_py_may_mean_it(device: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"parameter 'device' of model 'm' is '{device}'; it must be cpu"):
         wanted("cpu", backend="transformers", device=device)
     assert wanted("cpu", device=device) == [DeviceRequest()]
+
+
+@pytest.mark.parametrize("backend", ["transformers", "python"])
+@pytest.mark.parametrize("device", ["cuda:0-1", "cuda:-1", "cuda:x", "cuda:", "neuron:5-2", "hpu:one", "cpu:x"])
+def test_device_with_a_wrong_number_is_refused_for_every_backend(device: str, backend: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"parameter 'device' of model 'm' is '{device}'; it must be cpu"):
+        wanted("cpu", backend=backend, device=device)
 
 
 def test_missing_gaudi_is_named() -> None:

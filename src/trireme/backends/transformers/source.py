@@ -12,12 +12,14 @@ from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.python import pb_runtime
 from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
+from trireme.core.huggingface import telling_names
 
 CONFIG_NAME = "config.json"
 _HEADS = {
     "ForCausalLM": "text-generation",
     "LMHeadModel": "text-generation",
     "ForConditionalGeneration": "text2text-generation",
+    "ForSeq2SeqLM": "text2text-generation",
     "MTModel": "translation",
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
@@ -35,7 +37,7 @@ _HEADS = {
     "ForDocumentQuestionAnswering": "document-question-answering",
     "Model": "feature-extraction",
 }
-"""The end of an architecture's name, and the task it is made for; the first that fits."""
+"""The end of an architecture's name, or of the library's class for it, and the task it is made for."""
 _SPEECH_TYPES = {"whisper", "speech_to_text", "speecht5", "speech-encoder-decoder", "moonshine"}
 _SOUND_TYPES = {"wav2vec2", "wav2vec2-bert", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat"}
 _SOUND_TYPES |= {"sew", "sew-d", "data2vec-audio"}
@@ -105,18 +107,21 @@ def task_of(settings: Settings, source: str, read: Callable[[], Mapping[str, Any
     model_config = read()
     if side_file(settings, source, "modules.json") is not None:  # what the sentence-transformers library writes
         return "sentence-embedding"
-    for architecture in model_config.get("architectures") or ():
-        if architecture.endswith("ForConditionalGeneration") and model_config.get("model_type") in _SPEECH_TYPES:
-            return "automatic-speech-recognition"
-        if architecture.endswith("ForSequenceClassification") and model_config.get("model_type") in _SOUND_TYPES:
-            return "audio-classification"
-        for ending, task in _HEADS.items():
-            if architecture.endswith(ending):
-                return task
+    tasks = [task for name in telling_names(model_config) if (task := _task_of_class(name, model_config)) is not None]
+    if tasks:  # a model without a head is what remains where no name tells of one
+        return next((task for task in tasks if task != _HEADS["Model"]), tasks[0])
     raise ModelLoadError(
         f"cannot tell what task model '{settings.name}' is for (architectures: "
         f"{model_config.get('architectures')}); name it with the parameter 'task', such as text-classification"
     )
+
+
+def _task_of_class(name: str, model_config: Mapping[str, Any]) -> str | None:
+    if name.endswith("ForConditionalGeneration") and model_config.get("model_type") in _SPEECH_TYPES:
+        return "automatic-speech-recognition"
+    if name.endswith("ForSequenceClassification") and model_config.get("model_type") in _SOUND_TYPES:
+        return "audio-classification"
+    return next((task for ending, task in _HEADS.items() if name.endswith(ending)), None)
 
 
 def not_found(settings: Settings, source: str, error: BaseException) -> ModelLoadError:

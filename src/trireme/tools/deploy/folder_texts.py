@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from trireme.tools.deploy.fingerprint import stamped
 from trireme.tools.deploy.model_files import ModelFiles
-from trireme.tools.deploy.model_folder import CONFIG_NAME, ModelFolder, parameter_lines
+from trireme.tools.deploy.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines
 from trireme.tools.deploy.options import DeployError, DeployOptions
-from trireme.tools.deploy.task import GENERATION, is_causal, is_generating
+from trireme.tools.deploy.task import GENERATION, is_causal, is_conversing, is_generating
 
 _EJECTED = "ejected_model.txt"
 
@@ -25,6 +26,8 @@ def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dic
     parameters = _parameters(model, device, options)
     if options.task is not None:
         parameters["task"] = options.task
+    if is_conversing(model, options):
+        parameters["chat"] = "true"
     lines = [
         f"# {model.reference}. Inputs and outputs follow from the task of the model.",
         'backend: "transformers"',
@@ -32,7 +35,7 @@ def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dic
         *parameter_lines(parameters),
     ]
     # The version folder has to exist, and a folder without a file would not survive git or zip.
-    return {CONFIG_NAME: "\n".join(lines) + "\n", "1/.keep": ""}
+    return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), "1/.keep": ""}
 
 
 def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
@@ -52,7 +55,7 @@ def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str
         *parameter_lines(_parameters(model, device, options)),
     ]
     code = resources.files(__package__).joinpath(_EJECTED).read_text(encoding="utf-8")
-    return {CONFIG_NAME: "\n".join(lines) + "\n", "1/model.py": code}
+    return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), CODE_NAME: code}
 
 
 def _parameters(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:

@@ -17,6 +17,7 @@ from trireme.tools.deploy.model_files import (
     ModelFile,
     ModelFiles,
     files_to_fetch,
+    has_chat_template,
     indexed_in,
     missing_weights,
     read_folder,
@@ -77,7 +78,18 @@ class Hub:
         config = json.loads(self._read("config.json"))
         indexed = indexed_in(self._read(_INDEX_NAME)) if _INDEX_NAME in names else frozenset()
         counts = dict(info.safetensors.parameters) if getattr(info, "safetensors", None) else {}
-        return ModelFiles(self._id, "the hub", None, files, config, info.sha, info.pipeline_tag, counts, indexed)
+        return ModelFiles(
+            self._id,
+            "the hub",
+            None,
+            files,
+            config,
+            info.sha,
+            info.pipeline_tag,
+            counts,
+            indexed,
+            has_chat_template=has_chat_template([file.name for file in files], self._read),
+        )
 
     def _first_asked(self, *words: Any, **arguments: Any) -> Any:
         """What the hub knows of the model, or TimeoutError where it is silent: other questions are asked six times."""

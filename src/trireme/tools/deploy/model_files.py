@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from trireme.tools.deploy.options import ModelNotUsableError
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_CHAT_TEMPLATE = "chat_template.jinja"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".gguf", ".tflite", ".safetensors")
 """Suffixes of weights; a hub folder often has the same ones in several of these forms."""
 _NOT_NEEDED = (".md", ".png", ".jpg", ".jpeg", ".gif", ".pdf", ".mlmodel", ".zip", ".gz", ".parquet", ".data", ".xml")
@@ -46,6 +48,7 @@ class ModelFiles:
     """Weights that an index file names."""
     cache_folder: Path | None = None
     """Where the hub's files of this model are kept on this machine."""
+    has_chat_template: bool = False
 
     @property
     def short_name(self) -> str:
@@ -67,7 +70,29 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
         raise ModelNotUsableError(f"'{config_file}' does not hold an object")
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     files = [ModelFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
-    return ModelFiles(reference, where, folder, tuple(files), config, commit, indexed=_indexed(folder))
+    return ModelFiles(
+        reference,
+        where,
+        folder,
+        tuple(files),
+        config,
+        commit,
+        indexed=_indexed(folder),
+        has_chat_template=has_chat_template([file.name for file in files], lambda name: _text_of(folder / name)),
+    )
+
+
+def has_chat_template(names: Sequence[str], read: Callable[[str], str]) -> bool:
+    """Whether the tokenizer knows how to write a conversation; `read` gives the text of a small file."""
+    if _CHAT_TEMPLATE in names:
+        return True
+    if _TOKENIZER_CONFIG not in names:
+        return False
+    try:
+        found = json.loads(read(_TOKENIZER_CONFIG))
+    except ValueError:
+        return False
+    return isinstance(found, dict) and bool(found.get("chat_template"))
 
 
 def weight_files(files: Iterable[ModelFile], indexed: frozenset[str] = frozenset()) -> list[ModelFile]:
@@ -123,6 +148,13 @@ def _indexed(folder: Path) -> frozenset[str]:
         if (folder / name).is_file():
             return indexed_in((folder / name).read_text(encoding="utf-8"))
     return frozenset()
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def indexed_in(index_text: str) -> frozenset[str]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trireme.config.pbtxt import parse_text
 from trireme.core.errors import ServingError
-from trireme.tools.deploy.options import NameTakenError
+from trireme.tools.deploy.fingerprint import has_same_origin, is_untouched
+from trireme.tools.deploy.options import DeployError, NameTakenError
 
 CONFIG_NAME = "config.pbtxt"
+CODE_NAME = "1/model.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was done to a folder."""
+
+    told: str
+    warning: str | None
+    """What the user asked for and did not get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,7 @@ class ModelFolder:
         """Raises NameTakenError where the folder serves another model, and must not be replaced."""
         if is_overwriting or not self._is_taken():
             return
-        served = self._served_there()
+        served = model_named_in(self.path / CONFIG_NAME)
         if served != self.reference:
             what = f"for '{served}'" if served else "and was not made by this command"
             raise NameTakenError(
@@ -35,42 +47,74 @@ class ModelFolder:
                 "--overwrite"
             )
 
-    def write(self, *, is_overwriting: bool) -> str:
-        """Writes what is not there yet and says so; what is there and was changed stays unless asked."""
+    def check_place(self) -> None:
+        """Raises DeployError where nothing can be written."""
+        there = next((place for place in (self.path, *self.path.parents) if os.path.exists(place)), Path())
+        if not os.path.isdir(there):
+            raise self._refusal(self.path, f"'{there}' is not a folder")
+        if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+            raise self._refusal(self.path, f"there is no permission to write into '{there}'")
+
+    def write(self, *, is_overwriting: bool) -> Written:
+        """Writes what is not there yet, and anew what nobody has edited; what was edited stays unless asked. Raises
+        DeployError where it cannot be written."""
         missing = [name for name in self.texts if not (self.path / name).exists()]
-        changed = [name for name in self.texts if name not in missing and self._differs(name)]
-        for name in missing + (changed if is_overwriting else []):
-            file = self.path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(self.texts[name], encoding="utf-8")
-        if changed and not is_overwriting:
-            return (
-                f"'{self.path}' is deployed already; kept as it is: {', '.join(changed)} (--overwrite writes it anew)"
-            )
-        if not missing and not changed:
-            return f"'{self.path}' is deployed already; nothing had to be written"
-        return "wrote " + ", ".join(str(self.path / name) for name in (*missing, *changed))
+        changed = [name for name in self.texts if name not in missing and self._text_there(name) != self.texts[name]]
+        kept = [] if is_overwriting else [name for name in changed if not self._is_replaceable(name)]
+        anew = [name for name in changed if name not in kept]
+        try:
+            for name in missing + anew:
+                file = self.path / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(self.texts[name], encoding="utf-8")
+        except OSError as error:
+            raise self._refusal(file, error.strerror or str(error)) from None
+        return Written(self._told(missing, anew, kept), self._warning(kept))
+
+    def _refusal(self, path: Path, reason: str) -> DeployError:
+        return DeployError(f"cannot write '{path}': {reason}; choose another --repository")
+
+    def _told(self, missing: Sequence[str], anew: Sequence[str], kept: Sequence[str]) -> str:
+        told = [f"wrote {', '.join(str(self.path / name) for name in missing)}"] if missing else []
+        told += [f"wrote anew {', '.join(str(self.path / name) for name in anew)}"] if anew else []
+        told += [f"kept as it is: {', '.join(kept)} (--overwrite writes it anew)"] if kept else []
+        if missing:
+            return "; ".join(told)
+        return f"'{self.path}' is deployed already; " + ("; ".join(told) or "nothing had to be written")
+
+    def _warning(self, kept: Sequence[str]) -> str | None:
+        if CONFIG_NAME not in kept or has_same_origin(self._text_there(CONFIG_NAME) or "", self.texts[CONFIG_NAME]):
+            return None
+        return (
+            f"'{self.path / CONFIG_NAME}' has been edited and was kept, so options of this command that differ from it "
+            "have no effect; --overwrite replaces it"
+        )
+
+    def _is_replaceable(self, name: str) -> bool:
+        """Whether no work of the user is lost with it; a model.py of theirs would no longer be run."""
+        leaves_code = CODE_NAME not in self.texts and (self.path / CODE_NAME).exists()
+        return name == CONFIG_NAME and not leaves_code and is_untouched(self._text_there(name) or "")
 
     def _is_taken(self) -> bool:
         return self.path.is_dir() and any(self.path.iterdir())
 
-    def _differs(self, name: str) -> bool:
+    def _text_there(self, name: str) -> str | None:
         try:
-            return (self.path / name).read_text(encoding="utf-8") != self.texts[name]
-        except OSError:
-            return True
-
-    def _served_there(self) -> str | None:
-        """The model that the folder's own configuration names; None where there is none."""
-        path = self.path / CONFIG_NAME
-        try:
-            message = parse_text(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, ValueError, ServingError):
+            return (self.path / name).read_text(encoding="utf-8")
+        except (OSError, ValueError):
             return None
-        for key in ("model", "huggingface_model"):
-            if key in message.parameters:
-                return str(message.parameters[key].string_value)
+
+
+def model_named_in(config: Path) -> str | None:
+    """The Hugging Face model that a config.pbtxt names; None where there is none."""
+    try:
+        message = parse_text(config.read_text(encoding="utf-8"), str(config))
+    except (OSError, ValueError, ServingError):
         return None
+    for key in ("model", "huggingface_model"):
+        if key in message.parameters:
+            return str(message.parameters[key].string_value)
+    return None
 
 
 def parameter_lines(parameters: Mapping[str, str]) -> list[str]:

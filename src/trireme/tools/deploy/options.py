@@ -63,6 +63,8 @@ class DeployOptions:
     is_ejected: bool = False
     """Whether an editable model.py is written instead of a reference to the backend."""
     trusts_remote_code: bool = False
+    uses_chat_template: bool = True
+    """Whether prompts are written by the model's chat template, where it has one."""
     is_forced: bool = False
     """Whether to go on where the estimate does not fit."""
     is_overwriting: bool = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 
+from trireme.core.huggingface import telling_names
 from trireme.tools.deploy.model_files import ModelFiles
-from trireme.tools.deploy.options import DeployError
+from trireme.tools.deploy.options import DeployError, DeployOptions
 
 GENERATION = "text-generation"
 TASKS = (
@@ -29,7 +30,7 @@ TASKS = (
 _OTHER_NAMES = ("sentiment-analysis", "ner", "sentence-similarity", "embeddings")
 _WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
-_WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSpeechSeq2Seq", "MTModel")
+_WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSeq2SeqLM", "ForSpeechSeq2Seq", "MTModel")
 
 
 def checked_task(wanted: str | None) -> str | None:
@@ -43,11 +44,17 @@ def checked_task(wanted: str | None) -> str | None:
 
 def is_causal(model: ModelFiles) -> bool:
     """Whether config.json names a class that continues text."""
-    return any(name.endswith(_CAUSAL) for name in model.config.get("architectures") or ())
+    return any(name.endswith(_CAUSAL) for name in telling_names(model.config))
 
 
 def is_generating(model: ModelFiles, task: str | None) -> bool:
     """Whether it writes token by token, and so keeps keys and values."""
     if task is not None:
         return task in _WRITING
-    return any(name.endswith(_WRITING_CLASSES) for name in model.config.get("architectures") or ())
+    return any(name.endswith(_WRITING_CLASSES) for name in telling_names(model.config))
+
+
+def is_conversing(model: ModelFiles, options: DeployOptions) -> bool:
+    """Whether it is served as a chat, with the template that its tokenizer has."""
+    writes = is_causal(model) if options.task is None else options.task == GENERATION
+    return writes and model.has_chat_template and options.uses_chat_template and not options.is_ejected

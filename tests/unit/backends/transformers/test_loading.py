@@ -182,6 +182,26 @@ def test_code_of_a_models_own_runs_only_where_it_is_allowed(serve: Any, tmp_path
     serve(folder, trust_remote_code="true").infer(text=text("the ship"))
 
 
+@pytest.mark.parametrize(
+    ("auto_class", "name", "outputs"),
+    [
+        ("AutoModelForSequenceClassification", "OwnModel", ["label", "score"]),
+        ("AutoModelForSequenceClassification", "AnotherName", ["label", "score"]),
+        ("AutoModelForSeq2SeqLM", "OwnModel", ["text_output"]),
+        ("AutoModel", "OwnModel", ["features"]),
+    ],
+)
+def test_the_task_of_code_of_its_own_is_that_of_the_class_which_loads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, auto_class: str, name: str, outputs: list[str]
+) -> None:
+    names = {"AutoConfig": "own.OwnConfig", auto_class: f"own.{name}", "AutoTokenizer": ["own.OwnTokenizer", None]}
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "own", "auto_map": names, "architectures": ["OwnModel"]})
+    )
+    config = completed(tmp_path, monkeypatch)
+    assert [entry["name"] for entry in config["output"]] == outputs
+
+
 @pytest.mark.parametrize("kind", ["opt", "llama"])  # of one the library makes an empty tokenizer, of the other none
 def test_a_folder_without_a_tokenizer_is_refused(serve: Any, tmp_path: Path, kind: str) -> None:
     folder = tiny_causal_lm(tmp_path / "files", kind)

@@ -15,6 +15,7 @@ from trireme.cli import main as trireme_command
 from trireme.cli.command_line import CommandEnded
 from trireme.cli.deploy_arguments import parse_arguments
 from trireme.tools.deploy.options import DeployError
+from trireme.tools.deploy.sizes import size_text
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +120,56 @@ def test_deploying_twice_says_so_and_keeps_edits(
     config = working_folder / "model_repository/opt/config.pbtxt"
     config.write_text(config.read_text() + "# mine\n")
     assert deploy(model, "--no-serve", "--batch", "4") == 0
-    assert "kept as it is: config.pbtxt" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "kept as it is: config.pbtxt" in printed.out
+    assert printed.err.splitlines()[-1].startswith(
+        "warning: 'model_repository/opt/config.pbtxt' has been edited and was"
+    )
     assert config.read_text().endswith("# mine\n")
     assert deploy(model, "--no-serve", "--batch", "4", "--overwrite") == 0
     assert "max_batch_size: 4\n" in config.read_text()
     assert trireme_command.main(["config", "check", "model_repository"]) == 0
+
+
+def test_other_options_take_effect_where_nobody_edited(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(model, "--no-serve") == 0
+    assert deploy(model, "--no-serve", "--dtype=float16", "--task=text-generation", "--trust-remote-code") == 0
+    assert "wrote anew model_repository/opt/config.pbtxt" in capsys.readouterr().out
+    config = (working_folder / "model_repository/opt/config.pbtxt").read_text()
+    for key, value in (("dtype", "float16"), ("task", "text-generation"), ("trust_remote_code", "true")):
+        assert f'key: "{key}" value: {{ string_value: "{value}" }}' in config
+
+
+def test_other_models_of_the_repository_are_told_of_in_the_table(
+    model: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(model, "--no-serve", "--name", "first") == 0
+    assert "other model" not in capsys.readouterr().out
+    assert deploy(model, "--no-serve", "--name", "second") == 0
+    size = size_text(Path(model, "model.safetensors").stat().st_size)
+    row = r"\| not counted: files of {} loaded from the repository +\| {} +\|"
+    assert re.search(row.format("1 other model", size), capsys.readouterr().out)
+    hub_model = working_folder / "model_repository/hub-model"
+    hub_model.mkdir()
+    (hub_model / "config.pbtxt").write_text('parameters { key: "model" value: { string_value: "me/tiny" } }')
+    (working_folder / "model_repository/notes").mkdir()
+    assert deploy(model, "--dry-run", "--name", "second") == 0
+    assert re.search(row.format("2 other models", f"{size}, 1 unknown"), capsys.readouterr().out)
+    assert deploy(model, "--dry-run", "--name", "second", "--", "--model-control-mode=explicit") == 0
+    assert "other model" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("repository", ["afile", "afile/below", "/proc/nowhere"])
+def test_a_repository_that_cannot_be_written_is_told_in_a_line(
+    model: str, working_folder: Path, repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (working_folder / "afile").touch()
+    assert deploy(model, "--no-serve", "--repository", repository) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: cannot write '{repository}/opt")
+    assert line.endswith("; choose another --repository")
 
 
 def test_a_name_that_is_taken_exits_5(model: str, capsys: pytest.CaptureFixture[str]) -> None:

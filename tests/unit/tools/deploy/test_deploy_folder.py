@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ import pytest
 from trireme.backends.transformers.tasks import canonical_task
 from trireme.config.pbtxt import parse_text
 from trireme.tools.deploy.folder_texts import folder_of
-from trireme.tools.deploy.model_files import ModelFile, ModelFiles, files_to_fetch, missing_weights, weight_files
+from trireme.tools.deploy.model_files import (
+    ModelFile,
+    ModelFiles,
+    files_to_fetch,
+    missing_weights,
+    read_folder,
+    weight_files,
+)
 from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError, NameTakenError
 from trireme.tools.deploy.resolve import find_model, served_name
-from trireme.tools.deploy.task import TASKS, checked_task
+from trireme.tools.deploy.task import TASKS, checked_task, is_causal
 
 CAUSAL = {"architectures": ["OPTForCausalLM"]}
 CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
@@ -157,17 +165,97 @@ def test_deploying_again_keeps_what_was_changed_and_restores_what_is_gone(tmp_pa
     folder = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model"))
     config = tmp_path / "m" / "config.pbtxt"
     folder.check_name(is_overwriting=False)
-    assert folder.write(is_overwriting=False).startswith("wrote ")
-    assert "nothing had to be written" in folder.write(is_overwriting=False)
+    assert folder.write(is_overwriting=False).told.startswith("wrote ")
+    assert "nothing had to be written" in folder.write(is_overwriting=False).told
     edited = config.read_text() + "# mine\n"
     config.write_text(edited)
     (tmp_path / "m/1/.keep").unlink()
     folder.check_name(is_overwriting=False)
-    assert "kept as it is: config.pbtxt" in folder.write(is_overwriting=False)
+    again = folder.write(is_overwriting=False)
+    assert "kept as it is: config.pbtxt" in again.told
+    assert again.warning is None, "the options are the same"
     assert config.read_text() == edited
     assert (tmp_path / "m/1/.keep").exists()
     folder.write(is_overwriting=True)
     assert config.read_text() == folder.texts["config.pbtxt"]
+
+
+def test_what_nobody_edited_follows_the_options_and_what_was_edited_does_not(tmp_path: Path) -> None:
+    first = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model"))
+    other = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model", dtype="float16"))
+    config = tmp_path / "m" / "config.pbtxt"
+    first.write(is_overwriting=False)
+    written = other.write(is_overwriting=False)
+    assert (written.told, written.warning) == (f"'{tmp_path}/m' is deployed already; wrote anew {config}", None)
+    assert config.read_text() == other.texts["config.pbtxt"]
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 2"))
+    edited = config.read_text()
+    written = first.write(is_overwriting=False)
+    assert written.warning == (
+        f"'{config}' has been edited and was kept, so options of this command that differ from it have no effect; "
+        "--overwrite replaces it"
+    )
+    assert config.read_text() == edited
+
+
+def test_code_that_was_ejected_is_not_put_out_of_use(tmp_path: Path) -> None:
+    options = DeployOptions("owner/model")
+    folder_of(tmp_path, model_of(CAUSAL), "cpu", replace(options, is_ejected=True)).write(is_overwriting=False)
+    written = folder_of(tmp_path, model_of(CAUSAL), "cpu", options).write(is_overwriting=False)
+    assert written.warning is not None
+    assert 'backend: "python"' in (tmp_path / "config.pbtxt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("config", "wishes", "is_chat"),
+    [
+        (CAUSAL, {}, True),
+        (CAUSAL, {"uses_chat_template": False}, False),
+        (CAUSAL, {"is_ejected": True}, False),
+        (CLASSIFIER, {}, False),
+        (CLASSIFIER, {"task": "text-generation"}, True),
+        (CAUSAL, {"task": "feature-extraction"}, False),
+    ],
+)
+def test_a_chat_template_is_used_where_the_model_writes(
+    tmp_path: Path, config: dict[str, Any], wishes: dict[str, Any], is_chat: bool
+) -> None:
+    model = model_of(config, has_chat_template=True)
+    made = folder_of(tmp_path, model, "cpu", DeployOptions("owner/model", **wishes))
+    assert parameters_of(made.texts["config.pbtxt"]).get("chat") == ("true" if is_chat else None)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "is_chat"),
+    [
+        ("chat_template.jinja", "{{ messages }}", True),
+        ("tokenizer_config.json", '{"chat_template": "{{ messages }}"}', True),
+        ("tokenizer_config.json", '{"chat_template": null}', False),
+        ("tokenizer_config.json", "{", False),
+    ],
+)
+def test_a_chat_template_is_found_in_the_files(tmp_path: Path, file: str, content: str, is_chat: bool) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CAUSAL))
+    (tmp_path / file).write_text(content)
+    assert read_folder(tmp_path, "m", "this folder").has_chat_template is is_chat
+
+
+OWN = "own.Own"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "auto_map", "is_writing"),
+    [
+        ("OwnModel", {"AutoConfig": OWN, "AutoModelForCausalLM": "own.OwnModel"}, True),
+        ("OwnModel", {"AutoModel": OWN, "AutoModelForCausalLM": OWN}, True),
+        ("OwnModel", {"AutoModel": "own.OwnModel", "AutoModelForCausalLM": OWN}, False),
+        ("OwnModel", {"AutoTokenizer": [OWN, None], "AutoModel": OWN}, False),
+    ],
+)
+def test_a_model_with_code_of_its_own_is_known_by_the_class_that_loads_it(
+    architecture: str, auto_map: dict[str, Any], is_writing: bool
+) -> None:
+    assert is_causal(model_of({"architectures": [architecture], "auto_map": auto_map})) is is_writing
 
 
 def test_the_name_of_another_model_is_not_taken_away(tmp_path: Path) -> None:
