@@ -18,10 +18,34 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]) for values in inputs]
 """
 
+BATCHES = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
 
-def sample(dims: str = "4", datatype: str = "INT32", data: str = "zero_data: true") -> str:
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.batches = []
+
+    def execute(self, requests):
+        self.batches.append([len(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()) for request in requests])
+        seen = np.array([[repr(self.batches).encode()]], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", seen)]) for _ in requests]
+"""
+BATCHES_CONFIG = """
+backend: "python"
+max_batch_size: 4
+input [{ name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }]
+output [{ name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }]
+"""
+
+
+def sample(
+    dims: str = "4", datatype: str = "INT32", data: str = "zero_data: true", batch_size: int = 1, count: int = 1
+) -> str:
     entry = f"data_type: TYPE_{datatype} dims: [ {dims} ] {data}"
-    return f'model_warmup [{{ name: "first" batch_size: 1 inputs {{ key: "IN" value {{ {entry} }} }} }}]\n'
+    sizes = f"batch_size: {batch_size} count: {count}"
+    return f'model_warmup [{{ name: "first" {sizes} inputs {{ key: "IN" value {{ {entry} }} }} }}]\n'
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     }
     for name, text in configs.items():
         write_model(folder, name, ECHO, INT_CONFIG + text)
+    write_model(folder, "batches", BATCHES, BATCHES_CONFIG + sample(dims="1", batch_size=3, count=2))
     with RunningServer(folder, "--model-control-mode=explicit") as running:
         running.wait_until_listening()
         yield running
@@ -72,3 +97,13 @@ def test_good_sample_runs_before_the_first_request(server: RunningServer) -> Non
     assert load(server, "good") == (200, "")
     assert server.statistics("good")["execution_count"] == 1
     assert server.infer("good", 7)[1]["outputs"][0]["data"] == [7]
+
+
+def test_requests_of_a_sample_reach_the_model_in_one_call(server: RunningServer) -> None:
+    assert load(server, "batches") == (200, "")
+    statistics = server.statistics("batches")
+    assert (statistics["inference_count"], statistics["execution_count"]) == (6, 2)
+    assert statistics["inference_stats"]["success"]["count"] == 6
+    body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [7]}]}
+    _, _, answer = server.ask("POST", "/v2/models/batches/infer", body)
+    assert json.loads(answer)["outputs"][0]["data"] == ["[[1, 1, 1], [1, 1, 1], [1]]"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from trireme.observe.on_demand import OnDemandMetrics
 from trireme.registry.loading import ModelLoader
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.on_demand_budget import MemoryBudget
-from trireme.registry.on_demand_config import needs_of, peek
+from trireme.registry.on_demand_config import Needs, needs_of, peek
 from trireme.registry.on_demand_devices import DeviceRoom
 from trireme.registry.on_demand_eviction import Eviction
 from trireme.registry.on_demand_memory import ModelMemory, ResidentBytes
@@ -78,21 +78,13 @@ class OnDemandModels:
         needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
         if files:
             needs.estimated_bytes[name] = sum(map(len, files.values()))
-        try:
-            await self._budget.make_room(name, needs)
-            await self._loader.load(name, config_json, files)
-        finally:
-            self._budget.end_load(name)
+        await self._load_in_turn(name, needs, lambda: self._loader.load(name, config_json, files))
         await self._budget.trim(needs.names)
 
     async def load_pinned(self, name: str) -> None:
-        """A load of the start: nothing has to go for it, and nothing may that it is made of."""
+        """A load of the start."""
         needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
-        self.eviction.protect(name, needs.names)
-        try:
-            await self._loader.load(name)
-        finally:
-            self.eviction.unprotect(name)
+        await self._load_in_turn(name, needs, lambda: self._loader.load(name), is_start=True)
 
     async def sweep(self) -> None:
         """Looks after idle times, memory and removed folders until it is cancelled."""
@@ -162,9 +154,7 @@ class OnDemandModels:
         name, started_ns = waiting.name, time.monotonic_ns()
         try:
             needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
-            await self._budget.make_room(name, needs)
-            log.info("on demand: loading '%s' for %d waiting requests", name, waiting.pending_count)
-            await self._loader.load(name)
+            await self._load_in_turn(name, needs, lambda: self._load_for(waiting))
         except ServingError as error:
             self._end_load(waiting, self._note_failure(name, error))
         except Exception as error:
@@ -175,11 +165,26 @@ class OnDemandModels:
             log.info("on demand: loaded '%s' in %.3f seconds", name, duration_ns / 1e9)
             self._metrics.count_load(name, duration_ns)
             self._end_load(waiting, None)
-            self._budget.end_load(name)
             await self._budget.trim(needs.names)
         finally:
-            self._budget.end_load(name)
             self._end_load(waiting, UnavailableError("Server is stopping, the load was interrupted"))
+
+    async def _load_for(self, waiting: WaitingRequests) -> None:
+        log.info("on demand: loading '%s' for %d waiting requests", waiting.name, waiting.pending_count)
+        await self._loader.load(waiting.name)
+
+    async def _load_in_turn(
+        self, name: str, needs: Needs, load: Callable[[], Awaitable[None]], is_start: bool = False
+    ) -> None:
+        """Loads when there is memory for it, and once more where the load gave its devices to an earlier one."""
+        deadline = time.monotonic() + self._options.on_demand.load_timeout_s
+        while True:
+            try:
+                async with self._budget.room(name, needs, is_start):
+                    return await load()
+            except ServingError:
+                if not await self.devices.gave_way(needs.names) or time.monotonic() >= deadline:
+                    raise
 
     def _end_load(self, waiting: WaitingRequests, error: ServingError | None) -> None:
         if self._waiting.get(waiting.name) is waiting:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from trireme.core.errors import UnavailableError
 from trireme.registry.lifecycle import ModelRecord
@@ -28,35 +30,68 @@ class MemoryBudget:
         self._timeout_s = options.load_timeout_s
         self._memory = memory
         self._eviction = eviction
+        self._line: list[Needs] = []  # who waits for room, in the order of arrival
 
-    async def make_room(self, name: str, needs: Needs) -> None:
-        """Returns when the model fits, or when nothing else is left that could go, and reserves its place until
-        `end_load`; raises ServingError where it can never fit, or where all others stay in use for too long."""
-        self._eviction.protect(name, needs.names)
-        if not self._budget_bytes:
+    @asynccontextmanager
+    async def room(self, name: str, needs: Needs, is_start: bool = False) -> AsyncIterator[None]:
+        """Begins when the model fits, or when nothing else is left that could go, and keeps its place and all that it
+        needs until the end; raises ServingError where it can never fit, or where others are in the way for too long.
+        At the start of the server nothing has to go for it."""
+        if is_start or not self._budget_bytes:
+            with self._eviction.protecting(needs.names):
+                yield
             return
         self._check_declared(name, needs)
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
-        while (excess := self._excess(needs)) > 0:
-            victim = self._next_victim(needs.names) if excess > self._memory.draining_bytes() else None
-            if victim is not None:
-                await self._eviction.evict(victim, BUDGET, _DETAIL)
-            elif not self._eviction.could_free(needs.names, self._memory.size_of) and not self._memory.has_reserved:
-                self._warn_of_excess(name, self._memory.expected(needs), excess)
-                break
-            elif asyncio.get_running_loop().time() >= deadline:
-                raise UnavailableError(
-                    f"there is no memory for model '{name}': it would exceed --on-demand-memory-budget by {excess} "
-                    f"bytes, and for {self._timeout_s:g} seconds all loaded models were in use"
-                )
-            else:
-                await asyncio.sleep(_LOOK_S)
-        self._memory.reserve(name, needs)
+        await self._wait_in_line(name, needs)
+        with self._eviction.protecting(needs.names), self._memory.reserving(needs):
+            yield
 
-    def end_load(self, name: str) -> None:
-        """The load is over, one way or the other: what it brought is measured from now on, and may go."""
-        self._memory.release(name)
-        self._eviction.unprotect(name)
+    async def _wait_in_line(self, name: str, needs: Needs) -> None:
+        """Whoever waits keeps nothing: two that need several models would wait for each other's. One that cannot begin
+        yet is overtaken, for it may wait for a model in use that waits for the one behind."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        self._line.append(needs)
+        try:
+            while True:
+                excess, victims, is_late = self._excess(needs), self._victims(needs), loop.time() >= deadline
+                is_next = victims is not None and (is_late or not self._is_other_next(needs))
+                if is_next and victims:
+                    await self._eviction.evict(victims[0], BUDGET, _DETAIL)
+                elif is_next and not 0 < excess <= self._memory.draining_bytes():
+                    return self._warn_of_excess(name, self._memory.expected(needs), excess)
+                elif is_late:
+                    raise UnavailableError(
+                        f"there is no memory for model '{name}': it would exceed --on-demand-memory-budget by "
+                        f"{excess} bytes, and for {self._timeout_s:g} seconds all loaded models were in use, or needed "
+                        "for loads before it"
+                    )
+                else:
+                    await asyncio.sleep(_LOOK_S)
+        finally:
+            self._line = [others for others in self._line if others is not needs]
+
+    def _is_other_next(self, needs: Needs) -> bool:
+        """Whether somebody before these in the line can begin."""
+        before = itertools.takewhile(lambda others: others is not needs, self._line)
+        return any(self._victims(others) is not None for others in before)
+
+    def _victims(self, needs: Needs) -> list[ModelRecord] | None:
+        """Who is to go now, one after the other; None where that is not enough and waiting may bring more. An ensemble
+        goes with its models, alone it frees nothing."""
+        excess = self._excess(needs)
+        missing = excess - self._memory.draining_bytes()
+        victims = []
+        for record in self._eviction.candidates(needs.names) if missing > 0 else ():
+            size = self._memory.size_of(record) if missing > 0 else 0
+            if size:
+                victims.append(record)
+                missing -= size
+        if missing > 0:
+            kept = needs.names.union(record.id.name for record in victims)
+            may_wait = self._memory.has_reserved or self._eviction.could_free(kept, self._memory.size_of)
+            return None if may_wait else victims
+        return victims if victims or excess <= self._memory.ending_bytes() else None
 
     async def trim(self, protected: Collection[str] = ()) -> None:
         """Evicts idle models until the budget is kept or none is left."""
@@ -79,6 +114,8 @@ class MemoryBudget:
 
     @staticmethod
     def _warn_of_excess(name: str, expected: int, excess: int) -> None:
+        if excess <= 0:
+            return
         log.warning(
             "on demand: model '%s' is expected to need %d bytes, which exceeds --on-demand-memory-budget by %d with "
             "nothing left to evict: it is loaded all the same. Where that is not its size, declare it with the "

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 
 from trireme.registry import dependencies
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import ModelLoader
-from trireme.registry.on_demand_eviction import Eviction
+from trireme.registry.on_demand_eviction import Eviction, LoadUnderWay
 from trireme.registry.served_models import ServedModels
+
+log = logging.getLogger(__name__)
 
 DEVICE = "device"
 _LOOK_S = 0.02
@@ -23,6 +26,8 @@ class DeviceRoom:
         self._models = models
         self._loader = loader
         self._eviction = eviction
+        self._blocked: list[tuple[str, set[str]]] = []  # who waits for a device, and for which models' devices
+        self._gave_way: dict[str, LoadUnderWay] = {}  # whose load ends without its device, and the one that gets it
 
     async def make_room(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
         """Implements `devices.ownership.MakeRoom`."""
@@ -34,10 +39,34 @@ class DeviceRoom:
                 if record.ready_models:
                     await self._eviction.evict(record, DEVICE, f"device needed by '{name}'")
             return True
-        if not possible or waited_s >= self._timeout_s:
+        if not possible or waited_s >= self._timeout_s or self._gives_way(name):
             return False
-        await asyncio.sleep(_LOOK_S)
+        waiting = (name, {record.id.name for records in possible for record in records})
+        self._blocked.append(waiting)
+        try:
+            await asyncio.sleep(_LOOK_S)
+        finally:
+            self._blocked.remove(waiting)
         return True
+
+    async def gave_way(self, names: Collection[str]) -> bool:
+        """Whether the failed load of these models gave way to others; returns when those are over."""
+        earlier = [self._gave_way.pop(name) for name in names if name in self._gave_way]
+        for load in earlier:
+            await load.is_over.wait()
+        return bool(earlier)
+
+    def _gives_way(self, name: str) -> bool:
+        """Whether an earlier load waits for a device that belongs to the load of this model: each would keep what the
+        other needs until the time of both is over."""
+        loads = self._eviction.loads
+        own = next((index for index, load in enumerate(loads) if name in load.names), 0)
+        for load in loads[:own]:
+            if any(blocked in load.names and holders & loads[own].names for blocked, holders in self._blocked):
+                log.info("on demand: the load of '%s' gives its devices to an earlier one, and begins anew then", name)
+                self._gave_way[name] = load
+                return True
+        return False
 
     def _leaving(self, names: Collection[str], kept: set[str]) -> list[ModelRecord] | None:
         """The models of these names; None where one of them is to stay, whatever happens."""

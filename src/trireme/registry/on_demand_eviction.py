@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from trireme.core.clock import Clock
 from trireme.observe.on_demand import OnDemandMetrics
@@ -17,6 +19,14 @@ from trireme.registry.on_demand_config import is_pinned
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadUnderWay:
+    """A load that keeps what it needs."""
+
+    names: set[str]
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Eviction:
@@ -38,19 +48,23 @@ class Eviction:
         self._clock = clock
         self._busy_ns: dict[Model, int] = {}  # when a model was last seen with requests in flight
         self._leaving: set[str] = set()
-        self._protected: dict[str, set[str]] = {}
+        self.loads: list[LoadUnderWay] = []
+        """In the order in which they began."""
 
-    def protect(self, name: str, names: set[str]) -> None:
-        """Keeps these models while the named one loads, which needs them."""
-        self._protected[name] = names
-
-    def unprotect(self, name: str) -> None:
-        """The load is over."""
-        self._protected.pop(name, None)
+    @contextmanager
+    def protecting(self, names: set[str]) -> Iterator[None]:
+        """Keeps these models while one of them loads, which needs the others."""
+        load = LoadUnderWay(names)
+        self.loads.append(load)
+        try:
+            yield
+        finally:
+            self.loads.remove(load)
+            load.is_over.set()
 
     def needed_with(self, name: str) -> set[str]:
         """The models that are being loaded together with this one, and itself."""
-        return {name}.union(*(names for names in self._protected.values() if name in names))
+        return {name}.union(*(load.names for load in self.loads if name in load.names))
 
     def candidates(self, protected: Collection[str] = ()) -> list[ModelRecord]:
         """The loaded models that nobody uses and nobody pinned, the one that was used the longest ago first."""
@@ -122,7 +136,7 @@ class Eviction:
         """Whether the model is loaded, and nobody uses it, pinned it or needs it for a load under way."""
         if not record.ready_models or self.is_pinned(record) or self.is_busy(record):
             return False
-        kept = self._leaving.union(protected, *self._protected.values())
+        kept = self._leaving.union(protected, *(load.names for load in self.loads))
         return not any(member.id.name in kept for member in self.group(record))
 
     def group(self, record: ModelRecord) -> list[ModelRecord]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from trireme.core.ports import Backend
 from trireme.registry.lifecycle import ModelRecord
+from trireme.registry.model import Model
 from trireme.registry.on_demand_config import Needs, declared_bytes
 from trireme.registry.served_models import ServedModels
 
@@ -22,7 +24,7 @@ class ModelMemory:
         self._resident_bytes = resident_bytes
         self._last_bytes: dict[str, int] = {}
         self._estimated_bytes: dict[str, int] = {}  # as of the last load
-        self._reserved: dict[str, Needs] = {}
+        self._reserved: list[Needs] = []
 
     def size_of(self, record: ModelRecord) -> int:
         """The size of a loaded model: what its workers have, or what it declares where that is more; what its files
@@ -42,14 +44,15 @@ class ModelMemory:
         """What loading takes on top of what is loaded already."""
         return sum(self._expected_of(name, needs) for name in needs.names if not self._is_loaded(name))
 
-    def reserve(self, name: str, needs: Needs) -> None:
+    @contextmanager
+    def reserving(self, needs: Needs) -> Iterator[None]:
         """Counts what is expected as used until it is there and can be measured."""
-        self._reserved[name] = needs
+        self._reserved.append(needs)
         self._estimated_bytes.update(needs.estimated_bytes)
-
-    def release(self, name: str) -> None:
-        """The load is over."""
-        self._reserved.pop(name, None)
+        try:
+            yield
+        finally:
+            self._reserved = [others for others in self._reserved if others is not needs]
 
     @property
     def has_reserved(self) -> bool:
@@ -58,7 +61,7 @@ class ModelMemory:
 
     def reserved_bytes(self) -> int:
         """What loads in progress are still expected to take."""
-        return sum(self.expected(needs) for needs in self._reserved.values())
+        return sum(self.expected(needs) for needs in self._reserved)
 
     def loaded_bytes(self) -> int:
         """The sizes of all models that serve."""
@@ -66,8 +69,14 @@ class ModelMemory:
 
     def draining_bytes(self) -> int:
         """What models that finish their last requests still have."""
-        backends = (model.backend for model in self._models.draining)
-        return sum(self._resident_bytes(backend) for backend in backends if backend is not None)
+        return self._bytes_of(self._models.draining)
+
+    def ending_bytes(self) -> int:
+        """What of it is free in a moment, since the last request is answered."""
+        return self._bytes_of(model for model in self._models.draining if not model.scheduler.inflight_count)
+
+    def _bytes_of(self, models: Iterable[Model]) -> int:
+        return sum(self._resident_bytes(model.backend) for model in models if model.backend is not None)
 
     def _expected_of(self, name: str, needs: Needs) -> int:
         declared = needs.declared_bytes[name]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE, from_config
-from trireme.core.elements import element_count
+from trireme.core.elements import count_strings, element_count
 from trireme.core.errors import InvalidArgumentError, ServingError
+from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.registry.model import Model
+from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.sequence_batch import SequenceScheduler
 
 _SEED = 20
 _MAX_BYTES = 2**30
@@ -53,11 +56,12 @@ async def warm_up(model: Model, folder: Path, gate: WarmupGate) -> None:
         if not sample.batch_size:
             continue
         try:
+            _check_batch_size(model, sample.batch_size)
             tensors = await asyncio.to_thread(_tensors, model, sample, folder)
             for _ in range((sample.count or 1) * _instance_count(model)):
                 # One after the other, since the instance that has been free the longest is always next: so all
                 # of them have their turn.
-                await _run_together(model, list(_requests(model, sample, tensors)), gate)
+                await _run_together(model, [_request(model, tensors) for _ in range(sample.batch_size)], gate)
         except ServingError as error:
             raise InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
 
@@ -67,42 +71,58 @@ def _instance_count(model: Model) -> int:
     return max(1, sum(group.count * max(1, len(group.gpus)) for group in groups))
 
 
-def _requests(model: Model, sample: Any, tensors: dict[str, Tensor]) -> Iterator[InferenceRequest]:
-    """As many requests of one row as the sample says where the scheduler puts them together; else one request
-    with all rows, which is what such a model gets from its clients."""
-    config = model.config
-    has_batcher = config.dynamic_batching is not None or config.sequence_batching is not None
-    is_joined = not has_batcher and model.max_batch_size > 0
-    rows = sample.batch_size if is_joined else 1
-    for _ in range(1 if is_joined else sample.batch_size):
-        inputs = {name: _with_rows(model, tensor, rows) for name, tensor in tensors.items()}
-        request = InferenceRequest(model.name, model.version_text, "", inputs, _ignore)
-        request.served_version = model.version_text
-        request.batch_size = rows
-        yield request
+def _check_batch_size(model: Model, size: int) -> None:
+    if size > max(1, model.max_batch_size):
+        instance = f"{model.config.instance_groups[0].name}_0"
+        raise InvalidArgumentError(f"batch size {size} for '{instance}', max allowed is {model.max_batch_size}")
+    if size > _MAX_ROWS:
+        raise InvalidArgumentError(f"batch_size {size} of a sample of model '{model.name}' is more than {_MAX_ROWS}")
 
 
-def _with_rows(model: Model, tensor: Tensor, rows: int) -> Tensor:
-    shape = (rows, *tensor.shape) if model.max_batch_size else tuple(tensor.shape)
+def _request(model: Model, tensors: Mapping[str, Tensor]) -> InferenceRequest:
+    """One row."""
+    inputs = {name: _as_row(model, tensor) for name, tensor in tensors.items()}
+    request = InferenceRequest(model.name, model.version_text, "", inputs, _ignore)
+    request.served_version = model.version_text
+    return request
+
+
+def _as_row(model: Model, tensor: Tensor) -> Tensor:
+    shape = (1, *tensor.shape) if model.max_batch_size else tuple(tensor.shape)
     check = model.checks.get(tensor.name)
     if check is not None and check.reshape is not None and check.learn(shape):
         shape = check.reshaped(shape)
-    return Tensor(tensor.name, tensor.datatype, shape, bytes(tensor.data) * rows)
+    return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
 
 
 async def _run_together(model: Model, requests: list[InferenceRequest], gate: WarmupGate) -> None:
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[ServingError | None]] = [loop.create_future() for _ in requests]
-    gate.is_open = False
-    try:
-        for request, answer in zip(requests, answers, strict=True):
-            request.respond = _answering(answer)
-            model.scheduler.enqueue(request)
-    finally:
-        gate.release()
+    for request, answer in zip(requests, answers, strict=True):
+        request.respond = _answering(answer)
+    runner = model.scheduler
+    assert isinstance(runner, InstanceRunner), "an ensemble has no warm-up, and the cache comes after it"
+    if isinstance(runner, SequenceScheduler):
+        release = runner.confine()  # new sequences would be spread over the instances
+        try:
+            _enqueue_together(runner, requests, gate)
+        finally:
+            release()
+    elif not runner.run_together(requests):
+        # The rate limiter lets an instance run only for what waits; one that is being restarted is waited for.
+        _enqueue_together(model.scheduler, requests, gate)
     errors = [error for error in await asyncio.gather(*answers) if error is not None]
     if errors:
         raise errors[0]
+
+
+def _enqueue_together(scheduler: Scheduler, requests: list[InferenceRequest], gate: WarmupGate) -> None:
+    gate.is_open = False
+    try:
+        for request in requests:
+            scheduler.enqueue(request)
+    finally:
+        gate.release()
 
 
 def _answering(answer: asyncio.Future[ServingError | None]) -> Callable[[InferenceResponse], None]:
@@ -119,10 +139,6 @@ def _ignore(response: InferenceResponse) -> None:
 
 def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
     """The sample's inputs for one row, without the batch dimension."""
-    if sample.batch_size > _MAX_ROWS:
-        raise InvalidArgumentError(
-            f"batch_size {sample.batch_size} of a sample of model '{model.name}' is more than {_MAX_ROWS}"
-        )
     tensors = {}
     for name in sorted(sample.inputs):
         entry = sample.inputs[name]
@@ -137,6 +153,8 @@ def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
         size = count * ITEM_SIZE.get(datatype, 4)  # an empty string is four zero bytes
         _check_size(model, name, size * sample.batch_size)
         data = _data(name, datatype, count, size, entry, folder)
+        if datatype == BYTES:
+            _check_strings(model, name, data, count)
         _check_size(model, name, len(data) * sample.batch_size)
         tensors[name] = Tensor(name, datatype, tuple(entry.dims), data)
     _check_complete(model, tensors)
@@ -176,6 +194,26 @@ def _check_size(model: Model, name: str, size: int) -> None:
         raise InvalidArgumentError(
             f"input '{name}' for model '{model.name}' takes {size} bytes for all rows; a sample may have {_MAX_BYTES}"
         )
+
+
+def _check_strings(model: Model, name: str, data: bytes, expected: int) -> None:
+    where = f"for inference input '{name}' for model '{model.name}'"
+    count, end = count_strings(data)
+    left = len(data) - end
+    if 0 < left < 4:
+        raise InvalidArgumentError(
+            f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes available"
+        )
+    if left:
+        length = int.from_bytes(data[end : end + 4], "little")
+        raise InvalidArgumentError(
+            f"incomplete string data for inference input '{name}', expecting string of length {length} but only "
+            f"{left - 4} bytes available"
+        )
+    if count > expected:
+        raise InvalidArgumentError(f"unexpected number of string elements {count} {where}, expecting {expected}")
+    if count < expected:
+        raise InvalidArgumentError(f"expected {expected} string elements {where}, got {count}")
 
 
 def _data(name: str, datatype: str, count: int, size: int, entry: Any, folder: Path) -> bytes:

@@ -189,6 +189,20 @@ class InstanceRunner(ABC):
             self._order.join(request)
         self._answer(request, response)
 
+    def run_together(self, requests: list[InferenceRequest]) -> bool:
+        """Gives these, past the queue and whatever the scheduler would join, to the instance that has been free the
+        longest, as one batch; false, and nothing is done, where none is free or executions are limited."""
+        if self._gate is not None or not self._free:
+            return False
+        now_ns = self._clock()
+        for request in requests:
+            request.arrival_ns = request.queue_ns = now_ns
+            if self._order is not None:
+                self._order.join(request)
+        self._inflight_count += len(requests)
+        self._start(requests, len(requests), now_ns)
+        return True
+
     # What schedulers call.
 
     def _start(self, requests: list[InferenceRequest], size: int, now_ns: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,6 +183,19 @@ class SequenceScheduler(InstanceRunner):
             with self._gate.settling():
                 super().finish(instance, batch, responses, timing)
         self._dispatch(self._clock())
+
+    def confine(self) -> Callable[[], None]:
+        """From now on new sequences go to the instance that has had the fewest, until the call that is returned."""
+        lanes = sorted(self._table.lanes.values(), key=lambda lane: lane.assigned)
+        capacities = [(lane, lane.capacity) for lane in lanes[1:]]
+        for lane, _ in capacities:
+            lane.capacity = 0
+
+        def release() -> None:
+            for lane, capacity in capacities:
+                lane.capacity = capacity
+
+        return release
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The request will wait again once `finish` of its batch has come with None in its place."""

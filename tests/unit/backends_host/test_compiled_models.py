@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trireme.backends.compiled.batching import Arrays, Result, run_batch
+from trireme.backends.compiled.batching import Arrays, RequestError, Result, run_batch
 from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.compiled.tensor_spec import TensorSpec, check_config, complete_config
 from trireme.backends.python.pb_model_config import ModelConfig
 from trireme.backends.python.pb_request import InferenceRequest
 from trireme.backends.python.pb_tensor import Tensor
-from trireme.backends.pytorch.arguments import input_order, output_order
+from trireme.backends.pytorch.arguments import check_tensors, input_order, output_order
 from trireme.backends.pytorch.program import Program
 
 IMAGE = TensorSpec("IMAGE", "FP32", (-1, 3, -1))
@@ -81,13 +82,60 @@ def test_inputs_find_their_arguments_by_name_by_index_or_in_order() -> None:
         order(["in__0", "in__2"], script)
 
 
+def test_inputs_must_be_as_many_as_forward_takes() -> None:
+    script = Program(print, ("x", "y", "z"), frozenset({"x", "y", "z"}), frozenset({"z"}))
+    for fitting in (["x", "y"], ["z", "y", "x"], ["a", "b"], ["a", "b", "c"]):
+        order(fitting, script)
+    for other in (["x"], ["x", "z"], ["a"], ["a", "b", "c", "d"]):
+        with pytest.raises(
+            ModelLoadError, match=f"expects {len(other)} inputs, model provides 3: .* takes \\(x, y, z\\)"
+        ):
+            order(other, script)
+    order(["a", "b"], Program(print, (), takes_more=True))
+
+
 def test_outputs_are_picked_by_index_by_name_or_in_order() -> None:
     results = output_order({"output": [{"name": "OUTPUT__1"}, {"name": "OUTPUT__0"}]})
     assert results.pick((10, 11), ["OUTPUT__1"]) == {"OUTPUT__1": 11}
     assert results.pick({"OUTPUT__0": 1, "OUTPUT__1": 2}, ["OUTPUT__0"]) == {"OUTPUT__0": 1}
     assert output_order({"output": [{"name": "A"}]}).pick(["a", "b"], ["A"]) == {"A": ["a", "b"]}
-    with pytest.raises(IndexError, match="the model returned 1"):
+    with pytest.raises(
+        RequestError, match="'OUTPUT__1' of the configuration is result number 1 of forward, which retu"
+    ):
         results.pick((10,), ["OUTPUT__1"])
+    with pytest.raises(RequestError, match="the model returned no 'OUTPUT__1', only 'OUTPUT__0'"):
+        results.pick({"OUTPUT__0": 1}, ["OUTPUT__1"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "error"),
+    [
+        ({"x": "FP32 3", "y": "INT64 3"}, {"OUTPUT__1": "FP32 3"}, None),
+        ({"in__1": "INT64 3", "in__0": "FP32 3"}, {"RESULT": "FP32 3"}, None),
+        ({"x": "FP32 5", "y": "INT64 3"}, {"OUTPUT__0": "FP32 3"}, r"tensor 'x'.*\[-1,3\].*\[-1,5\]"),
+        ({"in__1": "INT64 5", "in__0": "FP32 3"}, {"OUTPUT__0": "FP32 3"}, r"tensor 'in__1'.*\[-1,3\].*\[-1,5\]"),
+        (
+            {"x": "INT64 3", "y": "INT64 3"},
+            {"OUTPUT__0": "FP32 3"},
+            "TYPE_INT64 for input 'x', model provides TYPE_FP32",
+        ),
+        ({"x": "FP32 3", "y": "INT64 3"}, {"OUT": "INT64 3"}, "TYPE_INT64 for output 'OUT', model provides TYPE_FP32"),
+        ({"x": "FP32 3", "y": "INT64 3"}, {"OUTPUT__5": "FP32 3"}, "unexpected inference output 'OUTPUT__5'"),
+    ],
+)
+def test_tensors_of_an_exported_program_are_held_against_the_configuration(
+    inputs: dict[str, str], outputs: dict[str, str], error: str | None
+) -> None:
+    def entries(texts: dict[str, str]) -> list[dict[str, Any]]:
+        parts = [(name, *text.split()) for name, text in texts.items()]
+        return [{"name": name, "data_type": f"TYPE_{kind}", "dims": [int(dim)]} for name, kind, dim in parts]
+
+    config = {"name": "m", "max_batch_size": 4, "input": entries(inputs), "output": entries(outputs)}
+    given = [TensorSpec("x", "FP32", (-1, 3)), TensorSpec("y", "INT64", (-1, 3))]
+    returned = [TensorSpec(f"OUTPUT__{place}", "FP32", (-1, 3)) for place in range(2)]
+    program = Program(print, ("x", "y"), specs=(given, returned))
+    with nullcontext() if error is None else pytest.raises(ModelLoadError, match=error):
+        check_tensors(config, program, input_order(config, program), output_order(config))
 
 
 def request(array: Any, *wanted: str) -> InferenceRequest:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trireme.core.elements import encode_bytes
 from trireme.registry.warmup import _random_data
 
 CONFIG = """
@@ -41,6 +42,11 @@ def load(world: Any, text: str, code: str = "", config: str = CONFIG) -> Any:
         (folder / "warmup").mkdir(exist_ok=True)
         (folder / "warmup" / "short").write_bytes(bytes(8))
         (folder / "warmup" / "ones").write_bytes(np.ones(4, np.float32).tobytes())
+        word = encode_bytes([b"word"])
+        for name, data in {"one_word": word, "two_words": word * 2, "three_words": word * 3}.items():
+            (folder / "warmup" / name).write_bytes(data)
+        (folder / "warmup" / "cut_word").write_bytes((word * 2)[:-2])
+        (folder / "warmup" / "cut_length").write_bytes((word * 2)[:-5])
         (folder / "outside").write_bytes(bytes(16))
         (folder / "warmup" / "link").symlink_to(folder / "outside")
         server = await world.started()
@@ -81,14 +87,82 @@ def test_sample_of_batch_size_zero_is_left_out(world: Any) -> None:
     assert batches(world) == [[]]
 
 
-def test_rows_run_together_under_dynamic_batching(world: Any) -> None:
-    load(world, sample(batch_size=4) + "dynamic_batching { }")
-    assert batches(world) == [[[1, 1, 1, 1]]]
+@pytest.mark.parametrize(
+    "batching",
+    [
+        "",
+        "dynamic_batching { }",
+        "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }",
+        "dynamic_batching { preserve_ordering: true }",
+        "sequence_batching { direct { } }",
+        "sequence_batching { oldest { max_candidate_sequences: 8 } }",
+    ],
+)
+@pytest.mark.parametrize("instance_count", [1, 2])
+def test_requests_of_one_row_run_together(world: Any, batching: str, instance_count: int) -> None:
+    instances = f"instance_group [ {{ count: {instance_count} kind: KIND_CPU }} ]"
+    server, states = load(world, sample(batch_size=4, count=2) + batching + instances)
+    assert states == {"READY": ""}
+    assert batches(world) == [[[1, 1, 1, 1]] * 2] * instance_count
+    [stats] = server.statistics.models("model", "")
+    runs = 2 * instance_count
+    assert (stats.success.count, stats.inference_count, stats.execution_count) == (4 * runs, 4 * runs, runs)
 
 
-def test_rows_are_one_request_without_dynamic_batching(world: Any) -> None:
-    load(world, sample(batch_size=4))
-    assert batches(world) == [[[4]]]
+def test_model_without_batching_runs_one_request(world: Any) -> None:
+    load(world, sample(), config=CONFIG.replace("max_batch_size: 8", "max_batch_size: 0"))
+    assert batches(world) == [[[1]]]
+
+
+@pytest.mark.parametrize(("max_batch_size", "batch_size"), [(0, 3), (8, 9), (8, 65537)])
+@pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])
+def test_more_requests_than_a_batch_takes_fail_the_load(
+    world: Any, max_batch_size: int, batch_size: int, batching: str
+) -> None:
+    config = CONFIG.replace("max_batch_size: 8", f"max_batch_size: {max_batch_size}")
+    _, states = load(world, sample(batch_size=batch_size) + (batching if max_batch_size else ""), config=config)
+    assert states == {
+        "UNAVAILABLE": "Invalid argument: failed to run warmup sample 's': "
+        f"batch size {batch_size} for 'model_0', max allowed is {max_batch_size}; "
+    }
+
+
+def test_more_requests_than_the_server_makes_fail_the_load(world: Any) -> None:
+    config = CONFIG.replace("max_batch_size: 8", "max_batch_size: 100000")
+    _, states = load(world, sample(batch_size=65537), config=config)
+    assert "batch_size 65537 of a sample of model 'model' is more than 65536" in states["UNAVAILABLE"]
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (
+            "three_words",
+            "unexpected number of string elements 3 for inference input 'IN' for model 'model', expecting 2",
+        ),
+        ("one_word", "expected 2 string elements for inference input 'IN' for model 'model', got 1"),
+        (
+            "cut_word",
+            "incomplete string data for inference input 'IN', expecting string of length 4 but only 2 bytes available",
+        ),
+        (
+            "cut_length",
+            "incomplete string length indicator for inference input 'IN' for model 'model', expecting 4 bytes but only "
+            "3 bytes available",
+        ),
+    ],
+)
+def test_file_with_other_strings_than_the_shape_says_fails_the_load(world: Any, file: str, reason: str) -> None:
+    config = CONFIG.replace("TYPE_FP32 dims: [ 4 ]", "TYPE_STRING dims: [ 2 ]")
+    _, states = load(world, sample(f'input_data_file: "{file}"', dims="2", datatype="STRING"), config=config)
+    assert states == {"UNAVAILABLE": f"Invalid argument: failed to run warmup sample 's': {reason}; "}
+    assert world.backends.made[0].is_stopped
+
+
+def test_file_with_the_right_strings_runs(world: Any) -> None:
+    config = CONFIG.replace("TYPE_FP32 dims: [ 4 ]", "TYPE_STRING dims: [ 2 ]")
+    _, states = load(world, sample('input_data_file: "two_words"', dims="2", datatype="STRING"), config=config)
+    assert states == {"READY": ""}
 
 
 def test_traffic_after_the_warm_up_is_not_held_back(world: Any) -> None:
@@ -127,7 +201,6 @@ def test_traffic_after_the_warm_up_is_not_held_back(world: Any) -> None:
             sample(data='input_data_file: "/etc/passwd"'),
             "warmup data file '/etc/passwd' must stay within the model's folder 'warmup'",
         ),
-        (sample(batch_size=65537), "batch_size 65537 of a sample of model 'model' is more than 65536"),
     ],
 )
 def test_bad_sample_fails_the_load(world: Any, text: str, reason: str) -> None:

@@ -24,8 +24,8 @@ from trireme.backends.python.pb_logger import Logger
 from trireme.backends.python.pb_model_config import ModelConfig
 from trireme.backends.python.pb_request import InferenceRequest
 from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.pytorch.arguments import input_order, output_order
-from trireme.backends.pytorch.program import Program, exported_specs, is_archive, load_class, load_program
+from trireme.backends.pytorch.arguments import check_tensors, input_order, output_order
+from trireme.backends.pytorch.program import DATATYPES, Program, exported_specs, is_archive, load_class, load_program
 
 _FILE_NAMES = ("model.pt", "model.pt2")
 _WITHOUT_EFFECT = {
@@ -67,7 +67,11 @@ class TritonPythonModel:
         self._program = _load(torch, config, self._device)
         self._arguments = input_order(config, self._program)
         self._results = output_order(config)
+        check_tensors(config, self._program, self._arguments, self._results)
         self._types = {entry["name"]: entry["data_type"] for entry in config["input"]}
+        states = config.get("sequence_batching", {}).get("state", ())
+        self._output_types = {state["output_name"]: state["data_type"] for state in states}
+        self._output_types |= {entry["name"]: entry["data_type"] for entry in config["output"]}
         self._has_batch_dim = config["max_batch_size"] > 0
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
@@ -121,16 +125,25 @@ class TritonPythonModel:
     def _result(self, name: str, value: Any) -> Result:
         torch = self._torch
         if isinstance(value, torch.Tensor):
+            self._check_type(name, DATATYPES.get(str(value.dtype).removeprefix("torch."), str(value.dtype)))
             tensor = value.detach().cpu().contiguous()
             if tensor.dtype == torch.bfloat16:
                 return Result(tensor.view(torch.uint16).numpy(), is_bf16=True)
             return Result(tensor.numpy())
         if isinstance(value, (list, tuple)) and all(isinstance(element, str) for element in value):
+            self._check_type(name, "STRING")
             array = np.array(value, dtype=np.object_)
             return Result(array.reshape(-1, 1) if self._has_batch_dim else array)
         if isinstance(value, (bool, int, float)):
             return self._result(name, torch.tensor(value))
         raise TypeError(f"output '{name}' of the model is neither a tensor nor a list of strings: {type(value)}")
+
+    def _check_type(self, name: str, provided: str) -> None:
+        expected = self._output_types[name]
+        if expected != f"TYPE_{provided}":
+            raise RequestError(
+                f"configuration expects datatype {expected} for output '{name}', model provides TYPE_{provided}"
+            )
 
 
 def _source_path(config: Mapping[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import zipfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError, broken_file
 from trireme.backends.compiled.tensor_spec import TensorSpec
 
-_DATATYPES = {
+DATATYPES = {
     "bool": "BOOL",
     "float16": "FP16",
     "bfloat16": "BF16",
@@ -33,8 +34,16 @@ class Program:
     """Of forward, in order; empty where the file does not keep them."""
     keyword_names: frozenset[str] = frozenset()
     """Those of them that are given by name."""
+    optional_names: frozenset[str] = frozenset()
+    """Those of them that forward can do without."""
+    takes_more: bool = False
+    """Whether forward takes arguments whose names are not known."""
     takes_dictionary: bool = False
     """Whether forward takes one dictionary of tensors."""
+    result_count: int | None = None
+    """How many results forward returns, where the file says so."""
+    specs: Specs | None = None
+    """What the file says of the tensors, in the order of forward."""
 
 
 def is_archive(path: str) -> bool:
@@ -49,12 +58,20 @@ def load_program(torch: Any, path: str, device: Any) -> Program:
     if _is_compiled(path):
         return _load_compiled(torch, path, device)
     program = _exported(torch, path)
+    specs = _specs_of(program)
     try:
         if device.type != "cpu":
             program = importlib.import_module("torch.export.passes").move_to_device_pass(program, str(device))
-        names = tuple(str(name) for name in program.graph_signature.user_inputs)
+        given = program.graph_signature.user_inputs
+        names = tuple(str(name) for name in given)
         by_name = len((program.example_inputs or ((), {}))[1])
-        return Program(program.module(), names, frozenset(names[len(names) - by_name :]))
+        return Program(
+            program.module(),
+            names,
+            frozenset(names[len(names) - by_name :]),
+            frozenset(str(name) for name in given if not isinstance(name, str)),  # constants of the program
+            specs=specs,
+        )
     except Exception as error:
         raise broken_file(path, "a program of torch.export", error) from error
 
@@ -82,14 +99,19 @@ def load_class(torch: Any, path: str, weights: str, device: Any) -> Program:
     model.to(device).eval()
     code = model.forward.__func__.__code__
     names = code.co_varnames[1 : code.co_argcount]
-    return Program(model, names, frozenset(names))
+    optional = names[len(names) - len(model.forward.__func__.__defaults__ or ()) :]
+    takes_more = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+    return Program(model, names, frozenset(names), frozenset(optional), takes_more)
 
 
 def exported_specs(torch: Any, path: str) -> Specs | None:
     """Inputs and outputs of an exported program; None for a compiled package, which keeps no shapes."""
     if _is_compiled(path):
         return None
-    program = _exported(torch, path)
+    return _specs_of(_exported(torch, path))
+
+
+def _specs_of(program: Any) -> Specs:
     signature = program.graph_signature
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     inputs = [_spec(name, values.get(name)) for name in signature.user_inputs if isinstance(name, str)]
@@ -98,7 +120,7 @@ def exported_specs(torch: Any, path: str) -> Specs | None:
 
 
 def _spec(name: str, value: Any) -> TensorSpec:
-    datatype = _DATATYPES.get(str(getattr(value, "dtype", None)).removeprefix("torch."))
+    datatype = DATATYPES.get(str(getattr(value, "dtype", None)).removeprefix("torch."))
     if datatype is None:
         raise ModelLoadError(f"'{name}' of the exported program is not a tensor that a request can carry")
     return TensorSpec(name, datatype, tuple(dim if type(dim) is int else -1 for dim in value.shape))
@@ -120,9 +142,25 @@ def _load_script(torch: Any, path: str, device: Any) -> Program:
             kind += " (it is a file of torch.save, which holds no program; use torch.jit.script or torch.export)"
         raise broken_file(path, kind, error) from error
     script.eval()
-    arguments = script.forward.schema.arguments[1:]
+    schema = script.forward.schema
+    arguments = schema.arguments[1:]
     names = tuple(argument.name for argument in arguments)
-    return Program(script, names, frozenset(names), len(names) == 1 and str(arguments[0].type).startswith("Dict"))
+    return Program(
+        script,
+        names,
+        frozenset(names),
+        frozenset(argument.name for argument in arguments if argument.has_default_value()),
+        takes_dictionary=len(names) == 1 and str(arguments[0].type).startswith("Dict"),
+        result_count=_result_count(schema.returns[0].type),
+    )
+
+
+def _result_count(returned: Any) -> int | None:
+    """None for a list or a dictionary, whose length only a call shows."""
+    kind = returned.kind()
+    if kind == "TupleType":
+        return len(returned.elements())
+    return 1 if kind == "TensorType" else None
 
 
 def _load_compiled(torch: Any, path: str, device: Any) -> Program:
@@ -130,7 +168,7 @@ def _load_compiled(torch: Any, path: str, device: Any) -> Program:
     inductor = importlib.import_module("torch._inductor")
     try:
         index = device.index if device.type == "cuda" else -1
-        return Program(inductor.aoti_load_package(path, device_index=index), ())
+        return Program(inductor.aoti_load_package(path, device_index=index), (), takes_more=True)
     except Exception as error:
         raise broken_file(path, "a package of AOTInductor", error) from error
 
