@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.registry.model import Model
 from trireme.scheduling.instance_runner import InstanceRunner
-from trireme.scheduling.sequence_batch import SequenceScheduler
 
 _SEED = 20
 _MAX_BYTES = 2**30
@@ -100,17 +99,14 @@ async def _run_together(model: Model, requests: list[InferenceRequest], gate: Wa
     answers: list[asyncio.Future[ServingError | None]] = [loop.create_future() for _ in requests]
     for request, answer in zip(requests, answers, strict=True):
         request.respond = _answering(answer)
-    runner = model.scheduler
-    assert isinstance(runner, InstanceRunner), "an ensemble has no warm-up, and the cache comes after it"
-    if isinstance(runner, SequenceScheduler):
-        release = runner.confine()  # new sequences would be spread over the instances
+    runner = cast(InstanceRunner, model.scheduler)  # an ensemble has no warm-up, and the cache comes after it
+    if not runner.run_together(requests):
+        # The rate limiter lets an instance run only for what waits; one that is being restarted is waited for.
+        release = runner.confine()
         try:
-            _enqueue_together(runner, requests, gate)
+            _enqueue_together(model.scheduler, requests, gate)
         finally:
             release()
-    elif not runner.run_together(requests):
-        # The rate limiter lets an instance run only for what waits; one that is being restarted is waited for.
-        _enqueue_together(model.scheduler, requests, gate)
     errors = [error for error in await asyncio.gather(*answers) if error is not None]
     if errors:
         raise errors[0]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from trireme.core.batch import Batch, BatchTiming
@@ -203,6 +203,11 @@ class InstanceRunner(ABC):
         self._start(requests, len(requests), now_ns)
         return True
 
+    def confine(self) -> Callable[[], None]:
+        """Where a scheduler binds requests to instances: from now on new ones go to the instance that has had the
+        fewest, until the call that is returned."""
+        return _nothing
+
     # What schedulers call.
 
     def _start(self, requests: list[InferenceRequest], size: int, now_ns: int) -> None:
@@ -333,6 +338,10 @@ class InstanceRunner(ABC):
             rank = seen[id(instance)] = seen.get(id(instance), -1) + 1
             ranked.append((rank, instance))
         self._free = deque(instance for _, instance in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _have_succeeded(responses: Sequence[InferenceResponse | None]) -> bool:

@@ -184,8 +184,11 @@ class SequenceScheduler(InstanceRunner):
                 super().finish(instance, batch, responses, timing)
         self._dispatch(self._clock())
 
+    def run_together(self, requests: list[InferenceRequest]) -> bool:
+        """Never past the table of sequences."""
+        return False
+
     def confine(self) -> Callable[[], None]:
-        """From now on new sequences go to the instance that has had the fewest, until the call that is returned."""
         lanes = sorted(self._table.lanes.values(), key=lambda lane: lane.assigned)
         capacities = [(lane, lane.capacity) for lane in lanes[1:]]
         for lane, _ in capacities:
