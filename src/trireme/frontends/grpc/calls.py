@@ -204,8 +204,7 @@ class UnaryCall(Call):
                 self.ordered_work().compute(frame, self._reply_framed)
                 return
             pieces, size = grpc.frame_message(pieces, size, encoding)
-        connection = self.connection
-        headers = grpc.PREPARED_HEADERS[encoding]
+        connection, headers = self.connection, grpc.PREPARED_HEADERS[encoding]
         connection.http2.outbound.send_unary(self.stream, headers, pieces, size, grpc.OK_TRAILERS)
         connection.schedule_flush()
         self._close()
