@@ -26,7 +26,7 @@ from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.sequence import Lane, LiveSequence
 from trireme.scheduling.sequence_inputs import SequenceInputs
-from trireme.scheduling.sequence_table import SequenceAdmission, SequenceTable
+from trireme.scheduling.sequence_table import SequenceAdmission, SequenceTable, loss_of
 from trireme.scheduling.timer import Alarm, CallLater
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class SequenceScheduler(InstanceRunner):
         super().detach(instance)
         now_ns = self._clock()
         for request in self._table.remove_lane(instance, now_ns):
-            self._end_waiting(request, self._loss(request), OTHER)
+            self._end_waiting(request, loss_of(request, self._stats.name), OTHER)
         self._dispatch(now_ns)
 
     def respond(self, request: InferenceRequest, response: InferenceResponse) -> None:
@@ -308,8 +308,10 @@ class SequenceScheduler(InstanceRunner):
         self._waiting_count += 1
         if request.is_cancelled or sequence.lane is None:
             self._advance(sequence, request.flags & SEQUENCE_END != 0)
-            error, reason = (CancelledError(""), CANCELED) if request.is_cancelled else (self._loss(request), OTHER)
-            self._end_waiting(request, error, reason)
+            if request.is_cancelled:
+                self._end_waiting(request, CancelledError(""), CANCELED)
+            else:
+                self._end_waiting(request, loss_of(request, self._stats.name), OTHER)
             return
         if not was_tried:
             if self._order is not None:
@@ -369,12 +371,6 @@ class SequenceScheduler(InstanceRunner):
             error = UnavailableError("timeout of the corresponding sequence has been expired")
             self._end_waiting(request, error, REJECTED)
         self._dispatch(now_ns)
-
-    def _loss(self, request: InferenceRequest) -> ServingError:
-        return UnavailableError(
-            f"sequence {request.correlation_id} of model '{self._stats.name}' ended early because its model instance "
-            "is gone; begin it again with the START flag"
-        )
 
     def _end_waiting(self, request: InferenceRequest, error: ServingError, reason: str) -> None:
         """Answers a request that was taken out of its sequence; whatever the answer leads to finds all in order."""

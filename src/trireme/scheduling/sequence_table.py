@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable
 
 from trireme.config.sequence_config import SequenceBatchingConfig
-from trireme.core.errors import InvalidArgumentError
+from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.scheduling.sequence import Lane, LiveSequence
 
 log = logging.getLogger(__name__)
+
+REMEMBERED_LOSSES = 4096  # of sequences whose clients have not yet heard that they are gone
 
 
 class SequenceTable:
@@ -23,6 +25,7 @@ class SequenceTable:
         self.lanes: dict[int, Lane] = {}  # by the instance's id()
         self.backlog: dict[LiveSequence, None] = {}  # those that no instance has room for, first come first served
         self.idle: dict[LiveSequence, None] = {}  # the one that is silent the longest comes first
+        self.lost: dict[int | str, None] = {}  # open ones whose instance went, until their clients end or begin them
         self.is_stopped = False  # whether silent sequences end at once
         self._capacity = capacity
         self._max_idle_ns = max_idle_ns
@@ -34,6 +37,7 @@ class SequenceTable:
         """A new sequence, in the backlog until it has a request and `fill` is called."""
         sequence = self.by_id[correlation_id] = LiveSequence(correlation_id)
         self.backlog[sequence] = None
+        self.lost.pop(correlation_id, None)
         return sequence
 
     def add_lane(self, instance: Instance, now_ns: int) -> None:
@@ -51,6 +55,8 @@ class SequenceTable:
         for sequence in list(lane.sequences):
             lost.extend(sequence.take_until_start())
             self._part(sequence, lane)
+            if sequence.is_open and sequence.id not in self.by_id:
+                self._note_loss(sequence.id)
         self.fill(now_ns)
         return lost
 
@@ -164,6 +170,11 @@ class SequenceTable:
         sequence.is_open = ended.is_open
         self.note_deadlines(sequence)
 
+    def _note_loss(self, correlation_id: int | str) -> None:
+        if len(self.lost) >= REMEMBERED_LOSSES:
+            del self.lost[next(iter(self.lost))]
+        self.lost[correlation_id] = None
+
     def _roomiest(self) -> Lane | None:
         """The lane with the fewest sequences; of several the one that has waited the longest for its next."""
         best: Lane | None = None
@@ -186,7 +197,7 @@ class SequenceAdmission:
 
     def admit(self, request: InferenceRequest) -> LiveSequence | None:
         """The sequence that the request continues, or begins anew under the same id; None for a new one. Raises
-        InvalidArgumentError where it belongs to none."""
+        InvalidArgumentError where it belongs to none, UnavailableError where what it continues was lost."""
         if request.batch_size > 1:
             raise InvalidArgumentError(
                 f"inference request to model '{self._name}' must specify batch-size 1 due to requirements of sequence "
@@ -197,6 +208,10 @@ class SequenceAdmission:
         sequence = self._table.by_id.get(request.correlation_id)
         if not request.flags & SEQUENCE_START:
             if sequence is None or not sequence.is_open:
+                if request.correlation_id in self._table.lost:
+                    if request.flags & SEQUENCE_END:
+                        del self._table.lost[request.correlation_id]
+                    raise loss_of(request, self._name)
                 raise InvalidArgumentError(
                     f"inference request for sequence {request.correlation_id} to model '{self._name}' must specify the "
                     "START flag on the first request of the sequence"
@@ -226,6 +241,14 @@ class SequenceAdmission:
         while not request.correlation_id or request.correlation_id in self._table.by_id:
             self._last_id += 1
             request.correlation_id = str(self._last_id) if self._has_text_ids else self._last_id
+
+
+def loss_of(request: InferenceRequest, model: str) -> UnavailableError:
+    """What a request is told whose sequence was lost with its instance."""
+    return UnavailableError(
+        f"sequence {request.correlation_id} of model '{model}' ended early because its model instance is gone; "
+        "begin it again with the START flag"
+    )
 
 
 def _load(lane: Lane) -> tuple[int, int]:

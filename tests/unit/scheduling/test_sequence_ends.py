@@ -11,6 +11,7 @@ import pytest
 from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from trireme.core.response import InferenceResponse
+from trireme.scheduling.sequence_table import REMEMBERED_LOSSES
 
 MS = 1_000_000
 START, END = 1, 2
@@ -136,6 +137,36 @@ def test_a_lost_instance_ends_its_sequences_and_what_has_not_begun_goes_elsewher
     bench.send("c2", correlation_id=2, flags=END)
     other.finish()
     assert other.seen == [["c"], ["c2"], ["b"]]
+
+
+def test_a_client_hears_of_the_loss_of_its_sequence_until_it_ends_or_begins_it_again(bench: Any) -> None:
+    build(bench)
+    lost = bench.instance(name="model_0", is_instant=True)
+    bench.send("left open", correlation_id=1, flags=START)
+    bench.send("ended", correlation_id=2, flags=START | END)
+    bench.send("left open", correlation_id=3, flags=START)
+    bench.scheduler.detach(lost)
+    other = bench.instance(name="model_1", is_instant=True)
+    for flags in (0, 0, END):
+        with pytest.raises(UnavailableError, match="sequence 1 of model 'model' ended early"):
+            bench.send("more", correlation_id=1, flags=flags)
+    bench.send("anew", correlation_id=3, flags=START | END)
+    assert other.seen == [["anew"]]
+    for correlation_id in (1, 2, 3):
+        with pytest.raises(InvalidArgumentError, match="must specify the START flag"):
+            bench.send("more", correlation_id=correlation_id)
+
+
+def test_only_so_many_losses_are_remembered(bench: Any) -> None:
+    build(bench, max_batch_size=REMEMBERED_LOSSES + 1)
+    lost = bench.instance(name="model_0", is_instant=True)
+    for number in range(1, REMEMBERED_LOSSES + 2):
+        bench.send(str(number), correlation_id=number, flags=START)
+    bench.scheduler.detach(lost)
+    with pytest.raises(InvalidArgumentError, match="must specify the START flag"):
+        bench.send("first", correlation_id=1)
+    with pytest.raises(UnavailableError, match="ended early"):
+        bench.send("second", correlation_id=2)
 
 
 def test_stopping_drains_what_was_taken_and_begins_nothing(bench: Any) -> None:
