@@ -11,7 +11,6 @@ from trireme.backends.transformers.settings import Settings
 from trireme.backends.transformers.tasks import inputs_of
 
 MAX_BATCH_SIZE = 32
-_ARRAY_DIMS = {"image": [-1, -1, 3], "audio": [-1]}
 
 
 def complete(config: ModelConfig, form: TaskForm, settings: Settings) -> ModelConfig:
@@ -62,7 +61,7 @@ def _fill_tensors(message: dict[str, Any], kind: str, forms: tuple[TensorForm, .
             entry["data_type"] = form.data_type
         if not entry.get("dims"):
             is_array = entry["data_type"] in form.other_types
-            entry["dims"] = _ARRAY_DIMS[form.name] if is_array else list(form.dims)
+            entry["dims"] = list(form.array_dims if is_array else form.dims)
         if kind == "input" and form.is_optional:
             entry["optional"] = True
         if kind == "input" and -1 in entry["dims"]:

@@ -23,7 +23,9 @@ class TensorForm:
     dims: tuple[int, ...] = (1,)
     is_optional: bool = False
     other_types: tuple[str, ...] = ()
-    """What a configuration may declare it as instead."""
+    """What a configuration may declare it as instead: an array."""
+    array_dims: tuple[int, ...] = ()
+    """The array's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class TaskForm:
     auto_classes: tuple[str, ...]
     """Of transformers, to load the model with; the first that knows the architecture."""
     options: tuple[Option, ...] = ()
+    loads: tuple[str, ...] = ("AutoTokenizer",)
+    """What is loaded beside the model, by classes of transformers: the tokenizer, and what prepares other inputs."""
     batch_delay_us: int = 0
     """How long a batch waits for company where the configuration does not say; worth it where a batch takes long."""
 

@@ -36,9 +36,9 @@ class Loaded:
     device: Any
     model: Any
     tokenizer: Any
-    """None for models of images."""
+    """None where the task has no texts; part of the processor where that has one."""
     processor: Any
-    """Of images or sound; None for models of text."""
+    """Of images, sound, or several kinds of input; None for models of text."""
 
 
 def load(settings: Settings, source: str, task: str, form: TaskForm, device_name: str) -> Loaded:
@@ -104,14 +104,13 @@ def _auto_class(transformers: Any, form: TaskForm, config: Any) -> Any:
 def _load_processors(
     transformers: Any, settings: Settings, source: str, form: TaskForm, shared: dict[str, Any]
 ) -> tuple[Any, Any]:
-    first = form.inputs[0].name
-    if first == "image":
-        return None, transformers.AutoImageProcessor.from_pretrained(source, **shared)
-    if first == "audio":
-        extractor = transformers.AutoFeatureExtractor.from_pretrained(source, **shared)
-        is_heard = form.outputs[0].name == "text"
-        return _load_tokenizer(transformers, settings, source, shared) if is_heard else None, extractor
-    return _load_tokenizer(transformers, settings, source, shared), None
+    tokenizer = processor = None
+    for name in form.loads:
+        if name == "AutoTokenizer":
+            tokenizer = _load_tokenizer(transformers, settings, source, shared)
+        else:
+            processor = getattr(transformers, name).from_pretrained(source, **shared)
+    return tokenizer or getattr(processor, "tokenizer", None), processor
 
 
 def _load_tokenizer(transformers: Any, settings: Settings, source: str, shared: dict[str, Any]) -> Any:

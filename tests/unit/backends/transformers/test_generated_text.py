@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trireme.backends.transformers.generated_text import GeneratedText
+from trireme.backends.transformers.text.generated_text import GeneratedText
 
 
 def utf8(ids: Sequence[int]) -> str:

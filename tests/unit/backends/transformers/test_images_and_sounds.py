@@ -12,7 +12,7 @@ from payloads import png, sound, texts, wav
 from tiny_task_models import task_model
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.audio import read_audio, resampled
+from trireme.backends.transformers.sound.audio import read_audio, resampled
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.testing import Request
 

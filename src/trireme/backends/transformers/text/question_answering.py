@@ -18,7 +18,7 @@ from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import softmax
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _MAX_WINDOW = 384
 _MAX_STRIDE = 128

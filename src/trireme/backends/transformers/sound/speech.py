@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.audio import Samples, read_audio
-from trireme.backends.transformers.generated_text import cancel_watch
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import best_labels, check_label_options
 from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.sound.audio import Samples, read_audio
+from trireme.backends.transformers.text.generated_text import cancel_watch
 
 _TOP_COUNT = 5
 _WISHES = {"language": "language", "speech_task": "task", "max_new_tokens": "max_new_tokens"}

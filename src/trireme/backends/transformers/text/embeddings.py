@@ -15,7 +15,7 @@ from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.source import side_file
-from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _POOLINGS = ("mean", "cls", "max", "last")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.generated_text import GeneratedText, cancel_watch, row_watch
 from trireme.backends.transformers.items import Item
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.repetition import penalty_without_padding
 from trireme.backends.transformers.runner import UnrepeatableError
-from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+from trireme.backends.transformers.text.generated_text import GeneratedText, cancel_watch, row_watch
+from trireme.backends.transformers.text.repetition import penalty_without_padding
+from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 DEFAULT_NEW_TOKENS = 256
 _LIBRARY_MAX_LENGTH = 20  # where a model's files do not say

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.generation import Generator, Prompt
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.text_batch import TextBatches
+from trireme.backends.transformers.text.generation import Generator, Prompt
+from trireme.backends.transformers.text.text_batch import TextBatches
 
 
 class TextToText:

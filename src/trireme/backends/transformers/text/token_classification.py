@@ -11,7 +11,7 @@ import numpy as np
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")
 

@@ -12,7 +12,7 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import best_labels, check_label_options, softmax
 from trireme.backends.transformers.loading import Loaded
-from trireme.backends.transformers.text_batch import TextBatches, TokenIds
+from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _TEMPLATE = "This example is {}."
 

@@ -1,0 +1,1 @@
+"""Tasks of images and videos."""

@@ -1,0 +1,1 @@
+"""Tasks that take more than one kind of input."""
