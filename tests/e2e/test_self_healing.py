@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -27,6 +28,8 @@ class TritonPythonModel:
     def initialize(self, args):
         if os.path.exists(os.path.join(FOLDER, "broken")):
             raise RuntimeError("the disk is gone")
+        while os.path.exists(os.path.join(FOLDER, "held")):
+            time.sleep(0.01)
 
     def is_ready(self):
         return not os.path.exists(os.path.join(FOLDER, "unwilling"))
@@ -119,18 +122,20 @@ class Load:
                 self.unanswered.append(error)
 
 
-def test_a_worker_killed_under_load_is_noticed_explained_and_replaced(server: RunningServer) -> None:
+def test_a_worker_killed_under_load_is_noticed_explained_and_replaced(
+    server: RunningServer, model_folder: Path
+) -> None:
     worker = pid_of(server, "busy")
     connection = server.connect()
     with Load(server, "busy", clients=8) as load:
         server.until(lambda: len(load.answers) > 8)
+        held = model_folder / "busy" / "1" / "held"
+        held.touch()  # until it is seen that the model is not ready
         os.kill(worker, signal.SIGKILL)
-        began = time.monotonic()
-        ready = {"/v2/models/busy/ready", "/v2/health/ready"}
-        while ready:  # in turns: a machine that is busy may show only one of them before the next worker is there
-            ready -= {path for path in ready if exchange(connection, "GET", path)[0] == 400}
-            assert time.monotonic() - began < 0.5, f"nobody noticed: {ready}"
-        assert server.until_ready("busy") < 2
+        for path in ("/v2/models/busy/ready", "/v2/health/ready"):
+            server.until(lambda path=path: exchange(connection, "GET", path)[0] == 400)
+        held.unlink()
+        server.until_ready("busy")
         count = len(load.answers)
         server.until(lambda: len(load.answers) > count + 8)
     connection.close()
@@ -243,11 +248,10 @@ def test_a_model_that_does_not_start_again_says_why_until_it_does(server: Runnin
 
 def test_a_model_that_is_executing_is_as_ready_as_it_last_said(server: RunningServer, model_folder: Path) -> None:
     connection = server.connect()
-    connection.request("POST", "/v2/models/patient/infer", json.dumps(int_request(SLEEP, 600)).encode())
+    connection.request("POST", "/v2/models/patient/infer", json.dumps(int_request(SLEEP, 1500)).encode())
     time.sleep(0.1)
-    began = time.monotonic()
     assert server.status("/v2/models/patient/ready") == 200
-    assert time.monotonic() - began < 0.4, "the question waited for the batch"
+    assert not select.select([connection.sock], [], [], 0)[0], "the question waited for the batch"
     assert connection.getresponse().status == 200
     mark = model_folder / "patient" / "1" / "unwilling"
     mark.touch()

@@ -48,9 +48,12 @@ def test_calls_carry_parameters_both_ways(grpc_door) -> None:
 
 
 def test_calls_of_one_model_overlap(grpc_door) -> None:
-    start = time.monotonic()
-    assert grpc_door.way("caller", "parallel") == [[[1]]] * 4
-    assert time.monotonic() - start < 0.75
+    seconds = []
+    for _ in range(3):  # of a busy machine's attempts the quickest tells
+        start = time.monotonic()
+        assert grpc_door.way("caller", "parallel") == [[[1]]] * 4
+        seconds.append(time.monotonic() - start)
+    assert min(seconds) < 0.75, "four calls of 0.2 s went one after the other"
 
 
 def test_a_model_loads_and_unloads_another(grpc_door) -> None:
