@@ -160,7 +160,7 @@ def write_repository(repository: Path) -> None:
     write_model(repository, "direct_sum", SUM, "direct { }" + numbers)
     write_model(repository, "oldest_sum", SUM, OLDEST + numbers)
     write_model(repository, "text_sum", SUM, "direct { }" + text)
-    write_model(repository, "hasty_sum", SUM, "direct { }" + numbers + WARMUP, idle_us=300_000)
+    write_model(repository, "hasty_sum", SUM, "direct { }" + numbers + WARMUP, idle_us=1_500_000)
     write_model(repository, "state_sum", STATE, OLDEST + SUM_STATE)
     write_model(repository, "iterative", ITERATIVE, "iterative_sequence: true" + START_CONTROL)
     write_model(repository, "streaming", STREAMING, "iterative_sequence: true" + START_CONTROL + DECOUPLED)
@@ -301,7 +301,7 @@ def test_a_sequence_that_was_never_begun_or_was_idle_is_told_to_start(server: Ru
         door.step("hasty_sum", 902, 5, False, False)
     assert door.step("hasty_sum", 902, 5, True, False) == 5
     assert door.step("hasty_sum", 902, 5, False, False) == 10
-    time.sleep(0.5)
+    time.sleep(2)
     with pytest.raises(InferenceServerException, match=wanted):
         door.step("hasty_sum", 902, 5, False, False)
     with pytest.raises(InferenceServerException, match="must specify a non-zero or non-empty correlation ID"):
