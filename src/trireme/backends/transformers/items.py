@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,13 @@ from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.python.pb_errors import TritonError
+from trireme.backends.python.pb_logger import Logger
 from trireme.backends.python.pb_request import InferenceRequest, parameters_of
 from trireme.backends.python.pb_response import InferenceResponse
 from trireme.backends.python.pb_tensor import Tensor
 from trireme.backends.transformers.forms import TEXTS, TaskForm
+
+_WARNED_NAMES = 100
 
 Outputs = Mapping[str, NDArray[Any]]
 """The outputs of one item, by name, without a batch dimension; texts as objects."""
@@ -57,6 +61,8 @@ class ItemReader:
         self._is_batching = is_batching
         self._options = form.options
         self._input_options = {option.name: option for option in form.options if option.is_input}
+        self._known = {name for option in form.options for name in (option.name, *option.aliases)}
+        self._unknown: set[str] = set()  # parameters that no option has, and that were warned of
 
     def read(self, request: InferenceRequest, emit: Callable[[str], None] | None = None) -> list[Item]:
         """The items of a request; raises RequestError."""
@@ -83,7 +89,19 @@ class ItemReader:
                     if name in given:
                         options[option.name] = option.value_of(given[name])
                         break
+            if not given.keys() <= self._known:
+                self._warn_of(given.keys() - self._known)
         return options
+
+    def _warn_of(self, names: set[str]) -> None:
+        """Once for each name: a misspelt option would be left out in silence otherwise."""
+        for name in sorted(names - self._unknown):
+            if len(self._unknown) < _WARNED_NAMES:
+                self._unknown.add(name)
+                nearest = difflib.get_close_matches(name, self._known, n=1)
+                known = f"its options are: {', '.join(sorted(self._known)) or 'none'}"
+                hint = f"did you mean '{nearest[0]}'?" if nearest else known
+                Logger.log_warn(f"the request parameter '{name}' is no option of this task and has no effect; {hint}")
 
     def _item(
         self,

@@ -17,6 +17,7 @@ from tiny_models import tiny_causal_lm
 from tiny_task_models import task_model
 
 from trireme.core.errors import ServingError
+from trireme.testing import Request
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -89,6 +90,18 @@ def test_weights_that_the_files_do_not_have_are_warned_of(serve: Any) -> None:
 def test_a_parameter_without_effect_is_warned_of(serve: Any) -> None:
     model = serve(task_model("bert-classifier"), max_new_tokens=5)
     assert any("parameter 'max_new_tokens' of model" in entry.message for entry in model.logs)
+
+
+def test_a_request_parameter_without_effect_is_warned_of_once(serve: Any) -> None:
+    model = serve(task_model("bert-classifier"))
+    for parameters in ({"top_k": 2, "truncatoin": True}, {"truncatoin": True, "zzz": 1}):
+        model.infer_many([Request({"text": text("the ship")}, parameters=parameters)])
+    warnings = [entry.message for entry in model.logs if entry.level == "WARNING"]
+    assert warnings == [
+        "the request parameter 'truncatoin' is no option of this task and has no effect; did you mean 'truncation'?",
+        "the request parameter 'zzz' is no option of this task and has no effect; its options are: function_to_apply, "
+        "top_k, truncation",
+    ]
 
 
 @pytest.mark.parametrize(
