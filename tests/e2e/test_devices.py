@@ -139,13 +139,14 @@ def test_model_without_a_group_has_an_instance_on_every_gpu(served: RunningServe
     assert [answer["model_instance_kind"] for answer in answers] == ["GPU", "GPU"]
     assert [answer["model_instance_device_id"] for answer in answers] == ["0", "1"]
     assert [answer["variables"]["TRIREME_DEVICE"] for answer in answers] == ["cuda:0", "cuda:1"]
-    assert all("CUDA_VISIBLE_DEVICES" not in answer["variables"] for answer in answers)
+    assert [answer["variables"]["CUDA_VISIBLE_DEVICES"] for answer in answers] == ["0,1", "0,1"]
 
 
 def test_group_chooses_its_gpus(served: RunningServer) -> None:
     for answer in told_by_all(served, "second", 2):
         assert answer["model_instance_device_id"] == "1"
-        assert answer["variables"] == {"TRIREME_DEVICE": "cuda:1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        visible = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        assert answer["variables"] == {"TRIREME_DEVICE": "cuda:1", **visible}
 
 
 def test_group_of_the_processor_gets_no_device(served: RunningServer) -> None:
@@ -330,7 +331,7 @@ def test_kind_gpu_without_gpus_is_refused_and_gaudi_code_stays_on_the_processor(
         gpu_error = "instance group wants_gpu_0 of model wants_gpu has kind KIND_GPU but no GPUs are available"
         assert gpu_error in index["wants_gpu"]["reason"]
         assert "asks for device 'hpu:0', which is not among the server's devices: cpu" in index["wants_hpu"]["reason"]
-        assert told(server, "gaudi")["variables"] == {"TRIREME_DEVICE": "cpu"}
+        assert told(server, "gaudi")["variables"] == {"TRIREME_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def test_malformed_devices_stop_the_start(tmp_path: Path) -> None:

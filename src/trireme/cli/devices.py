@@ -43,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     except ServingError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return 1
-    print(json.dumps([_facts(device) for device in inventory.devices], indent=2) if is_json else _table(inventory))
+    facts = [_facts(device, inventory) for device in inventory.devices]
+    print(json.dumps(facts, indent=2) if is_json else _table(inventory))
     return 0
 
 
@@ -63,7 +64,7 @@ def _read(words: list[str]) -> tuple[str | None, bool, str | None]:
     return spec, is_json, None
 
 
-def _facts(device: Device) -> dict[str, Any]:
+def _facts(device: Device, inventory: Inventory) -> dict[str, Any]:
     return {
         "device": device.label,
         "kind": device.kind,
@@ -74,8 +75,12 @@ def _facts(device: Device) -> dict[str, Any]:
         "core_count": device.core_count,
         "is_exclusive": device.is_exclusive,
         "is_simulated": device.is_simulated,
-        "environment": whole_device(device).variables(os.environ),
+        "environment": _environment(device, inventory),
     }
+
+
+def _environment(device: Device, inventory: Inventory) -> dict[str, str]:
+    return whole_device(device, inventory).variables(os.environ)
 
 
 def _table(inventory: Inventory) -> str:
@@ -86,7 +91,7 @@ def _table(inventory: Inventory) -> str:
             "unknown" if device.memory_bytes is None else f"{device.memory_bytes / (1 << 30):.1f} GiB",
             str(device.core_count) if device.kind in ("cpu", "neuron") else "",
             _OWNERSHIP.get(device.kind, "shared"),
-            "\n".join(f"{name}={value}" for name, value in whole_device(device).variables(os.environ).items()),
+            "\n".join(f"{name}={value}" for name, value in _environment(device, inventory).items()),
         )
         for device in inventory.devices
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trireme.devices import cuda, gaudi, neuron
 from trireme.devices.device import Device, DeviceKind
+from trireme.devices.inventory import Inventory
 
 DEVICE_VARIABLE = "TRIREME_DEVICE"
 _CUDA_ORDER = "CUDA_DEVICE_ORDER"
@@ -21,6 +22,8 @@ class Assignment:
     """Of a GPU, as the process numbers those it sees, which are all that the server sees."""
     units: tuple[int, ...] = ()
     """Modules of a Gaudi, or NeuronCores, as the machine numbers them; the process sees these alone."""
+    gpu_count: int | None = None
+    """How many GPUs the process may see; None: as many as it finds."""
 
     @property
     def device(self) -> str:
@@ -46,8 +49,10 @@ class Assignment:
         say which devices a process sees are narrowed to what this process was given."""
         variables = {DEVICE_VARIABLE: self.device}
         if self.kind == "cuda":
-            if cuda.VISIBLE not in base and _CUDA_ORDER not in base:
-                variables[_CUDA_ORDER] = "PCI_BUS_ID"  # the order of the inventory, and of nvidia-smi
+            if cuda.VISIBLE not in base:
+                variables |= _unless_set(base, {_CUDA_ORDER: "PCI_BUS_ID"})  # the inventory's, and nvidia-smi's
+                if self.gpu_count is not None:
+                    variables[cuda.VISIBLE] = ",".join(map(str, range(self.gpu_count)))
         elif self.kind == "hpu":
             variables[gaudi.VISIBLE] = ",".join(map(str, self.units))
             variables |= _unless_set(base, {"PT_HPU_LAZY_MODE": "1"})
@@ -56,12 +61,20 @@ class Assignment:
             variables[neuron.VISIBLE] = ranges(self.units)
             sizes = ",".join(["1"] * count)
             variables |= _unless_set(base, {"NEURON_RT_NUM_CORES": str(count), "NEURONCORE_GROUP_SIZES": sizes})
+        if self.gpu_count == 0:
+            variables[cuda.VISIBLE] = ""
         return variables
 
 
-def whole_device(device: Device) -> Assignment:
+def whole_device(device: Device, inventory: Inventory) -> Assignment:
     """All of a device for one process."""
-    return Assignment(device.kind, device.index, device.units)
+    return Assignment(device.kind, device.index, device.units, gpus_to_see(device.kind, inventory))
+
+
+def gpus_to_see(kind: DeviceKind, inventory: Inventory) -> int | None:
+    """A process on a GPU sees all of the inventory's, and none sees any where `--devices` names none. A model on
+    another device may otherwise look for GPUs by itself."""
+    return inventory.gpu_count if kind == "cuda" or (inventory.is_given and not inventory.gpu_count) else None
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

@@ -27,6 +27,8 @@ class Inventory:
     """The devices that models may be placed on; the first is the processor."""
 
     devices: tuple[Device, ...]
+    is_given: bool = False
+    """Whether these are what somebody says of the machine, in place of what it has."""
 
     def of_kind(self, kind: str) -> tuple[Device, ...]:
         """Those of one kind, by index."""
@@ -56,7 +58,7 @@ def discover(spec: str | None, environ: Mapping[str, str] | None = None, root: P
     variables = os.environ if environ is None else environ
     given = spec if spec is not None else variables.get(SPEC_VARIABLE)
     if given is not None and given.strip():
-        return Inventory((find_cpu(), *simulated_devices(given)))
+        return Inventory((find_cpu(), *simulated_devices(given)), is_given=True)
     return Inventory(
         (
             find_cpu(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.devices.device import DeviceKind
-from trireme.devices.environment import Assignment, ranges
+from trireme.devices.environment import Assignment, gpus_to_see, ranges
 from trireme.devices.inventory import Inventory
 
 ENDING_POLL_S = 0.05
@@ -76,14 +76,14 @@ class DeviceOwnership:
         is left has the copy that the owner replaces end first, or other models make room; raises ServingError where
         what is wanted does not exist, or belongs to others that stay."""
         if wanted.kind in ("cpu", "cuda"):
-            return Assignment(wanted.kind, wanted.index)
+            return Assignment(wanted.kind, wanted.index, gpu_count=gpus_to_see(wanted.kind, self.inventory))
         present = self._present(owner, wanted)
         began = time.monotonic()
         while True:
             units = _row(wanted, {unit for unit in present if (wanted.kind, unit) not in self._owners})
             if units is not None:
                 self._owners.update({(wanted.kind, unit): owner for unit in units})
-                return Assignment(wanted.kind, 0, units)
+                return Assignment(wanted.kind, 0, units, gpus_to_see(wanted.kind, self.inventory))
             if self._will_change(wanted, present) or self._old_copy_makes_way(owner, wanted, present):
                 await asyncio.sleep(self._poll_s)
                 continue

@@ -31,7 +31,7 @@ def take(ownership: DeviceOwnership, who: Owner, wanted: DeviceRequest = HPU) ->
 def test_shared_devices_are_given_to_everybody() -> None:
     ownership = DeviceOwnership(machine("cuda:1"))
     for model in ("a", "b", "c"):
-        assert take(ownership, owner(model), DeviceRequest("cuda", 0)) == Assignment("cuda", 0)
+        assert take(ownership, owner(model), DeviceRequest("cuda", 0)) == Assignment("cuda", 0, gpu_count=1)
         assert take(ownership, owner(model), DeviceRequest()) == Assignment("cpu")
 
 
@@ -147,7 +147,11 @@ def test_worker_reads_what_the_server_writes() -> None:
 
 def test_variables_of_each_kind() -> None:
     assert Assignment().variables({}) == {"TRIREME_DEVICE": "cpu"}
-    assert Assignment("cuda", 1).variables({}) == {"TRIREME_DEVICE": "cuda:1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert Assignment("cuda", 1, gpu_count=2).variables({}) == {
+        "TRIREME_DEVICE": "cuda:1",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
     assert Assignment("hpu", 0, (5,)).variables({}) == {
         "TRIREME_DEVICE": "hpu:0",
         "HABANA_VISIBLE_MODULES": "5",
@@ -161,8 +165,16 @@ def test_variables_of_each_kind() -> None:
     }
 
 
+def test_gpus_are_hidden_where_the_given_devices_have_none() -> None:
+    for spec, visible in (("cpu", ""), ("hpu:1", ""), ("cuda:2", None)):
+        assignment = take(DeviceOwnership(machine(spec)), owner("a"), DeviceRequest())
+        assert assignment.variables({}).get("CUDA_VISIBLE_DEVICES") == visible
+    assert DeviceOwnership(machine("cpu")).inventory.is_given
+
+
 def test_variables_of_the_user_stay() -> None:
-    assert Assignment("cuda", 0).variables({"CUDA_VISIBLE_DEVICES": "3"}) == {"TRIREME_DEVICE": "cuda:0"}
+    given = {"CUDA_VISIBLE_DEVICES": "3"}
+    assert Assignment("cuda", 0, gpu_count=1).variables(given) == {"TRIREME_DEVICE": "cuda:0"}
     assert "PT_HPU_LAZY_MODE" not in Assignment("hpu", 0, (0,)).variables({"PT_HPU_LAZY_MODE": "0"})
     given = {"NEURONCORE_GROUP_SIZES": "4", "NEURON_RT_NUM_CORES": "4"}
     assert not given.keys() & Assignment("neuron", 0, (0, 1)).variables(given).keys()
@@ -170,5 +182,6 @@ def test_variables_of_the_user_stay() -> None:
 
 def test_numbers_are_written_as_ranges() -> None:
     assert ranges((6, 0, 1, 2, 8, 9)) == "0-2,6,8-9"
-    assert whole_device(machine("neuron:2x2").devices[2]).device == "neuron:0-1"
-    assert whole_device(machine("neuron:2x2").devices[2]).on_machine == "NeuronCores 2-3"
+    inventory = machine("neuron:2x2")
+    assert whole_device(inventory.devices[2], inventory).device == "neuron:0-1"
+    assert whole_device(inventory.devices[2], inventory).on_machine == "NeuronCores 2-3"
