@@ -66,7 +66,12 @@ def run(
         except ServingError as error:
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
             return 1
-        return runner.run(application.serve())
+        # Kept until the loop listens: asyncio would cancel what has just begun, and leave its workers behind.
+        before = signal.signal(signal.SIGINT, application.keep_signal)
+        try:
+            return runner.run(application.serve())
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 class _Application:
@@ -112,6 +117,7 @@ class _Application:
         )
         self._frontends: list[Frontend] = []
         self._signal = asyncio.Event()
+        self._kept_signal: int | None = None
 
     async def serve(self) -> int:
         self._listen_for_signals()
@@ -135,6 +141,12 @@ class _Application:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
+        if self._kept_signal is not None:
+            self._on_signal(self._kept_signal)
+
+    def keep_signal(self, number: int, frame: object) -> None:
+        """For the time before the loop listens."""
+        self._kept_signal = number
 
     def _on_signal(self, number: int) -> None:
         if self._signal.is_set():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from running_server import write_model
 
 INTERRUPTED = """
 import os, signal, sys
@@ -23,6 +24,26 @@ sys.meta_path.insert(0, Interruption())
 sys.argv = [{command!r}, *{arguments!r}]
 from trireme.cli.{entry} import main
 sys.exit(main())
+"""
+JUST_BEFORE = """
+import os, signal, sys
+from trireme import app
+
+def listen(application, listen=app._Application._listen_for_signals):
+    os.kill(os.getpid(), signal.SIGINT)
+    listen(application)
+
+app._Application._listen_for_signals = listen
+sys.argv = {arguments!r}
+from trireme.cli.tritonserver import main
+sys.exit(main())
+"""
+SLOW = """
+import time
+
+class TritonPythonModel:
+    def initialize(self, args):
+        time.sleep(60)
 """
 
 
@@ -43,6 +64,15 @@ def test_import_that_is_interrupted_ends_the_command(
     code = INTERRUPTED.format(module=module, command=command, arguments=arguments, entry=entry)
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_interruption_just_before_the_server_listens_for_it_is_not_lost(tmp_path: Path) -> None:
+    write_model(tmp_path, "slow", SLOW)
+    arguments = ["tritonserver", "--model-repository=model_repository"]
+    code = JUST_BEFORE.format(arguments=arguments)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (0, "Signal (2) received.\n")
+    assert "Traceback" not in ended.stderr
 
 
 def test_processes_that_start_beside_the_server_are_quiet_as_well(tmp_path: Path) -> None:
