@@ -73,7 +73,27 @@ class TritonPythonModel:
                 sender.send(pb_utils.InferenceResponse([output]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
+# Asks the model whose stream it consumes; with a request or two in one batch.
+ASKING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            number = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[:, :1]
+            asked = pb_utils.InferenceRequest(
+                model_name=MODEL, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", np.int32([[2]]))]
+            )
+            count = sum(1 for response in asked.exec(decoupled=True) if response.output_tensors())
+            answer = np.hstack([number, [[count]]]).astype(np.int32)
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", answer)]))
+        return responses
+"""
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+DELAYED = "dynamic_batching { max_queue_delay_microseconds: 50000 preferred_batch_size: [2] }\n"
 ONE_AT_A_TIME = INT_CONFIG.replace("max_batch_size: 8", "max_batch_size: 1")
 
 
@@ -84,6 +104,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(folder, "producer", names + PRODUCER, ONE_AT_A_TIME + DECOUPLED)
     write_model(folder, "consumer", names + CONSUMER, ONE_AT_A_TIME)
     write_model(folder, "twice", TWICE, ONE_AT_A_TIME + DECOUPLED)
+    for name, model, config in (("one", "producer", ONE_AT_A_TIME), ("some", "relay", INT_CONFIG + DELAYED)):
+        write_model(folder, f"asking_{name}", f'MODEL = "{model}"\n{ASKING}', config)
+        steps = [("producer", "IN", "between"), (f"asking_{name}", "between", "OUT")]
+        write_ensemble(folder, f"asking_pipe_{name}", steps, is_decoupled=True, max_inflight=LIMIT)
+    write_ensemble(folder, "relay", [("producer", "IN", "OUT")], is_decoupled=True)
     for name, first, second in (("pipe", "producer", "consumer"), ("loop", "twice", "twice")):
         steps = [(first, "IN", "between"), (second, "between", "OUT")]
         write_ensemble(folder, name, steps, is_decoupled=True, max_inflight=LIMIT)
@@ -150,3 +175,12 @@ def test_a_model_that_is_in_two_steps_does_not_wait_for_itself(server: RunningSe
     answers = Answers(server, "loop", 40)
     assert sorted(number for [number] in answers.take(40)) == list(range(40))
     answers.leave()
+
+
+@pytest.mark.parametrize("model", ["asking_pipe_one", "asking_pipe_some"])
+def test_a_consumer_that_asks_its_producer_is_answered(server: RunningServer, model: str) -> None:
+    """Directly and one by one, or through an ensemble and from a batch, which leaves open who of it asks."""
+    streams = [Answers(server, model, 12) for _ in range(2)]
+    for answers in streams:
+        assert sorted(answers.take(12)) == [[number, 2] for number in range(12)]
+        answers.leave()

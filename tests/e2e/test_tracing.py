@@ -1,95 +1,24 @@
-"""Traces of a real server: in a file, in a response header, and at an OpenTelemetry collector."""
+"""Traces of a real server: in a file, in a response header, and behind the last response of a stream."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import queue
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from running_server import INT_CONFIG, RunningServer, int_request, write_model
-
-STEP = """
-import time
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep(0.02)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
-"""
-MANY = """
-import time
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            for number in range(3):
-                time.sleep(0.01)
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[number]], np.int32))]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-SPANNING = """
-import triton_python_backend_utils as pb_utils
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-
-trace.set_tracer_provider(TracerProvider())
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        with trace.get_tracer("model").start_as_current_span("inside") as span:
-            context, parent = span.get_span_context(), span.parent
-            print(f"SPAN {context.trace_id:032x} {parent.span_id:016x}")
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
-"""
-SPANNING_ASYNC = SPANNING.replace("    def execute", "    async def execute")
-PIPELINE_CONFIG = """
-platform: "ensemble"
-max_batch_size: 8
-input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]
-output [{ name: "OUT" data_type: TYPE_INT32 dims: [1] }]
-ensemble_scheduling {
-  step [
-    { model_name: "step" model_version: -1 input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "a" } },
-    { model_name: "step" model_version: -1 input_map { key: "IN" value: "a" } output_map { key: "OUT" value: "b" } },
-    { model_name: "step" model_version: -1 input_map { key: "IN" value: "b" } output_map { key: "OUT" value: "OUT" } }
-  ]
-}
-"""
-CLIENT_CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+from traced_models import STEP, infer, write_traced_models
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_model(tmp_path, "step", STEP)
-    (tmp_path / "model_repository" / "pipeline").mkdir()
-    (tmp_path / "model_repository" / "pipeline" / "config.pbtxt").write_text(PIPELINE_CONFIG)
+    write_traced_models(tmp_path)
     return tmp_path
-
-
-def infer(server: RunningServer, model: str, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
-    connection = server.connect()
-    connection.request("POST", f"/v2/models/{model}/infer", json.dumps(int_request(1)), headers or {})
-    response = connection.getresponse()
-    response.body = response.read()  # type: ignore[attr-defined]
-    connection.close()
-    return response
 
 
 def test_every_second_request_reaches_the_file_with_its_steps(folder: Path) -> None:
@@ -122,7 +51,7 @@ def test_settings_of_a_running_server_turn_tracing_on_and_off(folder: Path) -> N
         assert json.loads(server.ask("GET", "/v2/trace/setting")[2])["trace_count"] == "0"
         server.process.terminate()
         assert server.process.wait(30) == 0
-    assert len([record for record in json.loads((folder / "trace.json").read_text()) if "model_name" in record]) == 1
+    assert len([record for record in json.loads((folder / "trace.json.0").read_text()) if "model_name" in record]) == 1
 
 
 def test_an_explained_request_adds_up_to_its_time(folder: Path) -> None:
@@ -195,7 +124,6 @@ def events_of(server: RunningServer, path: str, body: object, headers: dict[str,
 @pytest.mark.parametrize(("model", "count"), [("step", 1), ("many", 3)])
 @pytest.mark.parametrize("is_generate", [True, False], ids=["generate", "infer"])
 def test_an_explained_stream_ends_with_the_explanation(folder: Path, model: str, count: int, is_generate: bool) -> None:
-    write_model(folder, "many", MANY, INT_CONFIG + "model_transaction_policy { decoupled: true }\n")
     path = f"/v2/models/{model}/{'generate_stream' if is_generate else 'infer'}"
     body = {"IN": [1]} if is_generate else int_request(1)
     events_wanted = {"Accept": "text/event-stream"}
@@ -213,107 +141,36 @@ def test_an_explained_stream_ends_with_the_explanation(folder: Path, model: str,
     assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(table["duration_us"], rel=0.05)
 
 
-class Collector(ThreadingHTTPServer):
-    """Takes spans as an OpenTelemetry collector does."""
-
-    def __init__(self) -> None:
-        self.spans: queue.Queue[Any] = queue.Queue()
-        super().__init__(("127.0.0.1", 0), _Door)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/traces"
-
-
-class _Door(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        message = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-        for resource in message.resource_spans:
-            for scope in resource.scope_spans:
-                for span in scope.spans:
-                    self.server.spans.put(span)
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+def stream_answers(client: Any, headers: dict[str, str], wants_empty_final: bool, count: int) -> list[Any]:
+    """What one stream answers to a request to `many` and one to `pipeline`."""
+    answers: queue.Queue[Any] = queue.Queue()
+    given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")
+    given.set_data_from_numpy(np.array([[1]], np.int32))
+    client.start_stream(lambda result, error: answers.put(error or result), headers=headers)
+    for model in ("many", "pipeline"):
+        client.async_stream_infer(model, [given], request_id=model, enable_empty_final_response=wants_empty_final)
+    found = [answers.get(timeout=20).get_response() for _ in range(count)]
+    client.stop_stream()
+    assert answers.empty()
+    return found
 
 
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    collector = Collector()
-    yield collector
-    collector.shutdown()
-    collector.server_close()
-
-
-def opentelemetry_flags(url: str, rate: int = 1) -> list[str]:
-    settings = ["mode=opentelemetry", "level=TIMESTAMPS", f"rate={rate}", f"opentelemetry,url={url}"]
-    return [f"--trace-config={setting}" for setting in [*settings, "opentelemetry,bsp_schedule_delay=50"]]
-
-
-def test_a_collector_gets_a_span_for_the_request_its_queue_its_execution_and_every_step(
-    folder: Path, collector: Collector
-) -> None:
-    write_model(folder, "spanning", SPANNING)
-    with RunningServer(folder, *opentelemetry_flags(collector.url)) as server:
+def test_an_explained_grpc_stream_has_an_explanation_for_each_request(folder: Path) -> None:
+    with RunningServer(folder) as server:
         server.wait_until_listening()
-        assert infer(server, "pipeline", {"traceparent": CLIENT_CONTEXT}).status == 200
-        spans = [collector.spans.get(timeout=10) for _ in range(10)]
-        assert infer(server, "spanning", {"traceparent": CLIENT_CONTEXT}).status == 200
-        of_model = [collector.spans.get(timeout=10) for _ in range(3)]
-        inside = next(line for line in server.log.splitlines() if "SPAN " in line).split("SPAN ")[1].split()
-    assert sorted(span.name for span in spans) == ["InferRequest"] + ["compute"] * 3 + ["queue"] * 3 + ["step"] * 3
-    assert {span.trace_id.hex() for span in spans} == {"0af7651916cd43dd8448eb211c80319c"}
-    root = next(span for span in spans if span.name == "InferRequest")
-    assert root.parent_span_id.hex() == "b7ad6b7169203331"
-    steps = [span for span in spans if span.name == "step"]
-    assert {span.parent_span_id for span in steps} == {root.span_id}
-    for span in spans:
-        assert (
-            root.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano <= root.end_time_unix_nano
-        )
-        if span.name in ("queue", "compute"):
-            assert span.parent_span_id in {step.span_id for step in steps}
-    model_span = next(span for span in of_model if span.name == "InferRequest")
-    assert inside == ["0af7651916cd43dd8448eb211c80319c", model_span.span_id.hex()]
-
-
-def test_a_client_that_is_traced_is_followed_whatever_the_rate(folder: Path, collector: Collector) -> None:
-    with RunningServer(folder, *opentelemetry_flags(collector.url, rate=1_000_000)) as server:
-        server.wait_until_listening()
-        for headers in ({}, {"traceparent": "no context"}, {"traceparent": CLIENT_CONTEXT}):
-            assert infer(server, "step", headers).status == 200
-        spans = [collector.spans.get(timeout=10) for _ in range(3)]
-        with pytest.raises(queue.Empty):
-            collector.spans.get(timeout=0.5)
-    assert {span.trace_id.hex() for span in spans} == {"0af7651916cd43dd8448eb211c80319c"}
-
-
-def test_spans_of_an_async_model_join_too(folder: Path, collector: Collector) -> None:
-    write_model(folder, "spanning", SPANNING_ASYNC)
-    with RunningServer(folder, *opentelemetry_flags(collector.url)) as server:
-        server.wait_until_listening()
-        assert infer(server, "spanning", {"traceparent": CLIENT_CONTEXT}).status == 200
-        spans = [collector.spans.get(timeout=10) for _ in range(3)]
-        inside = next(line for line in server.log.splitlines() if "SPAN " in line).split("SPAN ")[1].split()
-    root = next(span for span in spans if span.name == "InferRequest")
-    assert inside == ["0af7651916cd43dd8448eb211c80319c", root.span_id.hex()]
-
-
-def test_a_collector_that_is_away_costs_a_warning_and_no_request(folder: Path) -> None:
-    with RunningServer(folder, *opentelemetry_flags("http://127.0.0.1:9/v1/traces")) as server:
-        server.wait_until_listening()
-        for _ in range(3):
-            assert infer(server, "step").status == 200
-        deadline = time.monotonic() + 20
-        while "does not take spans" not in server.log and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert infer(server, "step").status == 200
-        server.process.terminate()
-        assert server.process.wait(30) == 0
-        assert server.log.count("does not take spans") == 1
-        assert "Traceback" not in server.log
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+            plain = stream_answers(client, {}, False, 4)
+            explained = [stream_answers(client, {"x-explain": "1"}, wants, 5) for wants in (True, False)]
+    assert not any("x-explain" in response.parameters for response in plain)
+    for found in explained:
+        tables = {}
+        for model, count in (("many", 4), ("pipeline", 1)):
+            responses = [response for response in found if response.id == model]
+            assert ["x-explain" in response.parameters for response in responses] == [False] * (count - 1) + [True]
+            assert responses[-1].parameters["triton_final_response"].bool_param
+            table = tables[model] = json.loads(responses[-1].parameters["x-explain"].string_param)
+            total_us = sum(phase["duration_us"] for phase in table["phases"])
+            assert total_us == pytest.approx(table["duration_us"], rel=0.05)
+        phases = [phase["name"] for phase in tables["many"]["phases"]]
+        assert phases == ["receive", "parse", "queue", "first_response", "stream"]
+        assert [step["model"] for step in tables["pipeline"]["steps"]] == ["step"] * 3

@@ -13,6 +13,7 @@ Parameter = bool | int | float | str
 RespondCallback = Callable[[InferenceResponse], None]
 CancelCallback = Callable[["InferenceRequest"], None]
 TakenCallback = Callable[[], None]
+ModelCalledCallback = Callable[[str], None]
 
 SEQUENCE_START: Final = 1
 SEQUENCE_END: Final = 2
@@ -92,3 +93,30 @@ class InferenceRequest:
         """Tells the present holder that one more response may come."""
         if self.on_taken is not None:
             self.on_taken()
+
+
+class StepRequest(InferenceRequest):
+    """A step of an ensemble that makes models wait for the steps behind them. Whoever runs it calls `on_call` with the
+    name of each model that its execution asks, because one that waits for this very step could not answer."""
+
+    __slots__ = ("on_call",)
+
+    def __init__(
+        self,
+        model_name: str,
+        model_version: str,
+        request_id: str,
+        inputs: dict[str, Tensor],
+        respond: RespondCallback,
+        on_call: ModelCalledCallback,
+    ) -> None:
+        super().__init__(model_name, model_version, request_id, inputs, respond)
+        self.on_call = on_call
+
+
+def tell_steps(model_name: str, caller: InferenceRequest | None) -> None:
+    """Tells every step that the caller belongs to, however far above it, that the model is being called."""
+    while caller is not None:
+        if isinstance(caller, StepRequest):
+            caller.on_call(model_name)
+        caller = caller.parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import NamedTuple
 
 from trireme.core.tensor import Tensor
@@ -44,8 +45,11 @@ class Trace:
     __slots__ = (
         "batch_size",
         "children",
+        "deliver",
+        "error",
         "id",
         "is_cached",
+        "is_streamed",
         "marks",
         "model_name",
         "model_version",
@@ -71,11 +75,16 @@ class Trace:
         """How many rows ran together with this request's, its own among them; 0 before it ran."""
         self.is_cached = False
         """Whether the answer came out of the response cache."""
+        self.is_streamed = False
+        """Whether it was answered response by response."""
+        self.error: str | None = None
+        """What it failed of, in the words of its answer."""
         self.marks: list[tuple[str, int]] = []
         """Names and nanoseconds of the monotonic clock, in the order they were told."""
         self.tensors: list[tuple[str, Tensor]] = []
         self.children: list[Trace] = []
         self.span: SpanIds | None = None  # set where traces go to an OpenTelemetry collector
+        self.deliver: Callable[[Trace], None] | None = None  # takes it when its request is answered, once
 
     def mark(self, name: str, ns: int) -> None:
         """The request passes a door."""

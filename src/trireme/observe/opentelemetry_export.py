@@ -1,7 +1,8 @@
 """Traces as OpenTelemetry spans, sent to a collector over OTLP. Needs the extra `opentelemetry`.
 
 A request is a span, with spans below it for its time in the queue and its execution; the steps of an ensemble and the
-calls from inside a model are spans of the same shape below the request that made them.
+calls from inside a model are spans of the same shape below the request that made them. The span of what failed says so,
+with the message.
 """
 
 from __future__ import annotations
@@ -67,10 +68,13 @@ class SpanExport:
         }
         if trace.request_id:
             attributes["triton.request_id"] = trace.request_id
-        self._emit(name, trace, trace.span.span_id, trace.span.parent_id, min(times), max(times), offset_ns, attributes)
+        ids = trace.span
+        self._emit(
+            name, trace, ids.span_id, ids.parent_id, min(times), max(times), offset_ns, attributes, error=trace.error
+        )
         self._add_phase("queue", trace, doors.QUEUE_START, doors.COMPUTE_START, offset_ns, {})
         batch = {"triton.batch_size": trace.batch_size}
-        self._add_phase("compute", trace, doors.COMPUTE_START, doors.COMPUTE_END, offset_ns, batch)
+        self._add_phase("compute", trace, doors.COMPUTE_START, _compute_end(trace), offset_ns, batch)
         for child in trace.children:
             self._add(child, child.model_name, offset_ns)
 
@@ -91,9 +95,11 @@ class SpanExport:
         end_ns: int,
         offset_ns: int,
         attributes: Mapping[str, Any],
+        *,
+        error: str | None = None,
     ) -> None:
         from opentelemetry.sdk.trace import Event, ReadableSpan
-        from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
         assert trace.span is not None
         trace_id = trace.span.trace_id
@@ -111,10 +117,17 @@ class SpanExport:
             attributes,
             events,
             kind=SpanKind.SERVER if name == "InferRequest" else SpanKind.INTERNAL,
+            status=Status() if error is None else Status(StatusCode.ERROR, error),
             start_time=start_ns + offset_ns,
             end_time=end_ns + offset_ns,
         )
         self._processor.on_end(span)
+
+
+def _compute_end(trace: Trace) -> str:
+    """A stream is worked on up to its last response, which its model may send before or after `execute` returns."""
+    has_ended = trace.first(doors.COMPUTE_END) is not None
+    return doors.COMPUTE_END if has_ended and not trace.is_streamed else doors.REQUEST_END
 
 
 class _WarningExporter:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +19,77 @@ log = logging.getLogger(__name__)
 
 
 class TraceFile:
-    """Collects finished traces and writes them: all at the end, or every `log_frequency` of them to a file of its own,
-    `<file>.<index>`. A file that cannot be written is told once in the log and costs nobody an answer."""
+    """Where traces are written: one file, `<path>`, that grows, and numbered ones beside it, `<path>.<index>`. A file
+    that cannot be written is told once in the log and costs nobody an answer."""
 
-    def __init__(self, path: str, log_frequency: int = 0) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self.log_frequency = log_frequency
-        self._kept: list[bytes] = []
-        self._count = 0  # of traces among the kept records
         self._next_index = 0
+        self._is_begun = False
         self._has_failed = False
 
-    def add(self, trace: Trace) -> None:
-        """Takes a finished trace with all its children; children come first, the youngest of them first."""
-        for each in _from_leaves(trace):
-            self._kept += map(orjson.dumps, records_of(each))
-        self._count += 1
-        if self.log_frequency and self._count >= self.log_frequency:
-            self._write(f"{self._path}.{self._next_index}")
-            self._next_index += 1
+    def write_numbered(self, records: Sequence[bytes]) -> None:
+        """Into the next file of their own."""
+        path = f"{self._path}.{self._next_index}"
+        self._next_index += 1
+        self._write(path, "wb", b"[" + b",".join(records) + b"]")
 
-    def close(self) -> None:
-        """Writes what is left. With numbered files that is the last of them."""
-        if self._kept:
-            self._write(f"{self._path}.{self._next_index}" if self.log_frequency else self._path)
-            self._next_index += 1
+    def append(self, records: Sequence[bytes]) -> None:
+        """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
+        if self._is_begun:
+            self._write(self._path, "r+b", b"," + b",".join(records) + b"]")
+        else:
+            self._is_begun = True
+            self._write(self._path, "wb", b"[" + b",".join(records) + b"]")
 
-    def _write(self, path: str) -> None:
-        records, self._kept = self._kept, []
-        self._count = 0
+    def _write(self, path: str, mode: str, content: bytes) -> None:
         try:
-            Path(path).write_bytes(b"[" + b",".join(records) + b"]")
+            with Path(path).open(mode) as file:
+                if mode == "r+b":
+                    file.seek(-1, os.SEEK_END)  # over the bracket that closed the list
+                file.write(content)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
                 log.error("failed to write the trace file '%s': %s", path, error.strerror)
+
+
+class TraceLog:
+    """The traces taken under one set of settings, until they are written: every `log_frequency` of them to a numbered
+    file, or all together at the end."""
+
+    def __init__(self, file: TraceFile, log_frequency: int = 0) -> None:
+        self._file = file
+        self._log_frequency = log_frequency
+        self._kept: list[bytes] = []
+        self._count = 0  # of traces among the kept records
+        self._is_closed = False
+
+    def add(self, trace: Trace, *, is_last: bool = False) -> None:
+        """Takes a finished trace with all its children; children come first, the youngest of them first. The last of a
+        limited number is written at once, with those before it, to a numbered file."""
+        for each in _from_leaves(trace):
+            self._kept += map(orjson.dumps, records_of(each))
+        self._count += 1
+        if is_last or (self._log_frequency and self._count >= self._log_frequency):
+            self._file.write_numbered(self._take())
+        elif self._is_closed:
+            self.close()
+
+    def close(self) -> None:
+        """The settings are replaced: writes what is left, and traces that are finished later as they come."""
+        self._is_closed = True
+        if not self._kept:
+            return
+        if self._log_frequency:
+            self._file.write_numbered(self._take())
+        else:
+            self._file.append(self._take())
+
+    def _take(self) -> list[bytes]:
+        records, self._kept = self._kept, []
+        self._count = 0
+        return records
 
 
 def records_of(trace: Trace) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from trireme.registry.lifecycle import PolledModel
 from trireme.registry.model import Model
 from trireme.registry.options import RegistryOptions
 from trireme.registry.warmup import WarmupGate, warm_up
+from trireme.scheduling.ensemble import EnsembleScheduler
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
 from trireme.scheduling.rate_limiter_resources import instance_limits
@@ -105,7 +106,8 @@ class VersionLoader:
             gate = WarmupGate()
             defer = gate if config.message.model_warmup else None
             scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
-            assert isinstance(scheduler, InstanceRunner), "only an ensemble has no instances"
+            # Asked of the concrete class: a compiled abstract one does not answer interpreted code reliably.
+            assert not isinstance(scheduler, EnsembleScheduler), "none is made without a way to run its steps"
             scheduler.share(self._turn)
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)

@@ -9,7 +9,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ErrorKind, ServingError, UnavailableError
 from trireme.core.ports import InferencePort
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, ModelCalledCallback, tell_steps
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
 from trireme.scheduling.ensemble_plan import EnsemblePlans
@@ -33,6 +33,8 @@ class EnsembleScheduler:
         self._is_stopped = False
         self._drained: asyncio.Event | None = None
         self._on_cancel = self._cancel  # bound once, not for every request
+        self.on_call: ModelCalledCallback = self._let_go
+        self._models = frozenset(step.model_name for step in config.ensemble_steps)
 
     def enqueue(self, request: InferenceRequest) -> None:
         """Fires the first steps; the request is answered when its outputs are there."""
@@ -47,6 +49,9 @@ class EnsembleScheduler:
             self._stats.record_failure(request, CANCELED, now_ns)
             request.respond(InferenceResponse.of_error(CancelledError("")))
             return
+        if request.parent is not None:
+            for name in self._models:
+                tell_steps(name, request)
         run = EnsembleRun(self, request, self._plans.of(request))
         request.on_cancel = self._on_cancel
         self._runs[request] = run
@@ -91,6 +96,13 @@ class EnsembleScheduler:
             self._count_failure(run, error, now_ns)
         if self._drained is not None and not self._runs:
             self._drained.set()
+
+    def _let_go(self, model_name: str) -> None:
+        """A model is asked from inside a step. If another step runs on it, and it waited for steps behind it, among
+        them the asking one, neither would ever go on: from now on it does not wait, in no run."""
+        if model_name in self._models and self._plans.let_go(model_name):
+            for run in list(self._runs.values()):
+                run.let_go(model_name)
 
     def _cancel(self, request: InferenceRequest) -> None:
         run = self._runs.get(request)

@@ -25,7 +25,7 @@ class PlannedStep:
         self.outputs = {name: tensor for name, tensor in config.output_map.items() if tensor in wanted}
         self.requested = tuple(self.outputs)
         self.sole: frozenset[str] = frozenset()  # the tensors that only one input of this step reads
-        self.can_wait = True  # whether no other step needs the instances of its model
+        self.can_wait = True  # whether nobody else in the ensemble needs the instances of its model
 
     def gather(self, values: dict[str, Tensor | None], shared: dict[str, Tensor | None] | None) -> dict[str, Tensor]:
         """The step's inputs under the model's names, over the same data; absent tensors are left out. Tensors that are
@@ -48,12 +48,13 @@ class PlannedStep:
 class EnsemblePlan:
     """The steps needed for some outputs, and what each still misses when only the ensemble's inputs are there."""
 
-    __slots__ = ("consumers", "first_steps", "missing", "outputs")
+    __slots__ = ("_steps", "consumers", "first_steps", "missing", "outputs")
 
     def __init__(self, config: ModelConfig, outputs: tuple[str, ...]) -> None:
         self.outputs = tuple(dict.fromkeys(outputs))
         needed, wanted = _needed(config, outputs)
         steps = [PlannedStep(index, entry, wanted) for index, entry in enumerate(config.ensemble_steps)]
+        self._steps = steps
         self.missing = [0] * len(steps)
         self.consumers: dict[str, list[PlannedStep]] = {}
         self.first_steps: list[PlannedStep] = []
@@ -74,15 +75,22 @@ class EnsemblePlan:
                 tensor for _, tensor in step.inputs if readers[tensor] == 1 and tensor not in self.outputs
             )
 
+    def let_go(self, model_name: str) -> None:
+        """The model is called from inside a step: it must not wait for steps any more."""
+        for step in self._steps:
+            if step.model_name == model_name:
+                step.can_wait = False
+
 
 class EnsemblePlans:
     """The plans of one ensemble, by the outputs asked for."""
 
-    __slots__ = ("_config", "_plans", "all_outputs")
+    __slots__ = ("_config", "_let_go", "_plans", "all_outputs")
 
     def __init__(self, config: ModelConfig) -> None:
         self._config = config
         self._plans: dict[tuple[str, ...], EnsemblePlan] = {}
+        self._let_go: set[str] = set()
         self.all_outputs = EnsemblePlan(config, tuple(config.outputs))
 
     def of(self, request: InferenceRequest) -> EnsemblePlan:
@@ -95,7 +103,18 @@ class EnsemblePlans:
             if len(self._plans) >= _CACHED_PLANS:
                 self._plans.clear()
             plan = self._plans[asked] = EnsemblePlan(self._config, asked)
+            for name in self._let_go:
+                plan.let_go(name)
         return plan
+
+    def let_go(self, model_name: str) -> bool:
+        """The same in every plan, those to come among them; false where it was so before."""
+        if model_name in self._let_go:
+            return False
+        self._let_go.add(model_name)
+        for plan in (self.all_outputs, *self._plans.values()):
+            plan.let_go(model_name)
+        return True
 
 
 def renamed(tensor: Tensor, name: str) -> Tensor:

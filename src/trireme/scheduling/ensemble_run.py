@@ -7,7 +7,7 @@ from typing import Protocol
 
 from trireme.core.errors import CancelledError, InternalError, ServingError
 from trireme.core.ports import InferencePort
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.scheduling.ensemble_plan import EnsemblePlan, PlannedStep, renamed
@@ -27,6 +27,9 @@ class RunOwner(Protocol):
 
     max_inflight: int
     """How many requests of one run may be at the same step at once; 0 is no limit."""
+
+    on_call: ModelCalledCallback
+    """Learns which models are called from inside a step, where there is a limit."""
 
     def responded(self, run: EnsembleRun) -> None:
         """A first response, not the final one, is about to leave."""
@@ -103,7 +106,7 @@ class _StepCall:
             run.advance(self.step, scope, response.outputs)
         if run.is_over:
             return
-        if scope.held_count:
+        if scope.held_count and (response.is_final or (child is not None and child.window)):
             if scope.waiting is None:
                 scope.waiting = []
             scope.waiting.append(_Taken(run, self.step, None if response.is_final else child))
@@ -203,6 +206,15 @@ class EnsembleRun:
             if call.child is not None:
                 call.child.cancel()
 
+    def let_go(self, model_name: str) -> None:
+        """From now on the model is not made to wait for the steps behind it."""
+        self._plan.let_go(model_name)
+        for call in list(self.calls):
+            child = call.child
+            if child is not None and child.model_name == model_name and child.window:
+                child.window = 0
+                child.taken()  # it may be waiting; each response that comes lets it send the next
+
     def advance(self, step: PlannedStep, scope: _Scope, outputs: list[Tensor]) -> None:
         """Takes a step's outputs into the scope and fires what was waiting for them."""
         produced = {tensor.name: tensor for tensor in outputs}
@@ -266,7 +278,12 @@ class EnsembleRun:
         call = _StepCall(self, step, scope)
         parent, above = self.request, scope.above
         inputs = step.gather(scope.values, None if above is None else above.values)
-        child = InferenceRequest(step.model_name, step.model_version, parent.id, inputs, call.respond)
+        owner = self._owner
+        name, version = step.model_name, step.model_version
+        if self._per_step is None:
+            child = InferenceRequest(name, version, parent.id, inputs, call.respond)
+        else:
+            child = StepRequest(name, version, parent.id, inputs, call.respond, owner.on_call)
         child.requested_outputs = step.requested
         child.parameters = parent.parameters
         child.correlation_id = parent.correlation_id
@@ -275,11 +292,11 @@ class EnsembleRun:
         child.timeout_us = parent.timeout_us
         child.parent = parent
         if step.can_wait:
-            child.window = self._owner.max_inflight
+            child.window = owner.max_inflight
         call.child = child
         self.calls.add(call)
         try:
-            self._owner.inference.infer(child)
+            owner.inference.infer(child)
         except ServingError as error:
             self.calls.discard(call)
             call.child = None

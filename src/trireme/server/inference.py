@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trireme.config.option_trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import UnavailableError
+from trireme.core.errors import ServingError, UnavailableError
 from trireme.core.request import SEQUENCE_START, InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -49,33 +49,38 @@ class Inference:
     def infer_on(self, model: Model, request: InferenceRequest) -> None:
         """The same for a model that was found before. Where another copy serves in its place by now, that one gets
         the request."""
-        if not model.is_serving:
-            if request.parent is None or model.is_stand_in:
-                model = self.find(request.model_name, request.model_version)
-            if model.is_stand_in:
-                self._wait_at(model, request)
-                return
-        if not model.accepts(request):
-            raise refusal(model, request)
-        if model.is_sequence:
-            error = correlation_error(model, request)
-            if error is not None:
-                raise error
-        if self._is_exiting:
-            _refuse_new(model, request)
-        if model.reshaped_inputs:
-            _reshape_inputs(model, request)
-        if model.output_reshapes:
-            request.respond = ReshapedRespond(model, request.respond)
-        if self._shared_memory is not None and request.parent is None:
-            self._shared_memory.guard(request)
-        request.served_version = model.version_text
-        if not request.arrival_ns:
-            request.arrival_ns = self._clock()
-        parent = request.parent
-        if request.trace is not None or (parent is not None and parent.trace is not None):
-            self._tracing.begin(model.name, request)
-        model.scheduler.enqueue(request)
+        try:
+            if not model.is_serving:
+                if request.parent is None or model.is_stand_in:
+                    model = self.find(request.model_name, request.model_version)
+                if model.is_stand_in:
+                    self._wait_at(model, request)
+                    return
+            if not model.accepts(request):
+                raise refusal(model, request)
+            if model.is_sequence:
+                mismatch = correlation_error(model, request)
+                if mismatch is not None:
+                    raise mismatch
+            if self._is_exiting:
+                _refuse_new(model, request)
+            if model.reshaped_inputs:
+                _reshape_inputs(model, request)
+            if model.output_reshapes:
+                request.respond = ReshapedRespond(model, request.respond)
+            if self._shared_memory is not None and request.parent is None:
+                self._shared_memory.guard(request)
+            request.served_version = model.version_text
+            if not request.arrival_ns:
+                request.arrival_ns = self._clock()
+            parent = request.parent
+            if request.trace is not None or (parent is not None and parent.trace is not None):
+                self._tracing.begin(model.name, request)
+            model.scheduler.enqueue(request)
+        except ServingError as error:
+            if request.trace is not None:
+                self._tracing.refuse(request, error)
+            raise
 
     def _wait_at(self, stand_in: Model, request: InferenceRequest) -> None:
         """Leaves the request where it waits for its model; it comes back to `infer_on` with the model itself."""

@@ -19,7 +19,11 @@ _INTEGER = re.compile(r"\s*[+-]?\d+")
 
 
 class TraceSettingsStore:
-    """Values by field: a model's own, else the global one, else the one from the start."""
+    """Values by field: a model's own, else the global one, else the one from the start.
+
+    They are put together when one of them is changed. Counting traces down changes only those in force, so that a count
+    that is nobody's own begins again with the next change, as it does in Triton.
+    """
 
     def __init__(self, start: TraceSettings) -> None:
         self._start = _fields(start)
@@ -27,31 +31,38 @@ class TraceSettingsStore:
         self._extra = _mode_settings(start)
         self.collector = (start.opentelemetry, start.resource) if start.mode == "opentelemetry" else None
         """How to reach the collector, where traces go to one."""
-        self._global: dict[str, SettingValue] = {}
-        self._models: dict[str, dict[str, SettingValue]] = {}
-        self.on_change: Callable[[], None] | None = None
+        self._own: dict[str, dict[str, SettingValue]] = {"": {}}
+        self._in_force: dict[str, dict[str, SettingValue]] = {"": dict(self._start)}
+        self.on_change: Callable[[Sequence[str]], None] | None = None
+        """Told whose settings have been replaced."""
 
     @property
     def is_any_on(self) -> bool:
         """Whether the global settings or any model's ask for traces."""
-        return any(self.of(owner)["trace_level"] != [OFF] for owner in ("", *self._models))
+        return any(settings["trace_level"] != [OFF] for settings in self._in_force.values())
+
+    @property
+    def owners(self) -> list[str]:
+        """Who has settings: "" for the global ones, then models, the one that got its own last at the end."""
+        return list(self._own)
 
     def owner_of(self, model: str) -> str:
         """Whose settings count for the model: its own name, or "" for the global ones."""
-        return model if model in self._models else ""
+        return model if model in self._own else ""
 
     def count_of(self, owner: str) -> int:
         """How many traces are left to take; -1 is no limit."""
-        return int(str(self.of(owner)["trace_count"]))
+        return int(str(self._in_force[owner]["trace_count"]))
 
     def use_one(self, owner: str) -> None:
         """One of them is taken."""
-        own = self._models[owner] if owner and "trace_count" in self._models[owner] else self._global
-        own["trace_count"] = str(self.count_of(owner) - 1)
+        left = self._in_force[owner]["trace_count"] = str(self.count_of(owner) - 1)
+        if "trace_count" in self._own[owner]:
+            self._own[owner]["trace_count"] = left
 
     def of(self, model: str) -> dict[str, SettingValue]:
         """Every setting in force for the model, or globally for ""."""
-        merged = {**self._start, **self._global, **self._models.get(model, {})}
+        merged = dict(self._in_force[self.owner_of(model)])
         if self._mode == "opentelemetry":
             del merged["log_frequency"], merged["trace_file"]
         return {**merged, "trace_mode": self._mode, **self._extra}
@@ -61,8 +72,7 @@ class TraceSettingsStore:
         are left aside."""
         if "trace_file" in changes:
             raise UnsupportedError("trace file location can not be updated through network protocol")
-        own = self._models.get(model, {}) if model else self._global
-        updated = dict(own)
+        updated = dict(self._own.get(model, {}))
         for name in ("trace_level", *_INTEGERS):
             if name in changes:
                 value = _read(name, changes[name])
@@ -70,15 +80,22 @@ class TraceSettingsStore:
                     updated.pop(name, None)
                 else:
                     updated[name] = value
-        self._check_file({**self._start, **self._global, **updated})
-        if not model:
-            self._global = updated
-        elif updated:
-            self._models[model] = updated
-        else:
-            self._models.pop(model, None)
+        self._check_file({**self._start, **self._own[""], **updated})
+        replaced = self._replace(model, updated)
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(replaced)
+
+    def _replace(self, owner: str, updated: dict[str, SettingValue]) -> list[str]:
+        """Puts settings together anew; global ones reach every model. Whose settings those are."""
+        if owner and not updated:
+            self._in_force.pop(owner, None)
+            return [] if self._own.pop(owner, None) is None else [owner]
+        self._own[owner] = updated
+        replaced = [owner] if owner else self.owners
+        for each in replaced:
+            below = self._in_force[""] if each else self._start
+            self._in_force[each] = {**below, **self._own[each]}
+        return replaced
 
     def _check_file(self, settings: Mapping[str, SettingValue]) -> None:
         if self._mode == "triton" and settings["trace_level"] != [OFF] and not settings["trace_file"]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from trireme.core import trace as doors
 from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.response import InferenceResponse
 from trireme.core.trace import Trace, read_traceparent
 from trireme.observe.opentelemetry_export import SpanExport
-from trireme.observe.trace_file import TraceFile
+from trireme.observe.trace_file import TraceFile, TraceLog
 from trireme.server.trace_settings import OFF, TraceSettingsStore
 
 
 class Tracing:
-    """Samples requests by the settings in force and hands finished traces to the trace file."""
+    """Samples requests by the settings in force and hands finished traces to the trace file or the collector."""
 
     def __init__(self, settings: TraceSettingsStore, clock: Clock = monotonic_ns) -> None:
         self._settings = settings
@@ -27,8 +28,8 @@ class Tracing:
         self._spans = SpanExport(*settings.collector) if settings.collector is not None else None
         self.is_on = False
         """Whether any request may have to be traced."""
-        settings.on_change = self._look_again
-        self._look_again()
+        settings.on_change = self._replace
+        self._replace(())
 
     def sample(self, model_name: str, traceparent: Callable[[], str] | None = None) -> Trace | None:
         """A trace for a request of a client, where one is due; `traceparent` is asked for the client's own context.
@@ -36,7 +37,7 @@ class Tracing:
         owner = self._settings.owner_of(model_name)
         sampler = self._samplers.get(owner)
         if sampler is None:
-            sampler = self._samplers[owner] = _Sampler(self._settings, owner)
+            sampler = self._samplers[owner] = self._new_sampler(owner)
         is_due = sampler.is_due()
         context = None
         if self._spans is not None and traceparent is not None and sampler.is_on:
@@ -47,6 +48,9 @@ class Tracing:
         if self._spans is not None:
             trace.wants_timestamps = True
             trace.begin_span(context)
+            trace.deliver = self._spans.add
+        else:
+            trace.deliver = sampler.take
         return trace
 
     def begin(self, model_name: str, request: InferenceRequest) -> None:
@@ -65,6 +69,18 @@ class Tracing:
         trace.keep(doors.TENSOR_QUEUE_INPUT, list(request.inputs.values()))
         request.respond = TracedRespond(self, trace, request.respond)
 
+    def refuse(self, request: InferenceRequest, error: ServingError) -> None:
+        """A request that has a trace was not taken. A collector learns of it; a file, as Triton's, does not."""
+        trace = request.trace
+        if trace is None or self._spans is None:
+            return
+        if not trace.model_name:
+            trace.model_name, trace.request_id = request.model_name, request.id
+        trace.error = error.message
+        trace.mark(doors.REQUEST_END, self._clock())
+        if trace.parent is None:
+            self.finish(trace)
+
     def explain(self) -> Trace:
         """A trace for a client that wants to see it; it reaches no file."""
         return Trace(0)
@@ -75,33 +91,36 @@ class Tracing:
 
     def finish(self, trace: Trace) -> None:
         """Takes the trace of a client's request that has had its final response."""
-        if not trace.id:
+        deliver, trace.deliver = trace.deliver, None
+        if deliver is None:
             return
         last = trace.marks[-1][0] if trace.marks else ""
         if last.endswith("_SEND_START"):
             trace.mark(last.replace("START", "END"), self._clock())
-        if self._spans is not None:
-            self._spans.add(trace)
-            return
-        settings = self._settings.of(trace.model_name)
-        path, frequency = str(settings.get("trace_file", "")), int(str(settings.get("log_frequency", "0")))
-        if not path:
-            return
-        if self._file is None:
-            self._file = TraceFile(path)
-        self._file.log_frequency = frequency
-        self._file.add(trace)
+        deliver(trace)
 
     def close(self) -> None:
-        """Writes what has not been written."""
-        if self._file is not None:
-            self._file.close()
+        """Writes what has not been written; the global settings' at the end, as Triton does."""
+        self._replace(self._settings.owners[::-1])
         if self._spans is not None:
             self._spans.close()
 
-    def _look_again(self) -> None:
-        self._samplers.clear()
+    def _replace(self, owners: Sequence[str]) -> None:
+        """Ends what was counted and kept under settings that are no longer in force."""
+        for owner in owners:
+            sampler = self._samplers.pop(owner, None)
+            if sampler is not None:
+                sampler.close()
         self.is_on = self._settings.is_any_on
+
+    def _new_sampler(self, owner: str) -> _Sampler:
+        settings = self._settings.of(owner)
+        path = str(settings.get("trace_file", ""))
+        if not path:
+            return _Sampler(self._settings, owner)
+        if self._file is None:
+            self._file = TraceFile(path)
+        return _Sampler(self._settings, owner, TraceLog(self._file, int(str(settings["log_frequency"]))))
 
 
 class TracedRespond:
@@ -116,6 +135,10 @@ class TracedRespond:
 
     def __call__(self, response: InferenceResponse) -> None:
         trace, tracing = self._trace, self._tracing
+        if response.error is not None:
+            trace.error = response.error.message or response.error.kind.label
+        if not response.is_final:
+            trace.is_streamed = True
         if not response.is_empty:
             trace.keep(doors.TENSOR_BACKEND_OUTPUT, response.outputs)
             if trace.parent is None:
@@ -130,15 +153,18 @@ class TracedRespond:
 class _Sampler:
     """Counts requests under one set of settings: every rate-th is traced, until the count is used up."""
 
-    __slots__ = ("_owner", "_rate", "_seen", "_settings", "level")
+    __slots__ = ("_is_used_up", "_log", "_open_count", "_owner", "_rate", "_seen", "_settings", "level")
 
-    def __init__(self, settings: TraceSettingsStore, owner: str) -> None:
+    def __init__(self, settings: TraceSettingsStore, owner: str, log: TraceLog | None = None) -> None:
         values = settings.of(owner)
+        self._log = log  # None where traces are not kept in a file
         self._settings = settings
         self._owner = owner
         self.level = values["trace_level"]
         self._rate = int(str(values["trace_rate"]))
         self._seen = 0
+        self._open_count = 0  # traces begun and not finished
+        self._is_used_up = False
 
     @property
     def is_on(self) -> bool:
@@ -155,4 +181,17 @@ class _Sampler:
             return False
         if left > 0:
             self._settings.use_one(self._owner)
+            self._is_used_up = left == 1
+        self._open_count += 1
         return True
+
+    def take(self, trace: Trace) -> None:
+        """A trace that was begun here is finished."""
+        self._open_count -= 1
+        if self._log is not None:
+            self._log.add(trace, is_last=self._is_used_up and not self._open_count)
+
+    def close(self) -> None:
+        """The settings are no longer in force."""
+        if self._log is not None:
+            self._log.close()

@@ -8,7 +8,7 @@ from typing import Any
 from trireme.backends.python import messages
 from trireme.backends.python.calls import Calls
 from trireme.core.errors import ErrorKind, NotFoundError, UnavailableError
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, StepRequest, tell_steps
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 
@@ -56,6 +56,22 @@ def test_a_call_from_one_of_several_requests_still_counts_as_made_by_an_executio
     Calls(make.link(), inference, None, {}.get).on_call(call(9))
     assert inference.requests[0].parent is not None
     assert not inference.requests[0].parent.is_cancelled
+
+
+def test_the_steps_that_wait_for_a_call_are_told_of_it(make: SimpleNamespace) -> None:
+    told: list[str] = []
+    steps = [StepRequest("m", "", "", {}, _ignore, told.append) for _ in range(2)]
+    Calls(make.link(), Inference(), None, {1: steps[0]}.get).on_call(call(9))
+    assert told == ["other"]
+    inference = Inference()
+    Calls(make.link(), inference, None, {}.get, lambda: steps).on_call(call(9))
+    assert len(told) >= 3, "each of those that may have made it"
+    tell_steps("further", inference.requests[0])
+    assert told[-1] == "further"
+
+
+def _ignore(_response: InferenceResponse) -> None:
+    pass
 
 
 def test_a_version_is_passed_on_as_text(make: SimpleNamespace) -> None:

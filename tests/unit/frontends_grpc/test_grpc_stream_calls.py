@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
@@ -79,6 +80,42 @@ def test_an_empty_end_is_sent_only_where_it_was_asked_for(client, tools, path, r
     assert (response.id, response.model_name, response.model_version) == ("b", "silent", "1")
     assert response.parameters["triton_final_response"].bool_param
     assert not response.outputs
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "is_empty"), [("ident", 1, False), ("twice", 2, False), ("repeat", 2, True), ("silent", 1, True)]
+)
+@pytest.mark.parametrize("wants_empty_final", [True, False])
+def test_the_last_response_of_each_explained_request_has_the_explanation(
+    client, tools, path, replies, model, count, is_empty, wants_empty_final
+) -> None:
+    requests = [tools.infer_request(model, name, struct.pack("<f", 1)) for name in "ab"]
+    for request in requests:
+        request.parameters["triton_enable_empty_final_response"].bool_param = wants_empty_final
+    fields, found = replies(client.call(path, *requests, metadata=[("x-explain", "1")]))
+    assert fields["grpc-status"] == "0"
+    assert [reply.infer_response.id for reply in found] == ["a"] * count + ["b"] * count
+    for reply in (found[count - 1], found[-1]):
+        response = reply.infer_response
+        assert "phases" in json.loads(response.parameters["x-explain"].string_param)
+        assert response.parameters["triton_final_response"].bool_param
+        assert len(response.outputs) == (0 if is_empty else 1)
+    assert sum("x-explain" in reply.infer_response.parameters for reply in found) == 2
+
+
+def test_a_failure_is_explained_beside_its_message(client, tools, path, replies) -> None:
+    fields, (failed, fine) = replies(
+        client.call(path, tools.infer_request("broken"), tools.infer_request("params"), metadata=[("x-explain", "1")])
+    )
+    assert failed.error_message.startswith("the model said")
+    assert "x-explain" in failed.infer_response.parameters
+    assert {"x-explain", "ratio"} <= fine.infer_response.parameters.keys()
+    assert fields["grpc-status"] == "0"
+
+
+def test_a_request_that_never_ran_has_nothing_to_explain(client, tools, path, replies) -> None:
+    _, (refused,) = replies(client.call(path, tools.infer_request("nope", "a"), metadata=[("x-explain", "1")]))
+    assert refused.infer_response == service_pb2.ModelInferResponse(id="a")
 
 
 def test_errors_stay_inside_the_stream(client, tools, path, replies) -> None:

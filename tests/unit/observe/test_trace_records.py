@@ -11,7 +11,7 @@ import pytest
 from trireme.core import trace as doors
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
-from trireme.observe.trace_file import TraceFile
+from trireme.observe.trace_file import TraceFile, TraceLog
 from trireme.server.waterfall import waterfall
 
 
@@ -31,12 +31,12 @@ def pass_through(trace: Trace, start_ns: int) -> int:
 
 def test_a_file_is_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    file = TraceFile(str(path))
+    log = TraceLog(TraceFile(str(path)))
     trace = traced()
     trace.mark(doors.REQUEST_START, 5)
-    file.add(trace)
+    log.add(trace)
     assert not path.exists()
-    file.close()
+    log.close()
     assert json.loads(path.read_text()) == [
         {"id": 1, "model_name": "pipeline", "model_version": 1, "request_id": "rq"},
         {"id": 1, "timestamps": [{"name": "REQUEST_START", "ns": 5}]},
@@ -45,25 +45,57 @@ def test_a_file_is_written_at_the_end(tmp_path: Path) -> None:
 
 def test_children_come_first_and_name_their_parent(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    file = TraceFile(str(path))
+    log = TraceLog(TraceFile(str(path)))
     trace = traced(2)
     for number, name in ((3, "step1"), (4, "step2")):
         child = trace.begin_child(number)
         child.model_name, child.model_version = name, 1
-    file.add(trace)
-    file.close()
+    log.add(trace)
+    log.close()
     subjects = [(record["id"], record.get("parent_id")) for record in json.loads(path.read_text())]
     assert subjects == [(4, 2), (3, 2), (2, None)]
 
 
+def written(folder: Path) -> dict[str, list[int]]:
+    """The traces in each file, by their numbers."""
+    return {each.name: [record["id"] for record in json.loads(each.read_text())] for each in sorted(folder.iterdir())}
+
+
 def test_a_log_frequency_makes_numbered_files(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    file = TraceFile(str(path), log_frequency=2)
+    log = TraceLog(TraceFile(str(tmp_path / "trace.json")), log_frequency=2)
     for number in range(1, 6):
-        file.add(traced(number))
-    file.close()
-    written = {each.name: [record["id"] for record in json.loads(each.read_text())] for each in tmp_path.iterdir()}
-    assert written == {"trace.json.0": [1, 2], "trace.json.1": [3, 4], "trace.json.2": [5]}
+        log.add(traced(number))
+    log.close()
+    assert written(tmp_path) == {"trace.json.0": [1, 2], "trace.json.1": [3, 4], "trace.json.2": [5]}
+
+
+def test_the_last_of_a_limited_number_is_written_at_once_to_a_numbered_file(tmp_path: Path) -> None:
+    log = TraceLog(TraceFile(str(tmp_path / "trace.json")))
+    log.add(traced(1))
+    log.add(traced(2), is_last=True)
+    assert written(tmp_path) == {"trace.json.0": [1, 2]}
+
+
+def test_logs_of_one_file_number_their_files_together_and_leave_it_a_whole_list(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text("what an earlier server left, much longer than what comes")
+    file = TraceFile(str(tmp_path / "trace.json"))
+    logs = [TraceLog(file), TraceLog(file), TraceLog(file, 2), TraceLog(file, 3)]
+    for number, log in enumerate(logs * 2):
+        log.add(traced(number))
+    for log in logs:
+        log.close()
+        assert all(ids for ids in written(tmp_path).values())
+    assert written(tmp_path) == {"trace.json": [0, 4, 1, 5], "trace.json.0": [2, 6], "trace.json.1": [3, 7]}
+
+
+def test_a_trace_that_ends_after_its_settings_is_written_as_it_comes(tmp_path: Path) -> None:
+    file = TraceFile(str(tmp_path / "trace.json"))
+    for frequency in (0, 5):
+        log = TraceLog(file, frequency)
+        log.close()
+        log.add(traced(1))
+        log.add(traced(2))
+    assert written(tmp_path) == {"trace.json": [1, 2], "trace.json.0": [1], "trace.json.1": [2]}
 
 
 def test_tensors_are_listed_as_text(tmp_path: Path) -> None:
@@ -72,9 +104,9 @@ def test_tensors_are_listed_as_text(tmp_path: Path) -> None:
     words = Tensor.from_numpy("OUT", np.array([b"a", b"b"], dtype=object))
     trace.keep(doors.TENSOR_QUEUE_INPUT, [numbers])
     trace.keep(doors.TENSOR_BACKEND_OUTPUT, [words])
-    file = TraceFile(str(tmp_path / "t"))
-    file.add(trace)
-    file.close()
+    log = TraceLog(TraceFile(str(tmp_path / "t")))
+    log.add(trace)
+    log.close()
     _, given, made = json.loads((tmp_path / "t").read_text())
     assert given["activity"] == "TENSOR_QUEUE_INPUT"
     assert given["tensor"] == {"name": "IN", "data": "1.5,2", "shape": "1,2", "dtype": "FP32"}
@@ -90,10 +122,10 @@ def test_what_is_not_wanted_is_not_kept() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = TraceFile(str(tmp_path / "missing" / "trace.json"), log_frequency=1)
+    log = TraceLog(TraceFile(str(tmp_path / "missing" / "trace.json")), log_frequency=1)
     for number in (1, 2):
-        file.add(traced(number))
-    file.close()
+        log.add(traced(number))
+    log.close()
     assert [record.getMessage() for record in caplog.records] == [
         f"failed to write the trace file '{tmp_path}/missing/trace.json.0': No such file or directory"
     ]

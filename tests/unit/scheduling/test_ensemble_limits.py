@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trireme.config.model_config import EnsembleStepConfig, TensorConfig
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, tell_steps
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.stats import ModelStats
@@ -24,8 +24,8 @@ class Pipe:
         self.calls: dict[str, list[InferenceRequest]] = {"many": [], "each": [], "last": []}
         self.answers: list[InferenceResponse] = []
         self.are_instant: set[str] = set()
-        scheduler = EnsembleScheduler(config, ModelStats("pipe", 1), self)
-        scheduler.enqueue(InferenceRequest("pipe", "", "r1", {"IN": tensor("IN", 0)}, self.answers.append))
+        self.scheduler = EnsembleScheduler(config, ModelStats("pipe", 1), self)
+        self.scheduler.enqueue(InferenceRequest("pipe", "", "r1", {"IN": tensor("IN", 0)}, self.answers.append))
 
     def infer(self, request: InferenceRequest) -> None:
         self.calls[request.model_name].append(request)
@@ -120,3 +120,39 @@ def test_a_long_stream_costs_no_more_per_response_than_a_short_one(pipe: Pipe) -
         pipe.answer(pipe.calls["last"][index])
     assert len(pipe.numbers) == 8_000
     assert time.process_time() - began_s < 10, "the time grows with the square of what is held back"
+
+
+def test_a_model_that_is_called_from_inside_a_step_no_longer_waits(pipe: Pipe) -> None:
+    [producer] = pipe.calls["many"]
+    granted: list[None] = []
+    producer.on_taken = lambda: granted.append(None)
+    for number in range(LIMIT + 1):
+        producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
+    assert len(granted) == LIMIT
+    inside = InferenceRequest("helper", "", "", {}, lambda response: None)
+    inside.parent = pipe.calls["each"][0]
+    tell_steps("elsewhere", inside)
+    assert (producer.window, len(granted)) == (LIMIT, LIMIT)
+    tell_steps("many", inside)
+    assert (producer.window, len(granted)) == (0, LIMIT + 1)
+    for number in range(LIMIT + 1, 20):
+        producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
+    assert len(granted) == 20, "each response is taken as it comes"
+    assert len(pipe.calls["each"]) == LIMIT, "steps begin no faster than before"
+    producer.respond(InferenceResponse.final_mark())
+    pipe.are_instant = {"each", "last"}
+    for request in pipe.calls["each"][:LIMIT]:
+        pipe.answer(request)
+    assert sorted(pipe.numbers) == list(range(20))
+    assert pipe.answers[-1].is_final
+
+
+def test_what_was_learned_of_one_request_holds_for_those_after_it(pipe: Pipe) -> None:
+    tell_steps("many", pipe.calls["many"][0])
+    for outputs in ((), ("OUT",)):
+        request = InferenceRequest("pipe", "", "r2", {"IN": tensor("IN", 0)}, pipe.answers.append)
+        request.requested_outputs = outputs
+        pipe.scheduler.enqueue(request)
+        assert pipe.calls["many"][-1].window == 0
+    pipe.calls["many"][-1].respond(InferenceResponse([tensor("y", 1)], is_final=False))
+    assert pipe.calls["each"][-1].window == LIMIT

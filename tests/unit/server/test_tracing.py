@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trireme.config.option_trace import TraceSettings
+from trireme.core.errors import CancelledError, InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -68,6 +69,106 @@ def test_every_rate_th_request_is_traced_until_the_count_is_used_up(
     store.update("", {"trace_count": "-1", "trace_rate": "1"})
     assert all(tracing.sample("m") for _ in range(5))
     assert store.of("m")["trace_count"] == "-1"
+
+
+def write_traces(tracing: Tracing, models: str) -> None:
+    """One request after the other, each named for its model and its place."""
+    for number, model in enumerate(models, 1):
+        request = InferenceRequest(model, "", f"{model}{number}", {}, lambda response: None)
+        request.served_version, request.arrival_ns = "1", 900
+        request.trace = tracing.sample(model)
+        tracing.begin(model, request)
+        request.respond(InferenceResponse([]))
+
+
+def written(path: Path) -> dict[str, list[str]]:
+    """The requests in each file."""
+    return {
+        each.name.removeprefix(path.name): [
+            record["request_id"] for record in json.loads(each.read_text()) if "model_name" in record
+        ]
+        for each in sorted(path.parent.iterdir())
+    }
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "models", "files"),
+    [  # as Triton writes them
+        ({}, {"log_frequency": "2"}, "ababa", {"": ["b2", "b4"], ".0": ["a1", "a3"], ".1": ["a5"]}),
+        ({"log_frequency": 2}, {"log_frequency": "0"}, "aabba", {"": ["a1", "a2", "a5"], ".0": ["b3", "b4"]}),
+        ({"log_frequency": 2}, {"trace_rate": "1"}, "abab", {".0": ["a1", "a3"], ".1": ["b2", "b4"]}),
+        (
+            {"log_frequency": 2},
+            {"log_frequency": "3"},
+            "abababba",
+            {".0": ["b2", "b4"], ".1": ["a1", "a3", "a5"], ".2": ["b6", "b7"], ".3": ["a8"]},
+        ),
+        ({}, {"trace_count": "1"}, "abab", {"": ["b2", "b4"], ".0": ["a1"]}),
+        ({"count": 2}, {"trace_rate": "1"}, "aaabb", {".0": ["a1", "a2"], ".1": ["b4", "b5"]}),
+        (
+            {"log_frequency": 2},
+            {"trace_count": "3"},
+            "abaaab",
+            {".0": ["a1", "a3"], ".1": ["a4"], ".2": ["b2", "b6"]},
+        ),
+        ({}, {"trace_rate": "1"}, "abab", {"": ["a1", "a3", "b2", "b4"]}),
+    ],
+)
+def test_a_model_with_settings_of_its_own_is_counted_and_written_apart(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]],
+    path: Path,
+    common: dict[str, object],
+    own: dict[str, str],
+    models: str,
+    files: dict[str, list[str]],
+) -> None:
+    tracing, store = start(**common)
+    store.update("a", own)
+    write_traces(tracing, models)
+    tracing.close()
+    assert written(path) == files
+
+
+def test_traces_are_written_when_the_settings_they_were_taken_under_are_replaced(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, store = start(log_frequency=3)
+    store.update("a", {"trace_rate": "1"})
+    write_traces(tracing, "ab")
+    store.update("b", {"log_frequency": None})
+    assert written(path) == {}, "nothing was changed by that"
+    store.update("", {"log_frequency": "2"})
+    assert written(path) == {".0": ["b2"], ".1": ["a1"]}
+    write_traces(tracing, "aab")
+    store.update("a", {"trace_rate": None})
+    tracing.close()
+    assert written(path) == {".0": ["b2"], ".1": ["a1"], ".2": ["a1", "a2"], ".3": ["b3"]}
+
+
+def test_a_trace_under_way_belongs_to_the_settings_it_was_begun_under(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path
+) -> None:
+    tracing, store = start(log_frequency=2)
+    request = request_of(tracing)
+    store.update("", {"log_frequency": "0"})
+    write_traces(tracing, "a")
+    request.respond(InferenceResponse([]))
+    assert written(path) == {".0": ["rq"]}
+    tracing.close()
+    assert written(path) == {"": ["a1"], ".0": ["rq"]}
+
+
+def test_only_a_count_that_was_set_stays_used_when_other_settings_change(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]],
+) -> None:
+    tracing, store = start(count=5)
+    store.update("a", {"trace_count": "3"})
+    write_traces(tracing, "aabb")
+    assert (store.of("")["trace_count"], store.of("a")["trace_count"]) == ("3", "1")
+    store.update("c", {"trace_rate": "1"})
+    assert (store.of("")["trace_count"], store.of("c")["trace_count"]) == ("3", "3")
+    store.update("", {"log_frequency": "7"})
+    assert (store.of("")["trace_count"], store.of("a")["trace_count"]) == ("5", "1")
 
 
 def test_a_trace_holds_the_doors_in_order_and_goes_to_the_file(
@@ -139,3 +240,18 @@ def test_a_stream_is_one_trace_with_a_mark_for_each_response(
     text = path.read_text()
     assert text.count("INFER_RESPONSE_COMPLETE") == 2
     assert text.count("REQUEST_END") == 1
+
+
+def test_a_failed_request_and_its_failed_step_keep_what_they_failed_of(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]],
+) -> None:
+    tracing, _ = start()
+    whole = request_of(tracing, "pipeline")
+    good, bad, dropped = (request_of(tracing, name, whole) for name in ("good", "bad", "dropped"))
+    good.respond(InferenceResponse([]))
+    bad.respond(InferenceResponse.of_error(InternalError("boom")))
+    dropped.respond(InferenceResponse.of_error(CancelledError("")))
+    whole.respond(InferenceResponse.of_error(InternalError("in ensemble 'pipeline', boom")))
+    assert whole.trace is not None
+    assert whole.trace.error == "in ensemble 'pipeline', boom"
+    assert [child.error for child in whole.trace.children] == [None, "boom", "Cancelled"]

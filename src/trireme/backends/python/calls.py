@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trireme.backends.python import messages
@@ -11,7 +11,7 @@ from trireme.backends.python.exchange import borrow, error_message, lend
 from trireme.backends.python.host_link import HostLink
 from trireme.core.errors import ErrorKind, InternalError, ServingError
 from trireme.core.ports import InferencePort
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, tell_steps
 from trireme.core.response import InferenceResponse
 
 log = logging.getLogger(__name__)
@@ -24,15 +24,19 @@ class Calls:
     """The open calls of one worker process."""
 
     def __init__(
-        self, link: HostLink, inference: InferencePort, is_decoupled: IsDecoupled | None, parent_of: FindRequest
+        self,
+        link: HostLink,
+        inference: InferencePort,
+        is_decoupled: IsDecoupled | None,
+        parent_of: FindRequest,
+        running: Callable[[], Sequence[InferenceRequest]] = tuple,
     ) -> None:
         self._link = link
         self._inference = inference
         self._is_decoupled = is_decoupled
         self._parent_of = parent_of
+        self._running = running
         self._open: dict[int, _Call] = {}
-        # A call made while several requests run together has a parent, though which of them is not known.
-        self._unknown_parent = InferenceRequest("", "", "", {}, _discard)
 
     def on_call(self, message: tuple[Any, ...]) -> None:
         """The model asks another one (CALL)."""
@@ -45,7 +49,8 @@ class Calls:
         request.flags = flags
         request.timeout_us = timeout_us
         request.parameters = dict(parameters or {})
-        request.parent = self._parent_of(parent_key) or self._unknown_parent
+        request.parent = self._parent_of(parent_key) or self._unknown_parent(model_name)
+        tell_steps(model_name, request.parent)
         call = _Call(self, number, is_decoupled, request)
         request.respond = call.respond
         self._open[number] = call
@@ -68,6 +73,15 @@ class Calls:
         calls, self._open = self._open, {}
         for call in calls.values():
             call.request.cancel()
+
+    def _unknown_parent(self, model_name: str) -> InferenceRequest:
+        """A call made while several requests run together has a parent, though which of them is not known: one that
+        stands for them all."""
+        parent = InferenceRequest("", "", "", {}, _discard)
+        for running in self._running():
+            parent.parent = running
+            tell_steps(model_name, running)
+        return parent
 
     def _submit(self, call: _Call, request: InferenceRequest) -> None:
         try:

@@ -73,7 +73,8 @@ class WorkerSession:
 
     def serve(self, instance: PythonInstance) -> None:
         """From now on this worker executes the instance's batches."""
-        calls = Calls(self.link, self._services.inference, self._services.is_decoupled, instance.request_of)
+        known, all_running = instance.request_of, lambda: instance.running
+        calls = Calls(self.link, self._services.inference, self._services.is_decoupled, known, all_running)
         self._calls = calls
         self._instance = instance
         self._routes[messages.RESULTS] = instance.on_results

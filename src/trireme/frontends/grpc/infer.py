@@ -15,7 +15,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import CountedTensor, Tensor
 from trireme.core.trace import GRPC_SEND_START, GRPC_WAITREAD_END, GRPC_WAITREAD_START, Trace
 from trireme.frontends.grpc.calls import UnaryCall
-from trireme.frontends.grpc.plan import EXPLAIN_KEY, CallPlan
+from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.long_work import INLINE_STRINGS_BYTES, is_long_text
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2_grpc import InferTemplate
@@ -60,7 +60,7 @@ class InferCall(UnaryCall):
         respond = self._respond_late if context.response_delay_s else self.respond
         request = self._request = template.request(request_id, raw_contents, respond, self.plan.forwarded)
         if self.plan.wants_explanation:
-            request.trace = _mark_read(context.server.tracing.explain())
+            request.trace = begin_explanation(context.server.tracing)
         elif context.server.tracing.is_on:
             request.trace = begin_trace(context.server.tracing, model.name, self.stream)
         if template.classifications is not None:
@@ -89,8 +89,7 @@ class InferCall(UnaryCall):
             if self._targets is not None:
                 response.outputs = write_outputs(self._targets, response.outputs)
             if self.plan.wants_explanation and request.trace is not None:
-                table = orjson.dumps(waterfall(request.trace)).decode()
-                response.parameters = {**(response.parameters or {}), EXPLAIN_KEY.decode(): table}
+                response.parameters = {**(response.parameters or {}), EXPLAIN_PARAMETER: explanation(request.trace)}
             pieces, size = self.context.encoder.encode(request, response)
         except ServingError as error:
             self.fail(error)
@@ -148,6 +147,16 @@ def begin_trace(tracing: Tracing, model_name: str, stream: Stream) -> Trace | No
     """A trace for a request that has just been read, where one is due."""
     trace = tracing.sample(model_name, lambda: (stream.headers.first(b"traceparent") or b"").decode("ascii", "replace"))
     return None if trace is None else _mark_read(trace)
+
+
+def begin_explanation(tracing: Tracing) -> Trace:
+    """The same for a request whose client wants to see it."""
+    return _mark_read(tracing.explain())
+
+
+def explanation(trace: Trace) -> str:
+    """Where the time of a request went, as its client gets to see it."""
+    return orjson.dumps(waterfall(trace)).decode()
 
 
 def _mark_read(trace: Trace) -> Trace:

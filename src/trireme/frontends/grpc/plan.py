@@ -19,7 +19,8 @@ _RESERVED: Final = frozenset(
     ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
 )
 _STATUS_ERRORS_KEY: Final = b"triton_grpc_error"
-EXPLAIN_KEY: Final = b"x-explain"
+_EXPLAIN_KEY: Final = b"x-explain"
+EXPLAIN_PARAMETER: Final = "x-explain"
 _RESTRICTION_PREFIX: Final = "triton-grpc-protocol-"
 _NOT_METADATA: Final = (b"te", b"content-type", _STATUS_ERRORS_KEY)
 
@@ -58,7 +59,7 @@ class CallPlan:
         self.answers_with_status = False
         """`triton_grpc_error: true`: the first error of a stream ends it with a status."""
         self.wants_explanation = False
-        """`x-explain: 1`: the response of infer tells where the time went."""
+        """`x-explain: 1`: the last response to each request tells where the time went."""
 
 
 class CallPlanner:
@@ -99,7 +100,7 @@ class CallPlanner:
             plan.timeout_s = grpc.parse_timeout(timeout)
         if method.is_inference:
             plan.answers_with_status = headers.first(_STATUS_ERRORS_KEY) == b"true"
-            plan.wants_explanation = headers.first(EXPLAIN_KEY) == b"1"
+            plan.wants_explanation = headers.first(_EXPLAIN_KEY) == b"1"
             accepted = headers.first(b"grpc-accept-encoding") or b""
             plan.response_encoding = _response_encoding(self._compression_level, accepted)
             plan.forwarded, reserved = self._forwarded(headers.fields)

@@ -11,10 +11,19 @@ from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.grpc.calls import StreamCall, log
-from trireme.frontends.grpc.infer import begin_trace, classify_outputs, count_strings_of, has_many_strings, targets_of
-from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.grpc.infer import (
+    begin_explanation,
+    begin_trace,
+    classify_outputs,
+    count_strings_of,
+    explanation,
+    has_many_strings,
+    targets_of,
+)
+from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.status import status_of
 from trireme.frontends.long_work import INLINE_STRINGS_BYTES
+from trireme.proto import service_pb2
 from trireme.protocol.http2.stream import Stream
 from trireme.server.shared_memory import OutputTarget, write_outputs
 
@@ -80,7 +89,9 @@ class StreamedRequest:
             respond = self._respond_late if context.response_delay_s else self.respond
             request = template.request(request_id, raw_contents, respond, call.plan.forwarded)
             self.request = request
-            if context.server.tracing.is_on:
+            if call.plan.wants_explanation:
+                request.trace = begin_explanation(context.server.tracing)
+            elif context.server.tracing.is_on:
                 request.trace = begin_trace(context.server.tracing, model.name, call.stream)
             call.inflight[self] = None
             if may_be_long and has_many_strings(request):
@@ -94,7 +105,8 @@ class StreamedRequest:
         """One response to the client; called by the core."""
         if self._call.is_done or self.is_complete:
             return
-        encoded = self._encode(response)
+        is_explained = response.is_final and self._call.plan.wants_explanation
+        encoded = self._encode_explained(response) if is_explained else self._encode(response)
         if encoded is not None:
             self._pass_on(encoded)
         if response.is_final:
@@ -139,6 +151,23 @@ class StreamedRequest:
         if self._call.plan.answers_with_status:
             return error
         return _whole(encoder.encode_execution_error(request, error.message, response.is_final))
+
+    def _encode_explained(self, response: InferenceResponse) -> Encoded | ServingError | None:
+        """The request's last message, which tells where its time went; where there would be none, it is the mark that
+        ends a decoupled request."""
+        request = self.request
+        if request is None or request.trace is None:
+            return self._encode(response)
+        table = explanation(request.trace)
+        if not response.is_empty and response.error is None:
+            response.parameters = {**(response.parameters or {}), EXPLAIN_PARAMETER: table}
+            return self._encode(response)
+        encoded = self._encode(response) or _whole(self._call.context.encoder.encode_empty_final(request))
+        if isinstance(encoded, ServingError):
+            return encoded
+        message = service_pb2.ModelStreamInferResponse.FromString(b"".join(encoded[0]))
+        message.infer_response.parameters[EXPLAIN_PARAMETER].string_param = table
+        return _whole(message.SerializeToString())
 
     def _refuse(self, request_id: str, error: Exception) -> None:
         if not isinstance(error, ServingError):
