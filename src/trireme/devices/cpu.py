@@ -8,7 +8,6 @@ from pathlib import Path
 
 from trireme.devices.device import Device
 
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 _READ_BYTES = 4096  # the first core's entry; there may be hundreds
 
 
@@ -22,11 +21,6 @@ def core_count(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         quota, period = quota_file.read_text().split()
         cores = min(cores, max(1, round(int(quota) / int(period))))
     return cores
-
-
-def emulates(dtype: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor has no arithmetic of its own for this type, and takes several times as long with it."""
-    return dtype == "float16" or (dtype == "bfloat16" and not _has_bfloat16(cpuinfo))
 
 
 def find_cpu(proc: Path = Path("/proc")) -> Device:
@@ -49,12 +43,3 @@ def _memory_bytes(meminfo: Path) -> int | None:
         return int(first[1]) * 1024 if first[0] == "MemTotal:" else None
     except (OSError, ValueError, IndexError):
         return None
-
-
-def _has_bfloat16(cpuinfo: Path) -> bool:
-    with contextlib.suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as file:
-        for line in file.read(_READ_BYTES).splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("flags", "Features"):
-                return not _BFLOAT16_FLAGS.isdisjoint(value.split())
-    return False

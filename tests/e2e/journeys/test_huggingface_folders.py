@@ -13,6 +13,9 @@ import pytest
 from huggingface_journey import Journey, generate, infer, infer_body, warnings_of
 from running_server import RunningServer
 
+from trireme.core.cpu_arithmetic import emulates
+from trireme.devices.inventory import discover
+
 pytestmark = pytest.mark.timeout(300)  # loading included
 
 LONG_PROMPT = "Once upon a time there was a server. " * 4
@@ -100,6 +103,13 @@ def test_every_kind_of_absorption_is_told_once_per_worker(three_models: RunningS
     assert len(kinds) == len(set(kinds))
 
 
+def test_float16_is_computed_in_a_type_that_the_processor_has(three_models: RunningServer) -> None:
+    for model in ("falcon7b", "persimmon8b", "llama7b"):
+        told = [line for line in warnings_of(three_models, model) if "was loaded in float16" in line]
+        assert len(told) == (1 if emulates("float16") and torch_has_only_the_cpu() else 0)
+        assert all("it computes in float32" in line and "TRIREME_CPU_FLOAT16=float16" in line for line in told)
+
+
 def test_sixteen_clients_get_their_own_texts_from_batches(three_models: RunningServer) -> None:
     before = three_models.statistics("falcon7b")
     texts = answers_at_once(three_models, "falcon7b", 16)
@@ -136,6 +146,10 @@ def test_wrong_requests_get_an_error_in_json(three_models: RunningServer, path: 
     assert got == status
     assert set(json.loads(answer)) == {"error"}
     assert three_models.status("/v2/health/ready") == 200
+
+
+def torch_has_only_the_cpu() -> bool:
+    return not any(device.kind == "cuda" for device in discover(None).devices)
 
 
 def answers_at_once(server: RunningServer, model: str, count: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ watch.install()
 sys.modules["accelerate"] = None  # type: ignore[assignment]  # as if it was not installed
 os.environ["TRANSFORMERS_CACHE"] = sys.argv[2]
 
+import float16_calls  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from huggingface_hub.utils import build_hf_headers  # noqa: E402
@@ -41,6 +42,8 @@ load = transformers.AutoModelForCausalLM.from_pretrained
 attempt("use_auth_token", lambda: load(folder, use_auth_token="x").dtype == torch.float32)
 attempt("dtype", lambda: str(load(folder, dtype=torch.float16).dtype))
 attempt("torch_dtype", lambda: str(load(folder, torch_dtype=torch.float16).dtype))
+attempt("dtype by name", lambda: str(load(folder, dtype="float16").dtype))
+float16_calls.make(attempt, folder, sys.argv[3])
 attempt("device_map", lambda: str(load(folder, device_map="auto").device))
 attempt("token in header", lambda: build_hf_headers(token="").get("authorization"))
 

@@ -1,8 +1,4 @@
-"""Whether the Hugging Face hub can be reached: looked at once, for the time of one question.
-
-The library asks for each file of a model, and for each that is not in the cache it asks a silent hub six times, which
-together takes minutes. Where one look finds no hub, this process uses the cache alone.
-"""
+"""Whether the hub is asked for a model's files. Where one look finds no hub, this process uses the cache alone."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ import os
 from typing import Any
 
 from trireme.backends.compiled.model_load import require
+from trireme.backends.python.drift.hub_reach import why_out_of_reach
 from trireme.backends.python.pb_logger import Logger
-from trireme.core.deadline import within
 
 _OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _HTTP_LIBRARIES = ("httpx", "httpx2")  # by release of the hub's package
@@ -39,17 +35,10 @@ def hub_constants() -> Any:
 
 @functools.cache
 def _unreachable(endpoint: str, limit_s: float) -> str | None:
-    """Why the hub does not answer; any answer will do."""
+    """Why the hub does not answer, found out and told once."""
     for name in _HTTP_LIBRARIES:
         logging.getLogger(name).setLevel(logging.WARNING)  # a line for each request is none that anybody needs
-    session = require("huggingface_hub.utils", "transformers").get_session()
-    try:
-        within(limit_s, lambda: session.head(endpoint, timeout=2 * limit_s))  # which ends what is left behind
-    except TimeoutError:
-        reason = f"no answer within {limit_s:g} s, which HF_HUB_ETAG_TIMEOUT changes"
-    except Exception as error:  # of whichever HTTP library the hub's package uses
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    else:
-        return None
-    Logger.log_warn(f"the hub '{endpoint}' could not be reached ({reason}): models come from the cache alone")
+    reason = why_out_of_reach(endpoint, limit_s)
+    if reason is not None:
+        Logger.log_warn(f"the hub '{endpoint}' could not be reached ({reason}): models come from the cache alone")
     return reason

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from trireme.core.errors import ServingError
+from trireme.core.host_memory import free_host_bytes
 from trireme.devices import nvml
 from trireme.devices.inventory import Device, Inventory, discover
 from trireme.devices.tool_run import ToolError
@@ -14,8 +13,6 @@ from trireme.tools.deploy.options import DeployError, DeployOptions
 
 _KINDS = ("cpu", "cuda", "hpu")
 _PREFERENCE = ("cuda", "hpu")
-_MEMORY_INFO = Path("/proc/meminfo")
-_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +35,13 @@ def device_memory(options: DeployOptions, devices: str | None = None) -> DeviceM
     except ServingError as error:  # those words cannot be read
         raise DeployError(error.message) from None
     if options.memory_bytes is not None:
-        return DeviceMemory(device.label, options.memory_bytes, " (given by --memory)")
+        return DeviceMemory(device.label, options.memory_bytes, f" (given by --memory: {options.memory_bytes:,} bytes)")
     if device.kind == "cpu":
         return DeviceMemory(device.label, free_host_bytes())
     free_bytes = _free_on_gpu(device) if device.kind == "cuda" else None
     if free_bytes is not None:
         return DeviceMemory(device.label, free_bytes)
     return DeviceMemory(device.label, device.memory_bytes, " (all of it, whoever else is there)")
-
-
-def free_host_bytes(meminfo: Path = _MEMORY_INFO, group: Path = _CONTROL_GROUP) -> int | None:
-    """What the machine can still give, or what is left of a container's share where that is less."""
-    try:
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    free = int(match[1]) * 1024 if match else None
-    try:
-        limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
-        share = int(limit) - int(used) + _reclaimable(group)
-    except (OSError, ValueError):  # no container, or "max"
-        return free
-    return share if free is None else max(0, min(free, share))
-
-
-def _reclaimable(group: Path) -> int:
-    """File pages that count as used and go away when memory is needed."""
-    match = re.search(r"^inactive_file (\d+)", (group / "memory.stat").read_text(), re.MULTILINE)
-    return int(match[1]) if match else 0
 
 
 def _chosen(wanted: str, inventory: Inventory) -> Device:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trireme.devices.cpu import emulates
+from trireme.core.cpu_arithmetic import emulates
 from trireme.tools.deploy.device_memory import DeviceMemory
 from trireme.tools.deploy.options import DeployOptions, MemoryTooSmallError
 from trireme.tools.deploy.sizes import count_text, size_text

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from trireme.backends.python.drift import access_token, arguments, cache_folder, lengths, tokenizer_methods, usual_cache
+from trireme.backends.python.drift import (
+    access_token,
+    arguments,
+    cache_folder,
+    float16,
+    hub_requests,
+    lengths,
+    tokenizer_methods,
+    usual_cache,
+)
 from trireme.backends.python.drift.report import tell_once
 
 
@@ -25,15 +34,26 @@ def apply(absorb: Callable[[ModuleType], None], module: ModuleType) -> None:
         )
 
 
+def _one_by_one(*absorbs: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def absorb(module: ModuleType) -> None:
+        for each in absorbs:
+            each(module)
+
+    return absorb
+
+
 BY_MODULE: Mapping[str, Callable[[ModuleType], None]] = {
     "huggingface_hub.file_download": usual_cache.look_there_too,
     "huggingface_hub._snapshot_download": usual_cache.look_there_too,
+    "huggingface_hub.utils._http": hub_requests.look_before_asking,
     "huggingface_hub.utils._headers": access_token.take_empty_as_none,
     "transformers.generation.utils": lengths.give_long_prompts_one_token,
     "transformers.pipelines.text_generation": lengths.respect_max_length,
     "transformers.tokenization_utils_base": tokenizer_methods.restore,
     "transformers.pipelines": arguments.absorb_in_pipeline,
-    "transformers.modeling_utils": arguments.absorb_in("PreTrainedModel", places_weights=True),
+    "transformers.modeling_utils": _one_by_one(
+        arguments.absorb_in("PreTrainedModel", places_weights=True), float16.compute_in_faster_type
+    ),
     "transformers.models.auto.auto_factory": arguments.absorb_in("_BaseAutoModelClass", places_weights=True),
     "transformers.models.auto.configuration_auto": arguments.absorb_in("AutoConfig"),
     "transformers.models.auto.tokenization_auto": arguments.absorb_in("AutoTokenizer"),

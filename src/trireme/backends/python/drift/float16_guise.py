@@ -1,0 +1,111 @@
+"""A model that computes in another type and looks like one of float16: what comes in and goes out is as it was."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+MARK = "_trireme_guise"
+_depth: ContextVar[int] = ContextVar("depth", default=0)  # calls of guised models that are under way in this thread
+
+
+class Guise:
+    """Belongs to one model, whose weights are of `dtype` while it is worn."""
+
+    def __init__(self, torch: Any, dtype: Any) -> None:
+        self.half, self.dtype = torch.float16, dtype
+        self.is_worn = False
+        self._weight: Any = None  # one of those that were changed: it tells of conversions that nobody told us about
+        self._is_attached = False
+
+    @property
+    def is_active(self) -> bool:
+        return self.is_worn and self._weight.dtype is self.dtype
+
+    def put_on(self, model: Any, weight: Any, module_class: type) -> None:
+        """`weight` is one that computes in the new type from now on."""
+        self._weight, self.is_worn = weight, True
+        if self._is_attached:
+            return
+        self._is_attached = True
+        for entry in _entries(model, module_class):
+            entry.register_forward_pre_hook(self.before_part, with_kwargs=True)
+        model.register_forward_pre_hook(self.before_model, with_kwargs=True)
+        model.register_forward_hook(self.after_model, always_call=True)
+        _wrap_features(type(model))
+
+    def before_part(self, module: Any, args: Any, kwargs: Any) -> Any:
+        """Lets float16 in at each door: parts of a model may be called by themselves."""
+        return (self.inward(args), self.inward(kwargs)) if self.is_active else None
+
+    def before_model(self, module: Any, args: Any, kwargs: Any) -> Any:
+        _depth.set(_depth.get() + 1)
+        return self.before_part(module, args, kwargs)
+
+    def after_model(self, module: Any, args: Any, output: Any) -> Any:
+        """After a failure too, with None for the output."""
+        _depth.set(_depth.get() - 1)
+        return self.outward(output) if self.is_active else None
+
+    def inward(self, value: Any) -> Any:
+        return cast(value, self.half, self.dtype)
+
+    def outward(self, value: Any) -> Any:
+        return cast(value, self.dtype, self.half)
+
+
+def cast(value: Any, old: Any, new: Any) -> Any:
+    """The value with new tensors for those of the old type in it; itself where it has none. Caches of keys and values
+    are neither: they stay with the model."""
+    if hasattr(value, "dtype") and hasattr(value, "is_floating_point"):
+        return value.to(new) if value.dtype is old else value
+    if isinstance(value, dict):
+        changed = {key: now for key, item in value.items() if (now := cast(item, old, new)) is not item}
+        if not changed:
+            return value
+        value = copy.copy(value)
+        for key, item in changed.items():
+            value[key] = item
+    elif type(value) in (tuple, list):
+        items = [cast(item, old, new) for item in value]
+        if any(now is not item for now, item in zip(items, value, strict=True)):
+            return type(value)(items)
+    return value
+
+
+def _entries(model: Any, module_class: type) -> Iterator[Any]:
+    """The parts that code outside of a model's own `forward` calls: models within it, and the first level of each."""
+    parts: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, module_class):
+            own: Any = module
+            parts.update({id(part): part for part in (own, *own.children())})
+    parts.pop(id(model), None)
+    yield from parts.values()
+
+
+def _wrap_features(model_class: Any) -> None:
+    """`get_image_features` and its like answer whoever calls them as the model itself does."""
+    for name in dir(model_class):
+        method = getattr(model_class, name)
+        if name.startswith("get_") and name.endswith("_features") and not hasattr(method, MARK) and callable(method):
+            setattr(model_class, name, _as_from_outside(method))
+
+
+def _as_from_outside(method: Any) -> Any:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guise = self.__dict__.get(MARK)
+        if guise is None or not guise.is_active or _depth.get():
+            return method(self, *args, **kwargs)
+        _depth.set(1)
+        try:
+            return guise.outward(method(self, *guise.inward(args), **guise.inward(kwargs)))
+        finally:
+            _depth.set(0)
+
+    setattr(call, MARK, True)
+    return call
