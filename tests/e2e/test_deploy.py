@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from local_hub import COMMIT, LocalHub
@@ -66,7 +67,7 @@ def deploy(folder: Path, *words: str, **environment: str) -> subprocess.Complete
 
 
 def generate(server: RunningServer, model: str, text: str, **options: Any) -> str:
-    status, _, body = server.ask("POST", f"/v2/models/{model}/generate", {"text_input": text, **options})
+    status, _, body = server.ask("POST", f"/v2/models/{quote(model)}/generate", {"text_input": text, **options})
     assert status == 200, body
     return str(json.loads(body)["text_output"])
 
@@ -88,15 +89,25 @@ def test_an_id_of_the_hub_is_fetched_served_answers_the_printed_lines_and_ends_o
         log = server.log
         assert re.search(r"^fetching me/tiny-opt: done after \d", log, re.MULTILINE)
         assert re.search(r"^loading tiny-opt: done after \d", log, re.MULTILINE)
+        assert not re.search(r"[\x1b\r]", log), "a file is no terminal"
         assert (
             f'key: "revision" value: {{ string_value: "{COMMIT}" }}'
             in (tmp_path / "model_repository/tiny-opt/config.pbtxt").read_text()
         )
     # The hub is gone now; what is in the cache needs none.
-    again = deploy(tmp_path, "me/tiny-opt", "--max-new-tokens=4", "--no-serve", **environment)
-    assert again.returncode == 0, again.stderr
-    assert "from the hub's cache on this machine" in again.stdout
-    assert "nothing had to be written" in again.stdout
+    for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
+        again = deploy(tmp_path, "me/tiny-opt", "--max-new-tokens=4", "--no-serve", **environment, **offline)
+        assert again.returncode == 0, again.stderr
+        assert "from the hub's cache on this machine" in again.stdout
+        assert "nothing had to be written" in again.stdout
+    absent = deploy(tmp_path, "me/other", "--no-serve", **environment, HF_HUB_OFFLINE="1")
+    assert absent.returncode == 3
+    assert "the hub is not asked because HF_HUB_OFFLINE is set. Unset it, give the path of a folder" in absent.stderr
+    (tmp_path / f"home/hub/models--me--tiny-opt/snapshots/{COMMIT}/model.safetensors").unlink()
+    partial = deploy(tmp_path, "me/tiny-opt", "--no-serve", **environment, HF_HUB_OFFLINE="1")
+    assert partial.returncode == 3
+    assert "its files in the cache of this machine" in partial.stderr
+    assert "are not complete" in partial.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,6 +126,37 @@ def test_what_the_hub_refuses_is_told_shortly(tmp_path: Path, words: list[str], 
     assert done.stderr.startswith("error: cannot get '")
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_adapter_on_the_hub_is_told_with_its_base(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "me/base", "task_type": "CAUSAL_LM"}')
+    (adapter / "adapter_model.safetensors").write_bytes(bytes(8))
+    with LocalHub({"me/lora": adapter}) as hub:
+        done = deploy(tmp_path, "me/lora", "--no-serve", HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "'me/lora' on the hub cannot be served: it is an adapter (LoRA, made with peft) for 'me/base'" in done.stderr
+    assert "trireme deploy ./lora-merged" in done.stderr
+
+
+def test_ports_that_are_taken_are_told_before_anything_is_written_or_loaded(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = [f"--http-port={ports[0]}", f"--grpc-port={port}", f"--metrics-port={ports[1]}"]
+        addresses = [f"--{service}-address=127.0.0.1" for service in ("http", "grpc", "metrics")]
+        done = deploy(tmp_path, str(cached("opt")), *words, *addresses)
+        assert done.returncode == 1
+        assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
+        first, second = done.stderr.splitlines()
+        assert first.startswith(f"error: 127.0.0.1:{port} (--grpc-port) is taken: another program")
+        assert re.fullmatch(rf"  --grpc-port (?!{port}\b)\d+", second)
+        prepared = deploy(tmp_path, str(cached("opt")), *words, *addresses, "--no-serve")
+        assert prepared.returncode == 0, prepared.stderr
+    nowhere = deploy(tmp_path, str(cached("opt")), "--http-address=192.0.2.1")
+    assert nowhere.returncode == 1
+    assert "the server cannot listen on 192.0.2.1:8000 (--http-port): " in nowhere.stderr
 
 
 def test_a_token_opens_a_gated_model_and_what_an_interruption_left_out_is_fetched_the_next_time(tmp_path: Path) -> None:
@@ -175,30 +217,35 @@ def test_ejected_code_answers_each_request_of_a_batch_as_if_it_were_alone(tmp_pa
         assert server.interrupt(signal.SIGTERM) == 0
     config = (tmp_path / "model_repository/chat/config.pbtxt").read_text()
     assert 'backend: "python"' in config
+    assert not re.search(r"^W\d{4} ", server.log, re.MULTILINE), "it is as the libraries want it"
+    assert "Loading weights" not in server.log
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path: Path) -> None:
     broken = shutil.copytree(cached("opt"), tmp_path / "broken")
-    (broken / "config.json").write_text('{"architectures": ["NobodyKnowsIt"]}')
-    with RunningDeploy(tmp_path, "broken") as server:
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "ffn_dim": 96}))
+    silent = {f"TRIREME_LOG_{kind}": "false" for kind in ("INFO", "WARNING", "ERROR")}
+    with RunningDeploy(tmp_path, "broken", environment=silent) as server:
         assert server.process.wait(100) == 1
     assert "loading broken: stopped after" in server.log
     last = server.log.splitlines()[-1]
     assert last.startswith("error: 'broken' could not be deployed: ")
-    assert "cannot tell what task model 'broken' is for" in last
-    # What the error asks for helps, and until then the broken one keeps nobody else from being deployed.
-    chat = shutil.copytree(cached("opt"), tmp_path / "chat")
+    assert "could not be loaded by transformers" in last
+    # It keeps nobody else from being deployed; letters of other alphabets do neither.
+    name = "modèle-模型"
+    chat = shutil.copytree(cached("opt"), tmp_path / name)
     (chat / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    with RunningDeploy(tmp_path, "chat", "--max-new-tokens=4") as server:
+    with RunningDeploy(tmp_path, name, "--max-new-tokens=4") as server:
         server.wait_until_greeting()
         server.until(lambda: "warning: another model of the repository, 'broken', could not be loaded: " in server.log)
         lines = [line for line in server.log.splitlines() if line.startswith("curl ")]
         answers = [subprocess.run(line, shell=True, capture_output=True, check=True).stdout for line in lines]
         inferred, generated = map(json.loads, answers)
-        assert generated["text_output"] == generate(server, "chat", "Hello")
+        assert generated["text_output"] == generate(server, name, "Hello")
+        assert (generated["model_name"], inferred["model_name"]) == (name, name)
         assert inferred["outputs"][0]["data"] == [generated["text_output"]]
         assert server.interrupt(signal.SIGTERM) == 0
-    config = json.loads((cached("opt") / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps({**config, "architectures": None}))
     with RunningDeploy(tmp_path, "broken", "--task=text-generation", "--max-new-tokens=4") as server:
         server.wait_until_greeting()

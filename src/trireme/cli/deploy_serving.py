@@ -28,7 +28,7 @@ def warn(sentence: str | None) -> None:
         print(f"warning: {sentence}", file=sys.stderr, flush=True)
 
 
-def serve_deployed(plan: Plan, warning: str | None, options: ServerOptions) -> int:
+def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) -> int:
     """Serves until Ctrl+C; the exit code, which is not 0 where the model that was deployed could not be loaded."""
     reason = mpi.refusal(os.environ)
     if reason is not None:
@@ -37,8 +37,7 @@ def serve_deployed(plan: Plan, warning: str | None, options: ServerOptions) -> i
     # Imported late: what cannot be deployed is told before the server is read from disk.
     from trireme.app_launch import run
 
-    failures = _Failures()
-    logging.getLogger(_LOADING_LOG).addHandler(failures)
+    failures = _Failures(is_log_silent=not (options.log_info or options.log_warning or options.log_error))
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
     is_ready = False
 
@@ -47,19 +46,22 @@ def serve_deployed(plan: Plan, warning: str | None, options: ServerOptions) -> i
         if _is_missing(plan.name, models, options):
             raise UnavailableError(f"'{plan.name}' is not served, so the server ends")
         is_ready = True
+        failures.stop()
         progress.stop(is_done=True)
         print("\n".join(greeting_lines(options, models)), flush=True)
         served = {model.name for model in models}
         for name, cause in failures.reasons.items():
             if name not in served:  # a second try may have helped
                 warn(f"another model of the repository, '{name}', could not be loaded: {cause}")
-        warn(warning)
+        for sentence in warnings:
+            warn(sentence)
 
     with progress:
         exit_code = run(options, on_ready=greet)
         progress.stop(is_done=False)  # too late where it was greeted
     if not is_ready and exit_code:
-        warn(warning)
+        for sentence in warnings:
+            warn(sentence)
         cause = failures.cause(plan.name, exits_on_error=options.exit_on_error)
         print(f"error: '{plan.name}' could not be deployed: {cause}", file=sys.stderr, flush=True)
     return exit_code if is_ready or exit_code else INTERRUPTED
@@ -71,12 +73,21 @@ def _is_missing(name: str, models: Sequence[ModelConfig], options: ServerOptions
 
 
 class _Failures(logging.Handler):
-    """Hears in the server's log which models could not be loaded."""
+    """Hears in the server's log which models could not be loaded, also where nobody wants to read that log."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_log_silent: bool) -> None:
         super().__init__(logging.ERROR)
         self.reasons: dict[str, str] = {}
         """By the model's name, in a line."""
+        self._log = logging.getLogger(_LOADING_LOG)
+        self._log.addHandler(self)
+        if is_log_silent:  # otherwise no record would be made
+            self._log.setLevel(logging.ERROR)
+
+    def stop(self) -> None:
+        """Leaves the log as it was."""
+        self._log.removeHandler(self)
+        self._log.setLevel(logging.NOTSET)
 
     def cause(self, name: str, *, exits_on_error: bool) -> str:
         """Why the server with this model did not come up."""

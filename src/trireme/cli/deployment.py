@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
-from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
-from trireme.cli.deploy_arguments import parse_arguments
+from trireme.cli.command_line import CommandEnded
+from trireme.cli.deploy_arguments import parse_arguments, read_server_options
+from trireme.cli.deploy_ports import check_ports
 from trireme.cli.deploy_serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.server_options import ServerOptions
 from trireme.observe.table import render_table
@@ -15,17 +17,9 @@ from trireme.tools.deploy.hub import token_of
 from trireme.tools.deploy.memory import check_fit
 from trireme.tools.deploy.neighbours import neighbour_rows, neighbours
 from trireme.tools.deploy.options import INTERRUPTED, DeployError, DeployOptions
-from trireme.tools.deploy.plan import Plan, make_plan
+from trireme.tools.deploy.plan import Plan, check_loading, make_plan
 from trireme.tools.deploy.resolve import fetch_weights
 from trireme.tools.deploy.task import is_conversing
-
-_COMMAND = ServerCommand(
-    "trireme deploy",
-    "MODEL [options] [-- server options]",
-    help_exit_code=0,
-    defaults=ServerOptions(exit_on_error=False),
-)
-"""Another model of the repository that is broken is no reason not to serve this one."""
 
 
 def run_deploy(arguments: Sequence[str]) -> int:
@@ -36,8 +30,10 @@ def run_deploy(arguments: Sequence[str]) -> int:
     try:
         options, server_words = parse_arguments(arguments)
         # Read before anything is fetched, so that a wrong flag is not found out an hour later.
-        server_options = read_options(_COMMAND, [f"--model-repository={options.repository}", *server_words], os.environ)
-        plan, warning = _prepared(options, server_options)
+        server_options = read_server_options(options.repository, server_words, os.environ)
+        if options.is_served and not options.is_dry_run:
+            check_ports(server_options)
+        plan, warnings = _prepared(options, server_options)
     except CommandEnded as end:
         return end.exit_code
     except DeployError as error:
@@ -48,13 +44,31 @@ def run_deploy(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     if options.is_dry_run or not options.is_served:
         return 0
-    return serve_deployed(plan, warning, server_options)
+    return serve_deployed(plan, warnings, server_options)
 
 
-def _prepared(options: DeployOptions, server_options: ServerOptions) -> tuple[Plan, str | None]:
-    """Says what will be done, and does it up to the start of the server; with a warning to repeat at the end."""
+def _prepared(options: DeployOptions, server_options: ServerOptions) -> tuple[Plan, list[str]]:
+    """Says what will be done, and does it up to the start of the server; with warnings to repeat at the end."""
     plan = make_plan(options, server_options.devices)
-    loads_all = server_options.model_control_mode in LOADING_ALL
+    warnings = check_loading(plan, options)
+    _print_plan(plan, options, loads_all=server_options.model_control_mode in LOADING_ALL)
+    check_fit(plan.estimate, plan.memory, options)
+    for sentence in warnings:
+        warn(sentence)
+    if options.is_dry_run:
+        return plan, warnings
+    plan.folder.check_place()
+    plan.folder.check_name(is_overwriting=options.is_overwriting)
+    fetch_weights(plan.model)
+    written = plan.folder.write(is_overwriting=options.is_overwriting)
+    print(written.told, flush=True)
+    if not options.is_served:
+        print(f"Serve it with: trireme serve {shlex.quote(str(options.repository))}", flush=True)
+        warn(written.warning)
+    return plan, [*warnings, *([written.warning] if written.warning else [])]
+
+
+def _print_plan(plan: Plan, options: DeployOptions, *, loads_all: bool) -> None:
     print(f"{plan.model.reference}, from {plan.model.where}, is served as '{plan.name}'")
     others = neighbours(options.repository, plan.name) if loads_all else []
     rows = [*plan.estimate.table(plan.memory), *neighbour_rows(others)]
@@ -63,16 +77,4 @@ def _prepared(options: DeployOptions, server_options: ServerOptions) -> tuple[Pl
         print("Its chat template writes the prompts: send 'messages'. --no-chat takes prompts as they are.")
     if options.is_dry_run:
         for name, text in plan.folder.texts.items():
-            print(f"\n# {plan.folder.path / name}\n{text}", end="")
-    check_fit(plan.estimate, plan.memory, options)
-    if options.is_dry_run:
-        return plan, None
-    plan.folder.check_place()
-    plan.folder.check_name(is_overwriting=options.is_overwriting)
-    fetch_weights(plan.model)
-    written = plan.folder.write(is_overwriting=options.is_overwriting)
-    print(written.told, flush=True)
-    if not options.is_served:
-        print(f"Serve it with: trireme serve {options.repository}", flush=True)
-        warn(written.warning)
-    return plan, written.warning
+            print(f"\n# {plan.folder.path / name}\n{text}", end="", flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from trireme.core.huggingface import telling_names
 from trireme.tools.deploy.fingerprint import stamped
 from trireme.tools.deploy.model_files import ModelFiles
 from trireme.tools.deploy.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines
@@ -41,10 +42,7 @@ def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dic
 def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
     """The python backend, and the code that it runs."""
     if options.task not in (None, GENERATION) or not is_causal(model):
-        raise DeployError(
-            f"--eject writes code for {GENERATION}, and '{model.reference}' is for something else; without --eject "
-            "the transformers backend serves it"
-        )
+        raise DeployError(_why_not_ejected(model, options.task))
     lines = [
         f"# {model.reference}, run by the code in 1/model.py, which reads these parameters.",
         'backend: "python"',
@@ -56,6 +54,18 @@ def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str
     ]
     code = resources.files(__package__).joinpath(_EJECTED).read_text(encoding="utf-8")
     return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), CODE_NAME: code}
+
+
+def _why_not_ejected(model: ModelFiles, task: str | None) -> str:
+    names = telling_names(model.config)
+    found = (
+        f"is asked for {task}" if task not in (None, GENERATION) else f"is {names[0] if names else 'of no known class'}"
+    )
+    return (
+        f"--eject writes a model.py for {GENERATION} alone, by models that continue text (classes that end in "
+        f"ForCausalLM or LMHeadModel), and '{model.reference}' {found}. Leave --eject out: then the transformers "
+        "backend serves it, and what can be changed are the parameters in config.pbtxt"
+    )
 
 
 def _parameters(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:

@@ -23,6 +23,7 @@ from trireme.tools.deploy.model_files import (
     read_folder,
 )
 from trireme.tools.deploy.options import DeployError, HubUnreachableError, ModelNotUsableError
+from trireme.tools.deploy.other_folders import described
 
 _INDEX_NAME = "model.safetensors.index.json"
 
@@ -71,10 +72,9 @@ class Hub:
         files = tuple(ModelFile(entry.rfilename, entry.size or 0) for entry in info.siblings or ())
         names = {file.name for file in files}
         if "config.json" not in names:
-            raise ModelNotUsableError(
-                f"'{self._id}' on the hub has no config.json, so transformers cannot load it; "
-                "it may be an adapter, or weights for another program such as GGUF"
-            )
+            told = described(self._id, sorted(names), self._read)
+            reason = told or "it has no config.json, so transformers cannot load it"
+            raise ModelNotUsableError(f"'{self._id}' on the hub cannot be served: {reason}")
         config = json.loads(self._read("config.json"))
         indexed = indexed_in(self._read(_INDEX_NAME)) if _INDEX_NAME in names else frozenset()
         counts = dict(info.safetensors.parameters) if getattr(info, "safetensors", None) else {}
@@ -122,10 +122,22 @@ class Hub:
         if "RepositoryNotFoundError" in kinds:
             hint = "" if self._token else " If it is private, set HF_TOKEN (or PRIVATE_REPO_TOKEN)."
             return ModelNotUsableError(f"{what}: there is no such model, nor a folder of that name here.{hint}")
+        there = f"('{self.cache_folder}')"
+        is_begun = self.cache_folder.is_dir()
+        cache = (
+            f"its files in the cache of this machine {there} are not complete"
+            if is_begun
+            else (f"it is not in the cache of this machine {there}")
+        )
+        if "OfflineModeIsEnabled" in kinds:
+            return HubUnreachableError(
+                f"{what}: {cache}, and the hub is not asked because HF_HUB_OFFLINE is set. Unset it, give the path of "
+                "a folder with the model, or point HF_HOME at a cache that has it."
+            )
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         verb = "fails" if "HfHubHTTPError" in kinds else "does not answer"
         return HubUnreachableError(
-            f"{what}: it is not in the cache of this machine ('{self.cache_folder}'), and the hub {verb} at "
+            f"{what}: {cache}, and the hub {verb} at "
             f"'{self._package.constants.ENDPOINT}' ({type(error).__name__}: {first_line}). Give the path of a folder "
             "with the model, point HF_HOME at a cache that has it, or go online."
         )

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trireme.tools.deploy.options import ModelNotUsableError
+from trireme.tools.deploy.other_folders import described, described_folder
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _CHAT_TEMPLATE = "chat_template.jinja"
@@ -61,9 +62,7 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelNotUsableError(
-            f"'{folder}' has no config.json, so it is not a folder that Hugging Face's save_pretrained wrote"
-        ) from None
+        raise ModelNotUsableError(_about_other_folder(folder)) from None
     except (OSError, ValueError) as error:
         raise ModelNotUsableError(f"cannot read '{config_file}': {error}") from None
     if not isinstance(config, dict):
@@ -80,6 +79,16 @@ def read_folder(folder: Path, reference: str, where: str, commit: str | None = N
         indexed=_indexed(folder),
         has_chat_template=has_chat_template([file.name for file in files], lambda name: _text_of(folder / name)),
     )
+
+
+def _about_other_folder(folder: Path) -> str:
+    try:
+        told = described_folder(folder)
+    except OSError as error:
+        told = f"it cannot be read: {error.strerror}"
+    if told is not None:
+        return f"'{folder}' cannot be served: {told}"
+    return f"'{folder}' has no config.json, so it is not a folder that Hugging Face's save_pretrained wrote"
 
 
 def has_chat_template(names: Sequence[str], read: Callable[[str], str]) -> bool:
@@ -132,6 +141,10 @@ def missing_weights(model: ModelFiles) -> str | None:
         return f"{len(absent)} of {len(model.indexed)} weight files are missing, the first is {absent[0]}"
     if weight_files(model.files, model.indexed):
         return None
+    folder = model.folder
+    told = described(model.reference, sorted(present), lambda name: _text_of(folder / name) if folder else "")
+    if told is not None:
+        return told
     others = _other_forms(model.files)
     if others:
         return f"there are no safetensors or PyTorch weights, only {', '.join(others)}"

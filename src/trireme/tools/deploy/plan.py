@@ -9,7 +9,8 @@ from trireme.tools.deploy.folder_texts import folder_of
 from trireme.tools.deploy.memory import Estimate, estimate
 from trireme.tools.deploy.model_files import ModelFiles
 from trireme.tools.deploy.model_folder import ModelFolder
-from trireme.tools.deploy.options import DeployOptions
+from trireme.tools.deploy.objections import Objection, objections
+from trireme.tools.deploy.options import DeployOptions, ModelNotUsableError
 from trireme.tools.deploy.resolve import find_model, served_name
 from trireme.tools.deploy.task import checked_task, is_generating
 from trireme.tools.deploy.weights import weigh
@@ -24,6 +25,7 @@ class Plan:
     estimate: Estimate
     memory: DeviceMemory
     folder: ModelFolder
+    objections: tuple[Objection, ...]
 
 
 def make_plan(options: DeployOptions, devices: str | None) -> Plan:
@@ -33,4 +35,15 @@ def make_plan(options: DeployOptions, devices: str | None) -> Plan:
     model = find_model(options)
     name = served_name(options, model)
     found = estimate(model.config, weigh(model), options, memory.device, is_generating=is_generating(model, task))
-    return Plan(name, model, found, memory, folder_of(options.repository / name, model, memory.device, options))
+    folder = folder_of(options.repository / name, model, memory.device, options)
+    return Plan(name, model, found, memory, folder, tuple(objections(model, options, memory.device)))
+
+
+def check_loading(plan: Plan, options: DeployOptions) -> list[str]:
+    """What may go wrong, to warn of; raises ModelNotUsableError where loading is bound to fail, unless the user
+    insists."""
+    certain = [objection.text for objection in plan.objections if objection.is_certain]
+    if certain and not options.is_forced:
+        reasons = certain[0] if len(certain) == 1 else "".join(f"\n  - {text}" for text in certain)
+        raise ModelNotUsableError(f"'{options.model}' cannot be served: {reasons}\n(--force goes on all the same)")
+    return [f"'{options.model}': {objection.text}" for objection in plan.objections]

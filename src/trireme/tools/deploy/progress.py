@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from trireme.tools.deploy.sizes import size_text
 
 _BAR_WIDTH = 24
+_USUAL_COLUMNS = 80
+_ERASE = "\x1b[K"
+"""Takes away what stands from the cursor to the end of the row."""
 _TERMINAL_INTERVAL_S = 0.25
 _LINE_INTERVAL_S = 10.0
 
@@ -37,8 +43,11 @@ class Progress:
         self._began = time.monotonic()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._make_record = logging.getLogRecordFactory()
 
     def __enter__(self) -> Self:
+        if self._is_terminal:
+            logging.setLogRecordFactory(self._record_below_no_bar)
         self._write(self._line() if self._is_terminal else f"{self._what}: {size_text(self._total_bytes)}")
         self._thread.start()
         return self
@@ -55,9 +64,15 @@ class Progress:
         self._stopped.set()
         self._thread.join()
         if self._is_terminal:
-            self._stream.write("\r\x1b[K")
+            logging.setLogRecordFactory(self._make_record)
+            self._stream.write(f"\r{_ERASE}")
         word = "done" if is_done else "stopped"
         print(f"{self._what}: {word} after {time.monotonic() - self._began:.1f} s", file=self._stream, flush=True)
+
+    def _record_below_no_bar(self, *words: Any, **names: Any) -> logging.LogRecord:
+        """Takes the bar away before a line of the log is made, which may be shorter and leave its end standing."""
+        self._stream.write(_ERASE)
+        return self._make_record(*words, **names)
 
     def _tell(self) -> None:
         while not self._stopped.wait(self._interval_s):
@@ -67,15 +82,34 @@ class Progress:
         amount = self._measure()
         share = min(1.0, amount / self._total_bytes) if self._total_bytes else 1.0
         sizes = f"{size_text(amount)} of about {size_text(self._total_bytes)}, {time.monotonic() - self._began:.0f} s"
+        plain = f"{self._what}: {share:.0%}, {sizes}"
         if not self._is_terminal:
-            return f"{self._what}: {share:.0%}, {sizes}"
-        filled = round(share * _BAR_WIDTH)
-        return f"{self._what} [{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] {share:4.0%}, {sizes}"
+            return plain
+        filled, columns = round(share * _BAR_WIDTH), self._columns()
+        line = f"{self._what} [{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] {share:4.0%}, {sizes}"
+        return line if fitted(line, columns) == line else fitted(plain, columns)
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
+        except (OSError, ValueError):  # a terminal that does not tell
+            return _USUAL_COLUMNS
 
     def _write(self, line: str) -> None:
         # The cursor goes back to the start of the line, so that the next line of a log takes the bar's place.
-        self._stream.write(f"{line}\x1b[K\r" if self._is_terminal else line + "\n")
+        self._stream.write(f"{line}{_ERASE}\r" if self._is_terminal else line + "\n")
         self._stream.flush()
+
+
+def fitted(line: str, columns: int) -> str:
+    """As much of the line as a row of a terminal holds: a longer one would break, and its beginning stay. Letters that
+    are twice as wide count twice, and the last column is left free."""
+    room = columns - 1
+    for index, letter in enumerate(line):
+        room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if room < 0:
+            return line[:index]
+    return line
 
 
 def folder_bytes(folder: Path) -> int:

@@ -6,16 +6,20 @@ import re
 
 from trireme.tools.deploy.options import DeployError
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b|i)?", re.IGNORECASE)
 
 
 def parse_size(text: str, flag: str) -> int:
-    """`24GiB`, `24g`, `512M` or a number of bytes."""
+    """`24GiB` and, as programs that have letters alone mean it, `24G`; `24GB` in powers of ten; a number of bytes."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise DeployError(f"--{flag} '{text}' is not an amount of memory such as 24GiB or 512M")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+        raise DeployError(
+            f"--{flag} '{text}' is not an amount of memory such as 24GiB, 24GB (powers of ten) or 512MiB, or a number "
+            "of bytes"
+        )
+    base = 1000 if (match[3] or "").lower() == "b" else 1024
+    return int(float(match[1]) * base ** _POWERS[match[2].lower()])
 
 
 def size_text(size_bytes: int) -> str:

@@ -6,6 +6,7 @@ import difflib
 
 from trireme.core.huggingface import telling_names
 from trireme.tools.deploy.model_files import ModelFiles
+from trireme.tools.deploy.needs import OTHER_NAMES
 from trireme.tools.deploy.options import DeployError, DeployOptions
 
 GENERATION = "text-generation"
@@ -18,26 +19,43 @@ TASKS = (
     "zero-shot-classification",
     "token-classification",
     "question-answering",
+    "table-question-answering",
     "fill-mask",
     "feature-extraction",
     "sentence-embedding",
     "image-classification",
     "object-detection",
+    "image-segmentation",
+    "depth-estimation",
+    "mask-generation",
+    "image-feature-extraction",
+    "keypoint-matching",
+    "video-classification",
     "automatic-speech-recognition",
     "audio-classification",
+    "zero-shot-image-classification",
+    "zero-shot-object-detection",
+    "zero-shot-audio-classification",
+    "document-question-answering",
+    "image-text-to-text",
+    "image-to-text",
+    "visual-question-answering",
+    "any-to-any",
+    "text-to-audio",
+    "text-to-speech",
 )
 """What the transformers backend serves."""
-_OTHER_NAMES = ("sentiment-analysis", "ner", "sentence-similarity", "embeddings")
 _WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
+_WRITING |= {"image-text-to-text", "image-to-text", "visual-question-answering", "any-to-any"}
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 _WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSeq2SeqLM", "ForSpeechSeq2Seq", "MTModel")
 
 
 def checked_task(wanted: str | None) -> str | None:
     """The task that was named; raises DeployError for a name that is none."""
-    if wanted is None or wanted in TASKS or wanted in _OTHER_NAMES or wanted.startswith("translation_"):
+    if wanted is None or wanted in TASKS or wanted in OTHER_NAMES or wanted.startswith("translation_"):
         return wanted
-    nearest = difflib.get_close_matches(wanted, [*TASKS, *_OTHER_NAMES], n=1)
+    nearest = difflib.get_close_matches(wanted, [*TASKS, *OTHER_NAMES], n=1)
     suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
     raise DeployError(f"--task: there is no task '{wanted}'.{suggestion} The tasks are:\n  " + "\n  ".join(TASKS))
 

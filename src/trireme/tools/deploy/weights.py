@@ -21,6 +21,7 @@ STORED_BITS = {
 COMPUTE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _COMPUTE_NAMES = {"F64": "float32", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _LONGEST_HEADER_BYTES = 100_000_000
+_METADATA = "__metadata__"
 _POINTER_BYTES = 1000
 """What stands for a file that was not pulled is shorter."""
 
@@ -53,8 +54,8 @@ def weigh(model: ModelFiles) -> Weights:
     """The weights of a model, on this machine or on the hub."""
     files = weight_files(model.files, model.indexed)
     largest_file_bytes = max((file.size_bytes for file in files), default=0)
-    if model.folder is not None and files and files[0].name.endswith(".safetensors"):
-        headers = [read_header(model.folder / file.name) for file in files]
+    headers = _headers(model)
+    if headers:
         counts = sum((header.counts for header in headers), Counter[str]())
         return _counted(counts, max(header.largest_bytes for header in headers))
     if model.parameter_counts:
@@ -64,6 +65,19 @@ def weigh(model: ModelFiles) -> Weights:
     return Weights(stored_bytes // COMPUTE_BYTES[dtype], stored_bytes, dtype, False, largest_file_bytes)
 
 
+def tensor_names(model: ModelFiles) -> frozenset[str] | None:
+    """What the weights are called; None where they are not on this machine, or in a form without a header."""
+    headers = _headers(model)
+    return frozenset().union(*(header.names for header in headers)) if headers else None
+
+
+def _headers(model: ModelFiles) -> list[Header]:
+    files = weight_files(model.files, model.indexed)
+    if model.folder is None or not files or not files[0].name.endswith(".safetensors"):
+        return []
+    return [read_header(model.folder / file.name) for file in files]
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What the beginning of a safetensors file says."""
@@ -71,6 +85,8 @@ class Header:
     counts: Counter[str]
     """Values by datatype."""
     largest_bytes: int
+    names: frozenset[str]
+    """Of its tensors."""
 
 
 def read_header(file: Path) -> Header:
@@ -85,7 +101,7 @@ def read_header(file: Path) -> Header:
                 raise ValueError("its header is too long")
             header = json.loads(stream.read(length))
         for name, entry in header.items():
-            if name != "__metadata__":
+            if name != _METADATA:
                 counts[entry["dtype"]] += math.prod(entry["shape"])
                 begin, end = entry["data_offsets"]
                 largest_bytes, last_byte = max(largest_bytes, end - begin), max(last_byte, end)
@@ -94,7 +110,7 @@ def read_header(file: Path) -> Header:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         hint = "; it may be a Git LFS pointer: run 'git lfs pull'" if size_bytes < _POINTER_BYTES else ""
         raise ModelNotUsableError(f"'{file}' is not a complete safetensors file: {error}{hint}") from None
-    return Header(counts, largest_bytes)
+    return Header(counts, largest_bytes, frozenset(header) - {_METADATA})
 
 
 def configured_dtype(config: Mapping[str, object]) -> str | None:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tiny_models import cached
+from tiny_models import cached, tiny_causal_lm
 
 from trireme.cli import main as trireme_command
 from trireme.cli.command_line import CommandEnded
 from trireme.cli.deploy_arguments import parse_arguments
 from trireme.tools.deploy.options import DeployError
 from trireme.tools.deploy.sizes import size_text
+from trireme.tools.deploy.task import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +69,14 @@ def test_mistakes_are_told_in_a_line(words: list[str], told: str, capsys: pytest
     assert told in capsys.readouterr().err
 
 
-def test_help_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_exits_0_and_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert deploy("--help") == 0
-    assert capsys.readouterr().out.startswith("usage: trireme deploy MODEL [options] [-- server options]")
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: trireme deploy MODEL [options] [-- server options]")
+    assert max(map(len, printed.splitlines())) <= 80
+    for part in (*TASKS, "--http-port PORT", "of HTTP; default: 8000", "HF_HUB_OFFLINE", "exit codes:"):
+        assert part in printed
 
 
 def test_a_wrong_flag_of_the_server_is_told_before_anything_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,10 +91,10 @@ def test_dry_run_prints_the_table_and_the_files_and_writes_nothing(
     printed = capsys.readouterr().out
     assert f"{model}, from this folder, is served as 'opt'" in printed
     for row in (
-        "| weights, 3.4 M in bfloat16             |",
-        "| conversion from float32 while it loads |",
-        "| keys and values, 8 x 1024 tokens       |",
-        "| free on cpu (given by --memory)        | 2.0 GiB   |",
+        "| weights, 3.4 M in bfloat16                           |",
+        "| conversion from float32 while it loads               |",
+        "| keys and values, 8 x 1024 tokens                     |",
+        "| free on cpu (given by --memory: 2,147,483,648 bytes) | 2.0 GiB   |",
     ):
         assert row in printed
     assert "# model_repository/opt/config.pbtxt\n" in printed
@@ -181,10 +187,60 @@ def test_a_name_that_is_taken_exits_5(model: str, capsys: pytest.CaptureFixture[
 def test_a_folder_that_is_no_model_exits_2(working_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (working_folder / "empty").mkdir()
     assert deploy("empty") == 2
-    assert "has no config.json" in capsys.readouterr().err
+    assert "cannot be served: the folder is empty" in capsys.readouterr().err
     (working_folder / "empty/config.json").write_text(json.dumps({"architectures": ["OPTForCausalLM"]}))
     assert deploy("./empty") == 2
     assert "'./empty' cannot be served: there are no weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["", "--no-serve"], 1, "MODEL is empty: give the id of a model on the hub"),
+        (["MODEL", "--no-serve", "--revision=v1"], 1, "--revision v1 is for models of the hub"),
+        (["MODEL/config.json"], 2, "is a file of a model; give its folder: trireme deploy "),
+        (["MODEL", "--memory=a lot"], 1, "--memory 'a lot' is not an amount of memory such as 24GiB"),
+        (["MODEL", "--no-serve", "--task=image-classification"], 2, "has no class of the architecture 'opt' for that"),
+        (["MODEL", "--eject", "--no-serve", "--task=fill-mask"], 1, "is asked for fill-mask. Leave --eject out"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_written(
+    model: str, working_folder: Path, words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(*(word.replace("MODEL", model) for word in words)) == code
+    assert told in capsys.readouterr().err
+    assert list(working_folder.iterdir()) == []
+
+
+def test_a_model_without_a_tokenizer_is_refused_and_force_goes_on_with_a_warning(
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_causal_lm(working_folder / "mute", "opt")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    assert deploy("mute", "--no-serve") == 2
+    assert capsys.readouterr().err.startswith("error: 'mute' cannot be served: it has no tokenizer")
+    assert not (working_folder / "model_repository").exists()
+    assert deploy("mute", "--no-serve", "--force") == 0
+    assert capsys.readouterr().err.startswith("warning: 'mute': it has no tokenizer")
+    assert (working_folder / "model_repository/mute/config.pbtxt").exists()
+
+
+def test_a_task_that_the_weights_were_not_made_for_is_warned_of(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy(model, "--no-serve", "--task=question-answering") == 0
+    told = capsys.readouterr().err
+    assert "it was saved as OPTForCausalLM, and its files have no weights for the last layer" in told
+    assert deploy(model, "--no-serve") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_mistake_in_the_servers_options_takes_two_lines(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy(model, "--http-port=9000", "--grpc-port=9000") == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("trireme deploy: The server cannot listen to HTTP requests and GRPC requests at the same")
+    assert second == "See: trireme serve --help"
+    assert deploy(model, "--", "--help") == 0
+    assert "--log-verbose <integer>" in capsys.readouterr().out
 
 
 def test_a_device_that_is_not_there_exits_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:

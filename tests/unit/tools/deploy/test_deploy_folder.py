@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,11 @@ def test_an_index_says_which_files_are_weights_and_which_are_missing() -> None:
 
 
 def test_weights_in_other_forms_are_named() -> None:
-    assert missing_weights(model_of(CAUSAL, "model.gguf")) == (
-        "there are no safetensors or PyTorch weights, only .gguf"
+    told = missing_weights(model_of(CAUSAL, "model.gguf"))
+    assert told is not None
+    assert told.startswith("it has the model as GGUF alone (model.gguf)")
+    assert missing_weights(model_of(CAUSAL, "model.ckpt")) == (
+        "there are no safetensors or PyTorch weights, only .ckpt"
     )
 
 
@@ -89,7 +93,12 @@ def test_weights_in_other_forms_are_named() -> None:
     [
         ("tiiuae/falcon-7b", None, "falcon-7b"),
         ("/data/My model", None, "My-model"),
-        ("/data/Schlüssel 7b", None, "Schl-ssel-7b"),
+        ("/data/Schlüssel 7b", None, "Schlüssel-7b"),
+        ("/data/mode\u0300le", None, "mod\u00e8le"),
+        ("/data/模型", None, "模型"),
+        ("/data/ (1) ", None, "1"),
+        ("/", None, "model"),
+        ("gpt2", "größe", "größe"),
         ("gpt2", "chat", "chat"),
     ],
 )
@@ -97,13 +106,14 @@ def test_the_name_is_the_last_part_unless_one_is_given(reference: str, name: str
     assert served_name(DeployOptions(reference, name=name), model_of({}, reference=reference)) == served
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "größe"])
+@pytest.mark.parametrize("name", ["a/b", "..", "a b", "a?"])
 def test_a_name_that_cannot_be_a_folder_or_a_part_of_a_url_is_refused(name: str) -> None:
-    with pytest.raises(DeployError, match=f"--name '{name}'"):
+    with pytest.raises(DeployError, match=re.escape(f"--name '{name}'")):
         served_name(DeployOptions("gpt2", name=name), model_of({}))
 
 
 def test_folders_that_hold_no_model_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(ModelNotUsableError, match=r"has no config\.json"):
         find_model(DeployOptions(str(tmp_path)))
     (tmp_path / "config.json").write_text("[1]")
@@ -157,7 +167,8 @@ def test_ejected_code_stands_beside_an_ordinary_configuration(tmp_path: Path) ->
 
 
 def test_only_text_generation_is_ejected(tmp_path: Path) -> None:
-    with pytest.raises(DeployError, match="--eject writes code for text-generation"):
+    told = "--eject writes a model.py for text-generation alone, .* is BertForSequenceClassification"
+    with pytest.raises(DeployError, match=told):
         written(CLASSIFIER, "cpu", tmp_path / "m", is_ejected=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.tools.deploy.progress import Progress, children_bytes, folder_bytes
+from trireme.tools.deploy.progress import Progress, children_bytes, fitted, folder_bytes
 
 MIB = 1 << 20
 
@@ -46,6 +47,26 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_at_the_end() -> None:
     drawn = stream.getvalue()
     assert drawn.startswith("loading m [##################------]  75%, 3.0 MiB of about 4.0 MiB, 0 s")
     assert re.search(r"\r\x1b\[Kloading m: done after 0\.\d s\n$", drawn)
+
+
+def test_a_bar_that_does_not_fit_into_a_row_is_left_out_and_the_rest_is_cut() -> None:
+    stream = Terminal()
+    with Progress(f"loading {'long-' * 9}", 4 * MIB, lambda: 3 * MIB, stream):
+        pass
+    first, _, _ = stream.getvalue().partition("\x1b")
+    assert first == fitted(f"loading {'long-' * 9}: 75%, 3.0 MiB of about 4.0 MiB, 0 s", 80)
+    assert (fitted("abcdef", 7), fitted("abcdef", 6), fitted("模型模型", 6)) == ("abcdef", "abcde", "模型")
+
+
+def test_a_line_of_the_log_takes_the_whole_row_of_the_bar() -> None:
+    stream, log = Terminal(), logging.getLogger("test_deploy_progress")
+    log.propagate = False
+    log.addHandler(logging.StreamHandler(stream))
+    with Progress("loading m", 4 * MIB, lambda: 3 * MIB, stream):
+        log.error("short")
+    log.error("later")
+    assert "\r\x1b[Kshort\n" in stream.getvalue()
+    assert stream.getvalue().endswith(" s\nlater\n")
 
 
 def test_more_than_expected_is_all_of_it_and_a_failure_is_said() -> None:
