@@ -36,13 +36,13 @@ KINDS = (
     "gpt2-classifier",
     "fnet-classifier",
 )
-_SIZES = {
+SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 64,
 }
-_BOTH_SIZES = {
+BOTH_SIZES = {
     "d_model": 32,
     "encoder_layers": 2,
     "decoder_layers": 2,
@@ -74,14 +74,14 @@ def build(kind: str, folder: Path) -> None:
     _BUILDERS[kind.partition("-")[0]](kind, folder)
 
 
-def _save(model: Any, folder: Path) -> None:
+def save(model: Any, folder: Path, factor: float = 6) -> None:
     """With weights large enough that different inputs give different answers."""
     import torch
 
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.mul_(6)
+                parameter.mul_(factor)
     model.eval().save_pretrained(folder)
 
 
@@ -123,9 +123,9 @@ def _bert(kind: str, folder: Path) -> None:
         max_position_embeddings=64,
         id2label=labels,
         label2id={label: index for index, label in labels.items()},
-        **_SIZES,
+        **SIZES,
     )
-    _save(getattr(transformers, f"BertFor{head}" if head else "BertModel")(config), folder)
+    save(getattr(transformers, f"BertFor{head}" if head else "BertModel")(config), folder)
     if kind == "bert-sentences":
         _write_sentence_modules(folder)
 
@@ -135,11 +135,11 @@ def _fnet(_kind: str, folder: Path) -> None:
     import transformers
 
     tokenizer = word_tokenizer(folder)
-    sizes = {name: size for name, size in _SIZES.items() if name != "num_attention_heads"}
+    sizes = {name: size for name, size in SIZES.items() if name != "num_attention_heads"}
     config = transformers.FNetConfig(
         vocab_size=len(tokenizer), max_position_embeddings=64, type_vocab_size=2, id2label=LABELS, **sizes
     )
-    _save(transformers.FNetForSequenceClassification(config), folder)
+    save(transformers.FNetForSequenceClassification(config), folder)
 
 
 def _write_sentence_modules(folder: Path) -> None:
@@ -163,7 +163,7 @@ def _bart(_kind: str, folder: Path) -> None:
     tiny_models.tiny_tokenizer(folder)
     config = transformers.BartConfig(
         vocab_size=tiny_models.VOCABULARY,
-        **_BOTH_SIZES,
+        **BOTH_SIZES,
         max_position_embeddings=128,
         pad_token_id=1,
         bos_token_id=0,
@@ -171,7 +171,7 @@ def _bart(_kind: str, folder: Path) -> None:
         decoder_start_token_id=2,
         forced_eos_token_id=None,
     )
-    _save(transformers.BartForConditionalGeneration(config), folder)
+    save(transformers.BartForConditionalGeneration(config), folder)
 
 
 def _t5(_kind: str, folder: Path) -> None:
@@ -189,7 +189,7 @@ def _t5(_kind: str, folder: Path) -> None:
         eos_token_id=0,
         decoder_start_token_id=1,
     )
-    _save(transformers.T5ForConditionalGeneration(config), folder)
+    save(transformers.T5ForConditionalGeneration(config), folder)
     file = folder / "config.json"
     settings = json.loads(file.read_text())
     prefix = {"prefix": "translate English to German: ", "max_length": 24}
@@ -204,14 +204,14 @@ def _gpt2(_kind: str, folder: Path) -> None:
     config = transformers.GPT2Config(
         vocab_size=tiny_models.VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128, id2label=LABELS
     )
-    _save(transformers.GPT2ForSequenceClassification(config), folder)
+    save(transformers.GPT2ForSequenceClassification(config), folder)
 
 
 def _vit(_kind: str, folder: Path) -> None:
     import transformers
 
-    config = transformers.ViTConfig(image_size=32, patch_size=8, id2label=LABELS, **_SIZES)
-    _save(transformers.ViTForImageClassification(config), folder)
+    config = transformers.ViTConfig(image_size=32, patch_size=8, id2label=LABELS, **SIZES)
+    save(transformers.ViTForImageClassification(config), folder)
     processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
 
@@ -220,9 +220,9 @@ def _yolos(_kind: str, folder: Path) -> None:
     import transformers
 
     config = transformers.YolosConfig(
-        image_size=[64, 64], patch_size=16, num_detection_tokens=10, id2label=LABELS, **_SIZES
+        image_size=[64, 64], patch_size=16, num_detection_tokens=10, id2label=LABELS, **SIZES
     )
-    _save(transformers.YolosForObjectDetection(config), folder)
+    save(transformers.YolosForObjectDetection(config), folder)
     processor = {
         "image_processor_type": "YolosImageProcessor",
         "size": {"shortest_edge": 64, "longest_edge": 128},
@@ -238,7 +238,7 @@ def _whisper(_kind: str, folder: Path) -> None:
     config = transformers.WhisperConfig(
         vocab_size=tiny_models.VOCABULARY,
         num_mel_bins=8,
-        **_BOTH_SIZES,
+        **BOTH_SIZES,
         max_source_positions=100,
         max_target_positions=40,
         pad_token_id=0,
@@ -250,7 +250,7 @@ def _whisper(_kind: str, folder: Path) -> None:
     )
     model = transformers.WhisperForConditionalGeneration(config)
     model.generation_config.max_length = 20
-    _save(model, folder)
+    save(model, folder)
     extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
     extractor.save_pretrained(folder)
 
@@ -271,10 +271,10 @@ def _wav2vec2(kind: str, folder: Path) -> None:
         feat_extract_norm="layer" if is_masked else "group",
         classifier_proj_size=32,
         id2label=LABELS,
-        **_SIZES,
+        **SIZES,
     )
     head = transformers.Wav2Vec2ForSequenceClassification if is_classifier else transformers.Wav2Vec2ForCTC
-    _save(head(config), folder)
+    save(head(config), folder)
     extractor = transformers.Wav2Vec2FeatureExtractor(sampling_rate=16000, return_attention_mask=is_masked)
     extractor.save_pretrained(folder)
     if not is_classifier:
@@ -285,9 +285,9 @@ def _wav2vec2bert(_kind: str, folder: Path) -> None:
     import transformers
 
     config = transformers.Wav2Vec2BertConfig(
-        vocab_size=len(_LETTERS), feature_projection_input_dim=160, conv_depthwise_kernel_size=7, **_SIZES
+        vocab_size=len(_LETTERS), feature_projection_input_dim=160, conv_depthwise_kernel_size=7, **SIZES
     )
-    _save(transformers.Wav2Vec2BertForCTC(config), folder)
+    save(transformers.Wav2Vec2BertForCTC(config), folder)
     transformers.SeamlessM4TFeatureExtractor().save_pretrained(folder)
     _letter_tokenizer(folder)
 

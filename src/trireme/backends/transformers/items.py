@@ -29,7 +29,7 @@ class Item:
     """One row of one request."""
 
     inputs: Mapping[str, Any]
-    """A `str` or `bytes` for a single text, otherwise an array."""
+    """A `str` or `bytes` for a single text or file, otherwise an array."""
     options: Mapping[str, Any]
     is_cancelled: Callable[[], bool]
     emit: Callable[[str], None] | None = None
@@ -61,6 +61,7 @@ class ItemReader:
         self._is_batching = is_batching
         self._options = form.options
         self._input_options = {option.name: option for option in form.options if option.is_input}
+        self._lists = {entry.name for entry in form.inputs if -1 in entry.dims}
         self._known = {name for option in form.options for name in (option.name, *option.aliases)}
         self._unknown: set[str] = set()  # parameters that no option has, and that were warned of
 
@@ -118,7 +119,7 @@ class ItemReader:
             if option is not None:
                 texts = tuple(decoded(name, value) for value in values.ravel())
                 options = {**options, name: option.value_of(texts if option.kind == TEXTS else texts[0])}
-            elif values.dtype != np.object_:
+            elif values.dtype != np.object_ or (values.size != 1 and name in self._lists):
                 inputs[name] = values
             elif values.size != 1:
                 raise RequestError(f"input '{name}' must have one element in each row, found {values.size}")

@@ -16,6 +16,22 @@ from trireme.core.huggingface import telling_names
 
 CONFIG_NAME = "config.json"
 _HEADS = {
+    "CLIPModel": "zero-shot-image-classification",
+    "CLIPSegModel": "zero-shot-image-classification",
+    "MetaClip2Model": "zero-shot-image-classification",
+    "SiglipModel": "zero-shot-image-classification",
+    "Siglip2Model": "zero-shot-image-classification",
+    "AlignModel": "zero-shot-image-classification",
+    "BlipModel": "zero-shot-image-classification",
+    "Blip2ForImageTextRetrieval": "zero-shot-image-classification",
+    "ClapModel": "zero-shot-audio-classification",
+    "OwlViTForObjectDetection": "zero-shot-object-detection",
+    "Owlv2ForObjectDetection": "zero-shot-object-detection",
+    "GroundingDinoForObjectDetection": "zero-shot-object-detection",
+    "TapasForQuestionAnswering": "table-question-answering",
+    "LayoutLMForQuestionAnswering": "document-question-answering",
+    "LayoutLMv2ForQuestionAnswering": "document-question-answering",
+    "LayoutLMv3ForQuestionAnswering": "document-question-answering",
     "ForCausalLM": "text-generation",
     "LMHeadModel": "text-generation",
     "ForConditionalGeneration": "text2text-generation",
@@ -27,20 +43,33 @@ _HEADS = {
     "ForMaskedLM": "fill-mask",
     "ForImageClassification": "image-classification",
     "ForObjectDetection": "object-detection",
+    "ForVisionText2Text": "image-text-to-text",
+    "VisionEncoderDecoderModel": "image-text-to-text",
+    "ForTextToSpeech": "text-to-audio",
     "ForCTC": "automatic-speech-recognition",
     "ForSpeechSeq2Seq": "automatic-speech-recognition",
     "ForAudioClassification": "audio-classification",
     "ForDepthEstimation": "depth-estimation",
     "ForSemanticSegmentation": "image-segmentation",
     "ForInstanceSegmentation": "image-segmentation",
+    "ForUniversalSegmentation": "image-segmentation",
+    "ForImageSegmentation": "image-segmentation",
+    "ForSegmentation": "image-segmentation",
+    "ForMaskGeneration": "mask-generation",
+    "ForKeypointMatching": "keypoint-matching",
     "ForVideoClassification": "video-classification",
     "ForDocumentQuestionAnswering": "document-question-answering",
     "Model": "feature-extraction",
 }
-"""The end of an architecture's name, or of the library's class for it, and the task it is made for."""
+"""The end of an architecture's name, or of the library's class for it, and the task; the first that fits counts."""
 _SPEECH_TYPES = {"whisper", "speech_to_text", "speecht5", "speech-encoder-decoder", "moonshine"}
 _SOUND_TYPES = {"wav2vec2", "wav2vec2-bert", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat"}
 _SOUND_TYPES |= {"sew", "sew-d", "data2vec-audio"}
+_SPEAKING_TYPES = {"bark", "csm", "dia", "fastspeech2_conformer", "fastspeech2_conformer_with_hifigan", "vits"}
+_SPEAKING_TYPES |= {"higgs_audio_v2", "musicgen", "musicgen_melody", "vibevoice"}
+_SEEING_TYPES = {"chameleon", "emu3", "fuyu", "udop"}  # whose config.json has no `vision_config`
+_MASK_TYPES = {"sam", "sam2", "sam2_video", "sam_hq", "sam3_tracker", "sam3_video", "edgetam", "edgetam_video"}
+_HEADLESS = ("feature-extraction", "image-feature-extraction")
 
 
 def locate(settings: Settings) -> str:
@@ -109,7 +138,7 @@ def task_of(settings: Settings, source: str, read: Callable[[], Mapping[str, Any
         return "sentence-embedding"
     tasks = [task for name in telling_names(model_config) if (task := _task_of_class(name, model_config)) is not None]
     if tasks:  # a model without a head is what remains where no name tells of one
-        return next((task for task in tasks if task != _HEADS["Model"]), tasks[0])
+        return next((task for task in tasks if task not in _HEADLESS), tasks[0])
     raise ModelLoadError(
         f"cannot tell what task model '{settings.name}' is for (architectures: "
         f"{model_config.get('architectures')}); name it with the parameter 'task', such as text-classification"
@@ -117,11 +146,42 @@ def task_of(settings: Settings, source: str, read: Callable[[], Mapping[str, Any
 
 
 def _task_of_class(name: str, model_config: Mapping[str, Any]) -> str | None:
+    if model_config.get("model_type") in _SPEAKING_TYPES:
+        return "text-to-audio"
+    if name.endswith(("ForConditionalGeneration", "ForCausalLM", "ForQuestionAnswering")):
+        task = _task_of_senses(name, model_config)
+        if task is not None:
+            return task
     if name.endswith("ForConditionalGeneration") and model_config.get("model_type") in _SPEECH_TYPES:
         return "automatic-speech-recognition"
     if name.endswith("ForSequenceClassification") and model_config.get("model_type") in _SOUND_TYPES:
         return "audio-classification"
-    return next((task for ending, task in _HEADS.items() if name.endswith(ending)), None)
+    if name == "VisionEncoderDecoderModel" and (model_config.get("encoder") or {}).get("model_type") == "donut-swin":
+        return "document-question-answering"
+    task = next((task for ending, task in _HEADS.items() if name.endswith(ending)), None)
+    if task == _HEADS["Model"]:
+        if model_config.get("model_type") in _MASK_TYPES:
+            return "mask-generation"
+        if _is_of_images(model_config):
+            return "image-feature-extraction"
+    return task
+
+
+def _is_of_images(model_config: Mapping[str, Any]) -> bool:
+    """Whether it takes pictures and no text beside them; some that do not read have a vocabulary of pictures."""
+    takes_text = "text_config" in model_config or {"vocab_size", "max_position_embeddings"} <= model_config.keys()
+    takes_pictures = not model_config.keys().isdisjoint(("num_channels", "image_size"))
+    return model_config.get("model_type") == "timm_wrapper" or (takes_pictures and not takes_text)
+
+
+def _task_of_senses(name: str, model_config: Mapping[str, Any]) -> str | None:
+    """Of a class for texts whose model takes more than texts."""
+    if "thinker_config" in model_config or "audio_config" in model_config:
+        return "any-to-any"
+    if "vision_config" in model_config or model_config.get("model_type") in _SEEING_TYPES:
+        is_asked = name.endswith("ForQuestionAnswering")
+        return "visual-question-answering" if is_asked else "image-text-to-text"
+    return None
 
 
 def not_found(settings: Settings, source: str, error: BaseException) -> ModelLoadError:

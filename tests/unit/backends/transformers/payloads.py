@@ -30,6 +30,18 @@ def png(seed: int, height: int = 48, width: int = 40) -> bytes:
     return file.getvalue()
 
 
+def picture(content: bytes) -> Any:
+    """What is in a file, for the library."""
+    from PIL import Image
+
+    return Image.open(io.BytesIO(content)).convert("RGB")
+
+
+def file_of(content: bytes) -> NDArray[Any]:
+    """A tensor of one file."""
+    return np.array([[content]], dtype=np.object_)
+
+
 def sound(seed: int, seconds: float = 1.0, rate: int = 16000) -> NDArray[np.float32]:
     """Noise with a tone in it."""
     times = np.arange(int(seconds * rate)) / rate

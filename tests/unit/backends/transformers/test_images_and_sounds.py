@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from payloads import png, sound, texts, wav
+from payloads import file_of, picture, png, sound, texts, wav
 from tiny_task_models import task_model
 
 from trireme.backends.compiled.batching import RequestError
@@ -22,16 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def library() -> Any:
     return pytest.importorskip("transformers")
-
-
-def file_of(content: bytes) -> Any:
-    return np.array([[content]], dtype=np.object_)
-
-
-def picture(content: bytes) -> Any:
-    from PIL import Image
-
-    return Image.open(io.BytesIO(content)).convert("RGB")
 
 
 def test_labels_of_images_equal_the_pipelines(serve: Any, library: Any) -> None:

@@ -1,29 +1,111 @@
-"""Tasks that take images."""
+"""Tasks that take images and videos."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trireme.backends.transformers.common_forms import FUNCTION, IMAGE, INT32, LABELS, THRESHOLD, TOP_LABELS
-from trireme.backends.transformers.forms import TaskForm, TensorForm
+from trireme.backends.transformers.common_forms import (
+    FP32,
+    FUNCTION,
+    IMAGE,
+    INT32,
+    LABELS,
+    STRING,
+    THRESHOLD,
+    TOP_LABELS,
+    UINT8,
+)
+from trireme.backends.transformers.forms import FLAG, NUMBER, TEXT, WHOLE, Option, TaskForm, TensorForm
 
 _PROCESSOR = ("AutoImageProcessor",)
+_SCORES = TensorForm("score", FP32, (-1,))
+_MASKS = TensorForm("mask", UINT8, (-1, -1, -1))
+_BOXES = TensorForm("box", INT32, (-1, 4))
+_MASK_THRESHOLD = Option("mask_threshold", NUMBER)
 
 IMAGE_TASKS: Mapping[str, TaskForm] = {
     "image-classification": TaskForm(
         inputs=(IMAGE,),
         outputs=LABELS,
-        runner="image.images:ImageClassification",
+        runner="image.classification:ImageClassification",
         auto_classes=("AutoModelForImageClassification",),
         options=(TOP_LABELS, FUNCTION),
         loads=_PROCESSOR,
     ),
     "object-detection": TaskForm(
         inputs=(IMAGE,),
-        outputs=(*LABELS, TensorForm("box", INT32, (-1, 4))),
-        runner="image.images:ObjectDetection",
+        outputs=(*LABELS, _BOXES),
+        runner="image.detection:ObjectDetection",
         auto_classes=("AutoModelForObjectDetection",),
         options=(THRESHOLD,),
         loads=_PROCESSOR,
+    ),
+    "image-segmentation": TaskForm(
+        inputs=(IMAGE,),
+        outputs=(*LABELS, _MASKS),
+        runner="image.segmentation:ImageSegmentation",
+        auto_classes=(
+            "AutoModelForImageSegmentation",
+            "AutoModelForSemanticSegmentation",
+            "AutoModelForUniversalSegmentation",
+            "AutoModelForInstanceSegmentation",
+        ),
+        options=(Option("subtask", TEXT), THRESHOLD, _MASK_THRESHOLD, Option("overlap_mask_area_threshold", NUMBER)),
+        loads=_PROCESSOR,
+    ),
+    "depth-estimation": TaskForm(
+        inputs=(IMAGE,),
+        outputs=(TensorForm("predicted_depth", FP32, (-1, -1)), TensorForm("depth", UINT8, (-1, -1))),
+        runner="image.depth:DepthEstimation",
+        auto_classes=("AutoModelForDepthEstimation",),
+        loads=_PROCESSOR,
+    ),
+    "mask-generation": TaskForm(
+        inputs=(IMAGE,),
+        outputs=(_MASKS, _SCORES, _BOXES),
+        runner="image.masks:MaskGeneration",
+        auto_classes=("AutoModelForMaskGeneration",),
+        options=(
+            Option("points_per_batch", WHOLE),
+            Option("points_per_crop", WHOLE),
+            Option("crops_n_layers", WHOLE),
+            Option("crop_overlap_ratio", NUMBER),
+            Option("pred_iou_thresh", NUMBER),
+            Option("stability_score_thresh", NUMBER),
+            Option("stability_score_offset", NUMBER),
+            _MASK_THRESHOLD,
+            Option("crops_nms_thresh", NUMBER),
+            Option("max_hole_area", WHOLE),
+            Option("max_sprinkle_area", WHOLE),
+        ),
+        loads=_PROCESSOR,
+    ),
+    "image-feature-extraction": TaskForm(
+        inputs=(IMAGE,),
+        outputs=(TensorForm("features", FP32, (-1, -1)),),
+        runner="image.features:ImageFeatureExtraction",
+        auto_classes=("AutoModel",),
+        options=(Option("pool", FLAG),),
+        loads=_PROCESSOR,
+    ),
+    "keypoint-matching": TaskForm(
+        inputs=(IMAGE, TensorForm("image2", STRING, other_types=IMAGE.other_types, array_dims=IMAGE.array_dims)),
+        outputs=(
+            TensorForm("keypoint_image_0", INT32, (-1, 2)),
+            TensorForm("keypoint_image_1", INT32, (-1, 2)),
+            _SCORES,
+        ),
+        runner="image.keypoints:KeypointMatching",
+        auto_classes=("AutoModelForKeypointMatching",),
+        options=(THRESHOLD,),
+        loads=_PROCESSOR,
+    ),
+    "video-classification": TaskForm(
+        inputs=(TensorForm("video", STRING, (-1,), other_types=(UINT8,), array_dims=(-1, -1, -1, 3)),),
+        outputs=LABELS,
+        runner="image.video:VideoClassification",
+        auto_classes=("AutoModelForVideoClassification",),
+        options=(TOP_LABELS, FUNCTION, Option("num_frames", WHOLE), Option("frame_sampling_rate", WHOLE)),
+        loads=(),
     ),
 }

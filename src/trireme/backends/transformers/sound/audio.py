@@ -1,11 +1,14 @@
-"""Sound as samples: out of arrays, WAV files, or with the soundfile package other files, at the rate a model wants."""
+"""Sound as samples: out of arrays, WAV files, or with the soundfile package other files, at the rate a model wants; and
+as a WAV file again."""
 
 from __future__ import annotations
 
+import base64
 import importlib
 import importlib.util
 import io
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.file_content import file_content
 
 Samples = NDArray[np.float32]
+RAW, BASE64 = "raw", "base64"
+_LOUDEST = 32767
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _LOWEST_RATE = 1000  # what is below is no sound, and would become thousands of times as long at a model's rate
 
@@ -50,6 +55,39 @@ def resampled(samples: Samples, rate: int, wanted_rate: int) -> Samples:
     kept = min(bins, len(spectrum))
     fitted[:kept] = spectrum[:kept]
     return (np.fft.irfft(fitted, count) * (count / len(samples))).astype(np.float32)
+
+
+def wav_file(samples: Samples, rate: int) -> bytes:
+    """A WAV file of 16 bits, which everything plays; `samples` has one dimension, or channels in front of it."""
+    channels = np.atleast_2d(samples)
+    whole = np.round(np.clip(channels.T, -1.0, 1.0) * _LOUDEST).astype("<i2")
+    width = 2 * channels.shape[0]
+    form = struct.pack("<HHIIHH", _PCM, channels.shape[0], rate, rate * width, width, 16)
+    data = whole.tobytes()
+    chunks = struct.pack("<4sI", b"fmt ", len(form)) + form + struct.pack("<4sI", b"data", len(data)) + data
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(chunks), b"WAVE") + chunks
+
+
+def sound_outputs(samples: Samples, rate: int, encoding: str) -> dict[str, NDArray[Any]]:
+    """What a model that makes sound answers with."""
+    file = wav_file(samples, rate)
+    outputs = {"waveform": samples, "sampling_rate": np.array([rate], np.int32)}
+    return {"audio": _file_array(base64.b64encode(file) if encoding == BASE64 else file), **outputs}
+
+
+def audio_encoding(options: Mapping[str, Any]) -> str:
+    """How the file is sent, since JSON cannot carry bytes; raises RequestError."""
+    found = str(options.get("audio_encoding", RAW))
+    if found not in (RAW, BASE64):
+        raise RequestError(f"'audio_encoding' must be {RAW} or {BASE64}, found '{found}'")
+    return found
+
+
+def _file_array(content: bytes) -> NDArray[Any]:
+    """The bytes of a file as a tensor has them."""
+    array = np.empty(1, dtype=np.object_)
+    array[0] = content
+    return array
 
 
 def _read_file(content: bytes) -> tuple[Samples, int]:

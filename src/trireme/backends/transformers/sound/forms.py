@@ -1,4 +1,4 @@
-"""Tasks that take sounds."""
+"""Tasks that take sounds, or make them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ from collections.abc import Mapping
 
 from trireme.backends.transformers.common_forms import (
     AUDIO,
+    FP32,
     FUNCTION,
+    GENERATION,
     GENERATION_DELAY_US,
+    INT32,
     LABELS,
     SAMPLING_RATE,
     STRING,
+    TEXT_INPUT,
     TOP_LABELS,
 )
-from trireme.backends.transformers.forms import TEXT, WHOLE, Option, TaskForm, TensorForm
+from trireme.backends.transformers.forms import NUMBER, TEXT, WHOLE, Option, TaskForm, TensorForm
+
+_SPEAKING_OPTIONS = ("max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed")
+_TEXT_TO_AUDIO = TaskForm(
+    inputs=(TEXT_INPUT, TensorForm("speaker_embeddings", FP32, (-1,), is_optional=True)),
+    outputs=(TensorForm("audio", STRING), TensorForm("waveform", FP32, (-1,)), TensorForm("sampling_rate", INT32)),
+    runner="sound.text_to_audio:TextToAudio",
+    auto_classes=("AutoModelForTextToWaveform", "AutoModelForTextToSpectrogram"),
+    options=(
+        *(option for option in GENERATION if option.name in _SPEAKING_OPTIONS),
+        Option("guidance_scale", NUMBER),
+        Option("speaker_id", WHOLE),
+        Option("voice_preset", TEXT),
+        Option("audio_encoding", TEXT),
+    ),
+    batch_delay_us=GENERATION_DELAY_US,
+)
 
 SOUND_TASKS: Mapping[str, TaskForm] = {
     "automatic-speech-recognition": TaskForm(
@@ -38,4 +58,6 @@ SOUND_TASKS: Mapping[str, TaskForm] = {
         options=(SAMPLING_RATE, TOP_LABELS, FUNCTION),
         loads=("AutoFeatureExtractor",),
     ),
+    "text-to-audio": _TEXT_TO_AUDIO,
+    "text-to-speech": _TEXT_TO_AUDIO,
 }

@@ -19,7 +19,7 @@ from trireme.backends.transformers.common_forms import (
     TOP_LABELS,
     TRUNCATION,
 )
-from trireme.backends.transformers.forms import FLAG, TEXT, WHOLE, Option, TaskForm, TensorForm
+from trireme.backends.transformers.forms import FLAG, TEXT, TEXTS, WHOLE, Option, TaskForm, TensorForm
 
 _TEXT = TensorForm("text", STRING)
 _SPAN = (TensorForm("start", INT32, (-1,)), TensorForm("end", INT32, (-1,)))
@@ -87,6 +87,19 @@ TEXT_TASKS: Mapping[str, TaskForm] = {
             Option("max_seq_len", WHOLE),
             Option("handle_impossible_answer", FLAG),
         ),
+    ),
+    "table-question-answering": TaskForm(
+        inputs=(TensorForm("table", STRING), TensorForm("query", STRING)),
+        outputs=(
+            TensorForm("answer", STRING),
+            TensorForm("coordinates", INT32, (-1, 2)),
+            TensorForm("cells", STRING, (-1,)),
+            TensorForm("aggregator", STRING),
+        ),
+        runner="text.table_question_answering:table_questions",
+        auto_classes=("AutoModelForTableQuestionAnswering", "AutoModelForSeq2SeqLM"),
+        options=(Option("previous_queries", TEXTS, is_input=True), *GENERATION),
+        batch_delay_us=GENERATION_DELAY_US,
     ),
     "fill-mask": TaskForm(
         inputs=(_TEXT,),

@@ -90,6 +90,23 @@ class GeneratedText:
         return text[: min(ends)] if ends else text
 
 
+class PromptFirst:
+    """Puts the prompt before the first piece of a stream, so that the pieces join to what a single answer has."""
+
+    def __init__(self, prompt: str, emit: Callable[[str], None]) -> None:
+        self._unsaid = prompt
+        self._emit = emit
+
+    def __call__(self, text: str) -> None:
+        unsaid, self._unsaid = self._unsaid, ""
+        self._emit(unsaid + text)
+
+    def finish(self) -> None:
+        """Where nothing was generated, the prompt is all there is."""
+        if self._unsaid:
+            self("")
+
+
 def row_watch(torch: Any, texts: Sequence[GeneratedText], row_count: int) -> Callable[..., Any]:
     """A stopping criterion of transformers: hands every row its token and says which rows are done."""
 

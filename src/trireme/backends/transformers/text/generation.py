@@ -11,7 +11,7 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.items import Item
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.runner import UnrepeatableError
-from trireme.backends.transformers.text.generated_text import GeneratedText, cancel_watch, row_watch
+from trireme.backends.transformers.text.generated_text import Decode, GeneratedText, cancel_watch, row_watch
 from trireme.backends.transformers.text.repetition import penalty_without_padding
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
@@ -22,6 +22,7 @@ _SAMPLING = ("temperature", "top_k", "top_p")
 _COLDEST = 1e-5  # below, numbers overflow, and it is the likeliest token that is drawn anyway
 _MOST_BEAMS = 128  # each is a row of the batch: one request must not take the memory of all
 _SEED_BITS = 64
+_CONTEXT_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Prompt:
 
     item: Item
     ids: TokenIds
+    """Empty where there is no text to continue."""
     limit: int
     """Of new tokens."""
     settings: Mapping[str, Any]
@@ -63,6 +65,11 @@ class Generator:
         config.max_length = None  # max_new_tokens is always given, and the library complains of two limits
         end = config.eos_token_id if config.eos_token_id is not None else loaded.tokenizer.eos_token_id
         self._end_ids = frozenset(end if isinstance(end, (list, tuple)) else () if end is None else (end,))
+        self._fixed: dict[str, Any] = {"num_return_sequences": 1}
+        if _is_librarys_own(loaded.model.generate):
+            self._fixed["pad_token_id"] = texts.padding_id
+        elif config.pad_token_id is None:  # what has a `generate` of its own may not take it as an argument
+            config.pad_token_id = texts.padding_id
 
     def _length_of_output(self, max_length: int | None) -> int:
         """A decoder of its own counts the token that it starts with; others count the prompt, and say nothing of what
@@ -77,7 +84,7 @@ class Generator:
     def prompt(self, item: Item, ids: TokenIds, room: int | None, extra: Mapping[str, Any] | None = None) -> Prompt:
         """Checks the options; `room` is how many tokens the model can write at most."""
         options = item.options
-        _check(options)
+        check_generation_options(options)
         limit = self.wanted_tokens(options)
         limit = limit if room is None else min(limit, room)
         if options.get("min_new_tokens", 0) > limit:
@@ -96,18 +103,18 @@ class Generator:
             tuple(prompt.settings.items()),
             tuple(prompt.extra.items()),
             None if prompt.seed is None else id(prompt),
-            self._texts.key([prompt.ids]),
+            self._texts.key([prompt.ids] if prompt.ids else []),
         )
 
     def generate(self, prompts: Sequence[Prompt], batch: Mapping[str, Any]) -> list[str]:
-        """The new text of each prompt; `batch` holds their padded ids."""
+        """The new text of each prompt; `batch` holds their padded ids, and what else the model takes."""
         first = prompts[0]
         if first.seed is not None:
             self._torch.manual_seed(first.seed)
         settings = {"max_new_tokens": max(prompt.limit for prompt in prompts), **first.settings, **first.extra}
-        settings |= {"pad_token_id": self._texts.padding_id, "num_return_sequences": 1}
+        settings |= self._fixed
         penalty = settings.pop("repetition_penalty", self._penalty)
-        if penalty != 1 and not self._is_encoder_decoder:
+        if penalty != 1 and not self._is_encoder_decoder and _is_padded(batch):
             settings["logits_processor"] = [penalty_without_padding(self._torch, self._transformers, penalty, batch)]
             penalty = 1.0
         settings["repetition_penalty"] = penalty
@@ -115,7 +122,7 @@ class Generator:
             return self._search_beams(prompts, batch, settings)
         texts = [
             GeneratedText(
-                self._decode,
+                self._decoder(prompt),
                 self._end_ids,
                 prompt.limit,
                 prompt.stops,
@@ -124,7 +131,8 @@ class Generator:
             )
             for prompt in prompts
         ]
-        watch = row_watch(self._torch, texts, batch["input_ids"].shape[0])
+        ids = batch.get("input_ids")
+        watch = row_watch(self._torch, texts, len(prompts) if ids is None else ids.shape[0])
         try:
             self._model.generate(**batch, **settings, stopping_criteria=self._criteria(watch))
         except Exception as error:
@@ -136,11 +144,11 @@ class Generator:
     def _search_beams(self, prompts: Sequence[Prompt], batch: Mapping[str, Any], settings: dict[str, Any]) -> list[str]:
         watch = cancel_watch(self._torch, [prompt.item.is_cancelled for prompt in prompts])
         sequences = self._model.generate(**batch, **settings, stopping_criteria=self._criteria(watch)).tolist()
-        first_new = 1 if self._is_encoder_decoder else batch["input_ids"].shape[1]
         answers = []
-        for prompt, sequence in zip(prompts, sequences, strict=False):
+        for row, (prompt, sequence) in enumerate(zip(prompts, sequences, strict=False)):
+            first_new = self._given_count(batch, row, sequence)
             text = GeneratedText(
-                self._decode, self._end_ids, len(sequence), prompt.stops, prompt.item.is_cancelled, None
+                self._decoder(prompt), self._end_ids, len(sequence), prompt.stops, prompt.item.is_cancelled, None
             )
             for token in sequence[first_new:]:
                 if text.is_done:
@@ -149,8 +157,31 @@ class Generator:
             answers.append(text.finish())
         return answers
 
+    def _given_count(self, batch: Mapping[str, Any], row: int, sequence: Sequence[int]) -> int:
+        """How many tokens of the output are the prompt: some models leave out the one that ends it, and those that go
+        on from embeddings leave out all."""
+        given = batch.get("decoder_input_ids", None if self._is_encoder_decoder else batch.get("input_ids"))
+        if given is None:
+            return 1  # the one that every text starts with
+        ids = given[row].tolist()
+        return next((count for count in (len(ids), len(ids) - 1) if sequence[:count] == ids[:count]), 0)
+
     def _criteria(self, watch: Any) -> Any:
         return self._transformers.StoppingCriteriaList([watch])
+
+    def _decoder(self, prompt: Prompt) -> Decode:
+        """Reads new tokens after the end of the prompt, since many tokenizers write no space before a first word."""
+        ids = () if self._is_encoder_decoder else prompt.ids.get("input_ids", ())
+        end = list(ids[-_CONTEXT_TOKENS:])
+        before = self._decode(end)
+        if not before:
+            return self._decode
+
+        def decode(new: Sequence[int]) -> str:
+            text = self._decode([*end, *new])
+            return text[len(before) :] if text.startswith(before) else self._decode(new)
+
+        return decode
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
@@ -169,7 +200,18 @@ class Generator:
         return settings
 
 
-def _check(options: Mapping[str, Any]) -> None:
+def _is_librarys_own(generate: Any) -> bool:
+    """Whether it is the one that all models share."""
+    return str(getattr(generate, "__module__", "")).startswith("transformers.generation")
+
+
+def _is_padded(batch: Mapping[str, Any]) -> bool:
+    mask = batch.get("attention_mask")
+    return mask is not None and not bool(mask.all())
+
+
+def check_generation_options(options: Mapping[str, Any]) -> None:
+    """Raises RequestError for values that make no sense, or would cost too much."""
     for name, least in _LEAST.items():
         if name in options and not options[name] >= least:
             raise RequestError(f"'{name}' must be at least {least}, found {options[name]}")

@@ -14,16 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.transformers.items import Item, Outputs, text_array
-from trireme.backends.transformers.labels import softmax
+from trireme.backends.transformers.answers import (
+    LONGEST_ANSWER,
+    Answer,
+    best_answers,
+    check_answer_options,
+    likeliest_spans,
+    require_fast_tokenizer,
+    token_scores,
+)
+from trireme.backends.transformers.items import Item, Outputs
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _MAX_WINDOW = 384
 _MAX_STRIDE = 128
-_MAX_ANSWER = 15
-_EXCLUDED = -10000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,6 @@ class _Question:
     may_be_impossible: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    text: str
-    score: float
-    start: int
-    end: int
-
-
 class QuestionAnswering:
     """A model that marks the start and the end of the answer."""
 
@@ -62,20 +59,12 @@ class QuestionAnswering:
         self._model = loaded.model
         self._tokenizer = loaded.tokenizer
         self._texts = TextBatches(loaded)
-        if not self._tokenizer.is_fast:
-            raise ModelLoadError(
-                f"question-answering needs a tokenizer of the fast kind, and that of model '{loaded.settings.name}' "
-                f"('{loaded.source}') is not: it needs a tokenizer.json"
-            )
+        require_fast_tokenizer(loaded)
 
     def prepare(self, item: Item) -> _Question:
         """Takes `question` and `context`."""
         options = item.options
-        for name in ("top_k", "max_answer_len", "max_seq_len"):
-            if options.get(name, 1) < 1:
-                raise RequestError(f"'{name}' must be at least 1, found {options[name]}")
-        if options.get("doc_stride", 0) < 0:
-            raise RequestError(f"'doc_stride' must be at least 0, found {options['doc_stride']}")
+        check_answer_options(options)
         question, context = item.text("question"), item.text("context")
         if not question.strip() or not context.strip():
             raise RequestError("neither 'question' nor 'context' may be empty")
@@ -84,7 +73,7 @@ class QuestionAnswering:
             context,
             windows,
             options.get("top_k", 1),
-            options.get("max_answer_len", _MAX_ANSWER),
+            options.get("max_answer_len", LONGEST_ANSWER),
             options.get("handle_impossible_answer", False),
         )
 
@@ -141,49 +130,31 @@ class QuestionAnswering:
 def _best_spans(
     question: _Question, starts: Sequence[NDArray[np.float32]], ends: Sequence[NDArray[np.float32]]
 ) -> Outputs:
-    spans: list[_Span] = []
+    spans: list[Answer] = []
     least_null = 1.0
     for window, start, end in zip(question.windows, starts, ends, strict=True):
-        count = len(window.ids["input_ids"])
-        start_scores = _scores(start[:count], window, question.may_be_impossible)
-        end_scores = _scores(end[:count], window, question.may_be_impossible)
+        allowed = window.is_context.copy()
+        allowed[window.null_index] |= question.may_be_impossible
+        start_scores, end_scores = token_scores(start, allowed), token_scores(end, allowed)
         if question.may_be_impossible:
             least_null = min(least_null, float(start_scores[window.null_index] * end_scores[window.null_index]))
             start_scores[window.null_index] = end_scores[window.null_index] = 0.0
         spans += _spans(question, window, start_scores, end_scores)
     if question.may_be_impossible:
-        spans.append(_Span("", least_null, 0, 0))
-    best = sorted(spans, key=lambda span: span.score, reverse=True)[: question.top_count]
-    return {
-        "answer": text_array([span.text for span in best]),
-        "score": np.array([span.score for span in best], dtype=np.float32),
-        "start": np.array([span.start for span in best], dtype=np.int32),
-        "end": np.array([span.end for span in best], dtype=np.int32),
-    }
+        spans.append(Answer("", least_null, 0, 0))
+    return best_answers(spans, question.top_count)
 
 
-def _scores(logits: NDArray[np.float32], window: _Window, keeps_null: bool) -> NDArray[np.float32]:
-    """Probabilities over the tokens of the context, and where asked for the one that stands for no answer."""
-    allowed = window.is_context.copy()
-    if keeps_null:
-        allowed[window.null_index] = True
-    return softmax(np.where(allowed, logits, np.float32(_EXCLUDED)))
-
-
-def _spans(question: _Question, window: _Window, starts: NDArray[np.float32], ends: NDArray[np.float32]) -> list[_Span]:
+def _spans(
+    question: _Question, window: _Window, starts: NDArray[np.float32], ends: NDArray[np.float32]
+) -> list[Answer]:
     """The likeliest spans of a window, in order; two that come out as the same words are one, with both scores."""
-    scores = np.tril(np.triu(np.outer(starts, ends)), question.longest - 1)
-    flat = scores.ravel()
-    count = min(question.top_count, flat.size)
-    order = np.argpartition(-flat, count - 1)[:count]
     found: dict[tuple[int, int], float] = {}
-    for place in order[np.argsort(-flat[order], kind="stable")]:
-        first, last = divmod(int(place), scores.shape[1])
-        if not (window.is_context[first] and window.is_context[last]):
-            continue
-        characters = _characters(window.encoding, first, last)
-        found[characters] = found.get(characters, 0.0) + float(flat[place])
-    return [_Span(question.context[start:end], score, start, end) for (start, end), score in found.items()]
+    for first, last, score in likeliest_spans(starts, ends, question.longest, question.top_count):
+        if window.is_context[first] and window.is_context[last]:
+            characters = _characters(window.encoding, first, last)
+            found[characters] = found.get(characters, 0.0) + score
+    return [Answer(question.context[start:end], score, start, end) for (start, end), score in found.items()]
 
 
 def _characters(encoding: Any, first: int, last: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trireme.backends.compiled.batching import RequestError
+from trireme.backends.transformers.candidate_labels import candidate_labels, hypotheses
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import best_labels, check_label_options, softmax
 from trireme.backends.transformers.loading import Loaded
@@ -79,17 +79,11 @@ class ZeroShotClassification(_Classifier):
 
     def prepare(self, item: Item) -> _Hypotheses:
         """Takes `text`, and `candidate_labels` as texts or as one text with commas."""
-        given = item.options.get("candidate_labels", ())
-        given = given[0].split(",") if len(given) == 1 else given
-        labels = [label.strip() for label in given if label.strip()]
-        if not labels:
-            raise RequestError("'candidate_labels' are missing: give them as an input or a parameter")
-        template = item.options.get("hypothesis_template", _TEMPLATE)
-        if "{}" not in template:
-            raise RequestError(f"'hypothesis_template' must have a {{}} for the label, found '{template}'")
+        labels = candidate_labels(item.options)
+        claims = hypotheses(labels, item.options, _TEMPLATE)
         text = item.text("text")
         truncation = "only_first" if item.options.get("truncation", True) else False
-        rows = [self._texts.encode(text, template.replace("{}", label), truncation=truncation) for label in labels]
+        rows = [self._texts.encode(text, claim, truncation=truncation) for claim in claims]
         return _Hypotheses(labels, rows, item.options.get("multi_label", False) or len(labels) == 1)
 
     def key(self, prepared: _Hypotheses) -> Hashable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.text.generated_text import PromptFirst
 from trireme.backends.transformers.text.generation import Generator, Prompt
 from trireme.backends.transformers.text.text_batch import TextBatches
 
@@ -33,7 +34,7 @@ class TextGeneration:
         """Takes `text_input`, or in a chat `messages`."""
         text = self._conversation(item) if self._is_chat else item.text("text_input")
         if item.emit is not None and self._is_full(item):
-            item = replace(item, emit=_PromptFirst(text, item.emit))
+            item = replace(item, emit=PromptFirst(text, item.emit))
         ids = self._tokenizer(text, add_special_tokens=not self._is_chat)["input_ids"]
         limit = self._texts.token_limit
         if limit is not None and len(ids) >= limit:
@@ -57,7 +58,7 @@ class TextGeneration:
         """The new text of each prompt, after the prompt where that is asked for."""
         texts = self._generator.generate(prepared, self._texts.pad([prompt.ids for prompt in prepared]))
         for prompt in prepared:
-            if isinstance(prompt.item.emit, _PromptFirst):
+            if isinstance(prompt.item.emit, PromptFirst):
                 prompt.item.emit.finish()
         return [
             {"text_output": text_array([self._prefix(prompt.item) + text])}
@@ -72,7 +73,7 @@ class TextGeneration:
 
     def _conversation(self, item: Item) -> str:
         if "messages" in item.inputs:
-            messages = _messages(item.text("messages"))
+            messages = read_messages(item.text("messages"))
         else:
             messages = [{"role": "user", "content": item.text("text_input")}]
         try:
@@ -81,24 +82,8 @@ class TextGeneration:
             raise RequestError(f"the model's chat template does not take these messages: {error}") from error
 
 
-class _PromptFirst:
-    """Puts the prompt before the first piece of a stream, so that the pieces join to what a single answer has."""
-
-    def __init__(self, prompt: str, emit: Callable[[str], None]) -> None:
-        self._unsaid = prompt
-        self._emit = emit
-
-    def __call__(self, text: str) -> None:
-        unsaid, self._unsaid = self._unsaid, ""
-        self._emit(unsaid + text)
-
-    def finish(self) -> None:
-        """Where nothing was generated, the prompt is all there is."""
-        if self._unsaid:
-            self("")
-
-
-def _messages(text: str) -> list[Any]:
+def read_messages(text: str) -> list[Any]:
+    """The conversation of the input `messages`; raises RequestError where it is none."""
     expected = 'a JSON list such as [{"role": "user", "content": "Hello"}]'
     try:
         messages = json.loads(text)
