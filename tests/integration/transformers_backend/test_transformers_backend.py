@@ -185,6 +185,39 @@ def test_a_grpc_stream_gets_the_pieces_too(server: RunningServer) -> None:
     assert text == generate(server, "writer", text_input="Hello")[1]["text_output"]
 
 
+def test_a_short_text_ends_while_others_of_its_batch_go_on(server: RunningServer) -> None:
+    grpc = pytest.importorskip("tritonclient.grpc")
+    limits = {"short": 2, "long": 200}
+    for _ in range(5):
+        before = server.statistics("teller")["execution_count"]
+        received: list[tuple[str, bool]] = []
+        done = threading.Event()
+
+        def take(result: Any, error: Any, received: list[tuple[str, bool]] = received, done: Any = done) -> None:
+            response = result.get_response()
+            received.append((response.id, response.parameters["triton_final_response"].bool_param))
+            if sum(is_final for _, is_final in received) == len(limits):
+                done.set()
+
+        with grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+            prompt = grpc.InferInput("text_input", [1, 1], "BYTES")
+            prompt.set_data_from_numpy(np.array([["Hello"]], dtype=np.object_))
+            client.start_stream(take)
+            for name, limit in limits.items():
+                parameters = {"max_new_tokens": limit}
+                client.async_stream_infer(
+                    "teller", [prompt], request_id=name, parameters=parameters, enable_empty_final_response=True
+                )
+            assert done.wait(30)
+            client.stop_stream()
+        if server.statistics("teller")["execution_count"] == before + 1:
+            break
+    else:
+        pytest.fail("the two were never batched")
+    after = received[received.index(("short", True)) :]
+    assert len(after) > limits["long"] // 2
+
+
 def test_a_client_that_leaves_ends_its_generation(server: RunningServer) -> None:
     began = time.monotonic()
     connection = server.connect()

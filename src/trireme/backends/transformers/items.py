@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,16 @@ Outputs = Mapping[str, NDArray[Any]]
 """The outputs of one item, by name, without a batch dimension; texts as objects."""
 
 
+class Emitter(Protocol):
+    """Takes a text to its client while it is being written."""
+
+    def __call__(self, text: str) -> None:
+        """The next piece."""
+
+    def end(self) -> None:
+        """That was all of it, although others of the batch may go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One row of one request."""
@@ -32,8 +42,8 @@ class Item:
     """A `str` or `bytes` for a single text or file, otherwise an array."""
     options: Mapping[str, Any]
     is_cancelled: Callable[[], bool]
-    emit: Callable[[str], None] | None = None
-    """Takes text as it is generated; None where all of it is wanted at the end."""
+    emit: Emitter | None = None
+    """None where all of the text is wanted at the end."""
 
     def text(self, name: str) -> str:
         """A text input; raises RequestError where it is absent or not UTF-8."""
@@ -65,7 +75,7 @@ class ItemReader:
         self._known = {name for option in form.options for name in (option.name, *option.aliases)}
         self._unknown: set[str] = set()  # parameters that no option has, and that were warned of
 
-    def read(self, request: InferenceRequest, emit: Callable[[str], None] | None = None) -> list[Item]:
+    def read(self, request: InferenceRequest, emit: Emitter | None = None) -> list[Item]:
         """The items of a request; raises RequestError."""
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         if not self._is_batching:
@@ -110,7 +120,7 @@ class ItemReader:
         row: int,
         options: Mapping[str, Any],
         request: InferenceRequest,
-        emit: Callable[[str], None] | None,
+        emit: Emitter | None,
     ) -> Item:
         inputs: dict[str, Any] = {}
         for name, array in arrays.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.python import pb_runtime
@@ -18,7 +18,15 @@ from trireme.backends.python.pb_types import TRITONSERVER_RESPONSE_COMPLETE_FINA
 from trireme.backends.python.worker_device import CPU, DEVICE_VARIABLE, device_of_worker
 from trireme.backends.transformers import completion
 from trireme.backends.transformers.forms import TaskForm
-from trireme.backends.transformers.items import Item, ItemReader, Outputs, error_response, response_of, text_array
+from trireme.backends.transformers.items import (
+    Emitter,
+    Item,
+    ItemReader,
+    Outputs,
+    error_response,
+    response_of,
+    text_array,
+)
 from trireme.backends.transformers.loading import Loaded, load
 from trireme.backends.transformers.runner import Runner, run_items
 from trireme.backends.transformers.settings import Settings, read_defaults, read_settings
@@ -57,12 +65,10 @@ class TritonPythonModel:
         if not self._is_decoupled:
             return self._answers(requests, [None] * len(requests))
         streams = [self._stream(request) for request in requests]
-        answers = self._answers(requests, [None if stream is None else stream.emit for stream in streams])
+        answers = self._answers(requests, streams)
         for request, stream, answer in zip(requests, streams, answers, strict=True):
-            sender = request.get_response_sender()
-            # What was streamed is all there is to say, unless it ended in an error.
-            is_told = stream is not None and not answer.has_error()
-            sender.send(None if is_told else answer, flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            if stream is None or not stream.is_ended:
+                request.get_response_sender().send(answer, flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         return None
 
     def finalize(self) -> None:
@@ -80,7 +86,7 @@ class TritonPythonModel:
         return _Stream(request.get_response_sender(), self._is_batching) if is_wanted else None
 
     def _answers(
-        self, requests: Sequence[InferenceRequest], emits: Sequence[Callable[[str], None] | None]
+        self, requests: Sequence[InferenceRequest], emits: Sequence[Emitter | None]
     ) -> list[InferenceResponse]:
         rows: list[Item] = []
         spans: list[range | Exception] = []
@@ -109,12 +115,18 @@ class _Stream:
     def __init__(self, sender: InferenceResponseSender, is_batching: bool) -> None:
         self._sender = sender
         self._shape = (1, 1) if is_batching else (1,)
+        self.is_ended = False
 
-    def emit(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         """One response with the next piece."""
         if not self._sender.is_cancelled():
             array = text_array([text]).reshape(self._shape)
             self._sender.send(InferenceResponse([Tensor("text_output", array)]))
+
+    def end(self) -> None:
+        """The mark that nothing follows."""
+        self.is_ended = True
+        self._sender.send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def _response(request: InferenceRequest, rows: Sequence[Outputs | Exception], is_batching: bool) -> InferenceResponse:

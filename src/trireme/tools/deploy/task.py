@@ -47,6 +47,9 @@ TASKS = (
 """What the transformers backend serves."""
 _WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
 _WRITING |= {"image-text-to-text", "image-to-text", "visual-question-answering", "any-to-any"}
+_SEEING = {"image-text-to-text", "any-to-any"}
+_SEEING_PARTS = ("vision_config", "audio_config", "thinker_config")
+_PROCESSOR_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 _WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSeq2SeqLM", "ForSpeechSeq2Seq", "MTModel")
 
@@ -73,6 +76,15 @@ def is_generating(model: ModelFiles, task: str | None) -> bool:
 
 
 def is_conversing(model: ModelFiles, options: DeployOptions) -> bool:
-    """Whether it is served as a chat, with the template that its tokenizer has."""
+    """Whether it is served as a chat, with the template that its tokenizer has, or its processor of other inputs."""
+    if not options.uses_chat_template or options.is_ejected:
+        return False
+    if _is_seeing(model) if options.task is None else options.task in _SEEING:
+        return any(file.name in _PROCESSOR_TEMPLATES for file in model.files)
     writes = is_causal(model) if options.task is None else options.task == GENERATION
-    return writes and model.has_chat_template and options.uses_chat_template and not options.is_ejected
+    return writes and model.has_chat_template
+
+
+def _is_seeing(model: ModelFiles) -> bool:
+    """Whether it writes about more than texts."""
+    return is_generating(model, None) and any(part in model.config for part in _SEEING_PARTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trireme.backends.transformers.text.generated_text import GeneratedText
+from trireme.backends.transformers.text.generated_text import GeneratedText, PromptFirst
 
 
 def utf8(ids: Sequence[int]) -> str:
@@ -12,17 +12,30 @@ def utf8(ids: Sequence[int]) -> str:
     return bytes(ids).replace(b"\0", b"").decode(errors="replace")
 
 
+class Pieces(list[str]):
+    """Keeps what is emitted, and "." for the end."""
+
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+    def end(self) -> None:
+        self.append(".")
+
+
 def grown(content: str, stops: Sequence[str] = (), limit: int = 100) -> tuple[list[str], str, int]:
     """The pieces, the text and the number of bytes taken."""
-    pieces: list[str] = []
-    text = GeneratedText(utf8, frozenset({0}), limit, stops, lambda: False, pieces.append)
+    pieces = Pieces()
+    text = GeneratedText(utf8, frozenset({0}), limit, stops, lambda: False, pieces)
     count = 0
     for byte in content.encode():
         if text.is_done:
             break
         text.push(byte)
         count += 1
-    return pieces, text.finish(), count
+    whole = text.finish()
+    assert text.finish() == whole
+    assert pieces.pop() == ".", "the end is told once, and last"
+    return pieces, whole, count
 
 
 def test_pieces_join_to_the_text() -> None:
@@ -48,6 +61,16 @@ def test_what_only_begins_like_a_stop_text_is_shown_late() -> None:
 def test_the_limit_and_the_end_token_end_a_text() -> None:
     assert grown("ahoy", limit=2) == (["a", "h"], "ah", 2)
     assert grown("ah\0oy") == (["a", "h"], "ah", 3)
+
+
+def test_a_prompt_comes_before_the_first_piece_or_alone() -> None:
+    for words, expected in ((["one", " two"], ["Say: one", " two", "."]), ([], ["Say: ", "."])):
+        pieces = Pieces()
+        emit = PromptFirst("Say: ", pieces)
+        for word in words:
+            emit(word)
+        emit.end()
+        assert pieces == expected
 
 
 def test_nobody_listening_ends_a_text() -> None:

@@ -16,6 +16,7 @@ from payloads import text
 from tiny_models import tiny_causal_lm
 from tiny_task_models import task_model
 
+from trireme.backends.transformers.tasks import TASKS, canonical_task
 from trireme.core.errors import ServingError
 from trireme.testing import Request
 
@@ -90,6 +91,12 @@ def test_weights_that_the_files_do_not_have_are_warned_of(serve: Any) -> None:
 def test_a_parameter_without_effect_is_warned_of(serve: Any) -> None:
     model = serve(task_model("bert-classifier"), max_new_tokens=5)
     assert any("parameter 'max_new_tokens' of model" in entry.message for entry in model.logs)
+
+
+def test_every_pipeline_of_the_library_is_served() -> None:
+    pipelines = pytest.importorskip("transformers.pipelines")
+    for task in pipelines.SUPPORTED_TASKS:
+        assert canonical_task(task, "m") in TASKS
 
 
 def test_a_request_parameter_without_effect_is_warned_of_once(serve: Any) -> None:

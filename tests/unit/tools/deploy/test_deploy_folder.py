@@ -237,6 +237,25 @@ def test_a_chat_template_is_used_where_the_model_writes(
 
 
 @pytest.mark.parametrize(
+    ("file", "wishes", "is_chat"),
+    [
+        ("chat_template.json", {}, True),
+        ("chat_template.jinja", {}, True),
+        ("chat_template.json", {"uses_chat_template": False}, False),
+        ("chat_template.json", {"task": "image-text-to-text"}, True),
+        ("tokenizer_config.json", {}, False),
+    ],
+)
+def test_a_model_that_sees_converses_by_the_template_of_its_processor(
+    tmp_path: Path, file: str, wishes: dict[str, Any], is_chat: bool
+) -> None:
+    config = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "vision_config": {}}
+    model = model_of(config, file, has_chat_template=True)
+    made = folder_of(tmp_path, model, "cpu", DeployOptions("owner/model", **wishes))
+    assert parameters_of(made.texts["config.pbtxt"]).get("chat") == ("true" if is_chat else None)
+
+
+@pytest.mark.parametrize(
     ("file", "content", "is_chat"),
     [
         ("chat_template.jinja", "{{ messages }}", True),

@@ -61,9 +61,6 @@ class ImageTextToText:
         prompts = [asked.prompt for asked in prepared]
         batch = self._batches.joined([prompt.ids for prompt in prompts], [asked.tensors for asked in prepared])
         texts = self._generator.generate(prompts, batch)
-        for prompt in prompts:
-            if isinstance(prompt.item.emit, PromptFirst):
-                prompt.item.emit.finish()
         return [
             {"text_output": text_array([self._prefix(prompt.item) + text])}
             for prompt, text in zip(prompts, texts, strict=True)

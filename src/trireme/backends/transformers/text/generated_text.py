@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trireme.backends.transformers.items import Emitter
+
 _INCOMPLETE = "\ufffd"  # what a decoder writes for the first bytes of a character
 
 Decode = Callable[[Sequence[int]], str]
@@ -20,7 +22,7 @@ class GeneratedText:
         limit: int,
         stops: Sequence[str],
         is_cancelled: Callable[[], bool],
-        emit: Callable[[str], None] | None,
+        emit: Emitter | None,
     ) -> None:
         self._decode = decode
         self._end_ids = end_ids
@@ -32,13 +34,14 @@ class GeneratedText:
         self._text = ""  # of the tokens up to _read
         self._anchor = self._read = 0  # decoding begins a little before, since a token's text depends on its neighbour
         self._emitted_count = 0
+        self._is_ended = False
         self.ids: list[int] = []
         self.is_done = False
 
     @property
     def has_emitted(self) -> bool:
         """Whether some of the text is on its way to the client."""
-        return self._emitted_count > 0
+        return self._emitted_count > 0 or self._is_ended
 
     def push(self, token: int) -> None:
         """Takes the next token; afterwards `is_done` says whether it was the last one."""
@@ -51,12 +54,20 @@ class GeneratedText:
             self._read_along()
 
     def finish(self) -> str:
-        """The whole text; what of it was not emitted is emitted now."""
+        """The whole text; what of it was not emitted is emitted now, once, and the client told that it was the end."""
         text = self._cut(self._decode(self.ids))
-        if self._emit is not None and len(text) > self._emitted_count:
-            self._emit(text[self._emitted_count :])
-            self._emitted_count = len(text)
+        if self._emit is not None and not self._is_ended:
+            self._is_ended = True
+            if len(text) > self._emitted_count:
+                self._emit(text[self._emitted_count :])
+                self._emitted_count = len(text)
+            self._emit.end()
         return text
+
+    def finish_early(self) -> None:
+        """The same for a client that reads along, while others of the batch go on."""
+        if self._emit is not None:
+            self.finish()
 
     def _read_along(self) -> None:
         before = self._decode(self.ids[self._anchor : self._read])
@@ -93,7 +104,7 @@ class GeneratedText:
 class PromptFirst:
     """Puts the prompt before the first piece of a stream, so that the pieces join to what a single answer has."""
 
-    def __init__(self, prompt: str, emit: Callable[[str], None]) -> None:
+    def __init__(self, prompt: str, emit: Emitter) -> None:
         self._unsaid = prompt
         self._emit = emit
 
@@ -101,10 +112,11 @@ class PromptFirst:
         unsaid, self._unsaid = self._unsaid, ""
         self._emit(unsaid + text)
 
-    def finish(self) -> None:
+    def end(self) -> None:
         """Where nothing was generated, the prompt is all there is."""
         if self._unsaid:
             self("")
+        self._emit.end()
 
 
 def row_watch(torch: Any, texts: Sequence[GeneratedText], row_count: int) -> Callable[..., Any]:
@@ -115,6 +127,8 @@ def row_watch(torch: Any, texts: Sequence[GeneratedText], row_count: int) -> Cal
         for index, (text, token) in enumerate(zip(texts, input_ids[:, -1].tolist(), strict=False)):
             if not text.is_done:
                 text.push(token)
+                if text.is_done:
+                    text.finish_early()
             done[index] = text.is_done
         return torch.tensor(done, device=input_ids.device)
 

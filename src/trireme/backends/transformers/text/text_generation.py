@@ -57,9 +57,6 @@ class TextGeneration:
     def run(self, prepared: Sequence[Prompt]) -> list[Outputs]:
         """The new text of each prompt, after the prompt where that is asked for."""
         texts = self._generator.generate(prepared, self._texts.pad([prompt.ids for prompt in prepared]))
-        for prompt in prepared:
-            if isinstance(prompt.item.emit, PromptFirst):
-                prompt.item.emit.finish()
         return [
             {"text_output": text_array([self._prefix(prompt.item) + text])}
             for prompt, text in zip(prepared, texts, strict=True)
