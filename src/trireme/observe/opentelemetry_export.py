@@ -39,7 +39,7 @@ class SpanExport:
             raise InvalidArgumentError(_MISSING) from error
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # told once, by us
         url = settings.get("url") or DEFAULT_URL
-        exporter = _WarningExporter(OTLPSpanExporter(endpoint=url, timeout=_EXPORT_TIMEOUT_S), url)
+        exporter = self._exporter = _WarningExporter(OTLPSpanExporter(endpoint=url, timeout=_EXPORT_TIMEOUT_S), url)
         self._resource = Resource.create({"service.name": "triton-inference-server", **resource})
         self._processor: Any = BatchSpanProcessor(
             exporter,  # type: ignore[arg-type]
@@ -54,7 +54,8 @@ class SpanExport:
         self._add(trace, "InferRequest", offset_ns)
 
     def close(self) -> None:
-        """Sends what is left, and waits for it a little."""
+        """Sends what is left, and waits for it a little; not for a collector that is away."""
+        self._exporter.begin_end()
         self._processor.shutdown()
 
     def _add(self, trace: Trace, name: str, offset_ns: int) -> None:
@@ -137,6 +138,13 @@ class _WarningExporter:
         self._exporter = exporter
         self._url = url
         self._is_failing = False
+        self._is_ending = False
+
+    def begin_end(self) -> None:
+        """From now on one failure is enough: what is left is not tried batch by batch, each for its whole time."""
+        self._is_ending = True
+        if self._is_failing:
+            self._exporter.shutdown()
 
     def export(self, spans: Sequence[Any]) -> Any:
         result = self._exporter.export(spans)
@@ -146,6 +154,8 @@ class _WarningExporter:
         elif self._is_failing and not is_failing:
             log.info("the trace collector at %s takes spans again", self._url)
         self._is_failing = is_failing
+        if is_failing and self._is_ending:
+            self._exporter.shutdown()
         return result
 
     def shutdown(self) -> None:

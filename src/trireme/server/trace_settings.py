@@ -80,7 +80,8 @@ class TraceSettingsStore:
                     updated.pop(name, None)
                 else:
                     updated[name] = value
-        self._check_file({**self._start, **self._own[""], **updated})
+        if updated or not model:
+            self._check({**self._below(model), **updated})
         replaced = self._replace(model, updated)
         if self.on_change is not None:
             self.on_change(replaced)
@@ -93,13 +94,26 @@ class TraceSettingsStore:
         self._own[owner] = updated
         replaced = [owner] if owner else self.owners
         for each in replaced:
-            below = self._in_force[""] if each else self._start
-            self._in_force[each] = {**below, **self._own[each]}
+            self._in_force[each] = {**self._below(each), **self._own[each]}
         return replaced
 
-    def _check_file(self, settings: Mapping[str, SettingValue]) -> None:
-        if self._mode == "triton" and settings["trace_level"] != [OFF] and not settings["trace_file"]:
-            raise InvalidArgumentError("Attempting to set invalid trace setting :trace file name is not given")
+    def _below(self, owner: str) -> dict[str, SettingValue]:
+        """What counts where the owner has no value of its own."""
+        return self._in_force[""] if owner else self._start
+
+    def _check(self, settings: Mapping[str, SettingValue]) -> None:
+        """Refuses settings that ask for traces and would never take one."""
+        if settings["trace_level"] == [OFF]:
+            return
+        if settings["trace_rate"] == "0":
+            reason = "sample rate must be non-zero"
+        elif self._mode == "triton" and not settings["trace_file"]:
+            reason = "trace file name is not given"
+        elif settings["trace_count"] == "0":
+            reason = "trace count must be non-zero"
+        else:
+            return
+        raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
 
 def _read(name: str, value: object) -> SettingValue | None:

@@ -153,7 +153,7 @@ class TracedRespond:
 class _Sampler:
     """Counts requests under one set of settings: every rate-th is traced, until the count is used up."""
 
-    __slots__ = ("_is_used_up", "_log", "_open_count", "_owner", "_rate", "_seen", "_settings", "level")
+    __slots__ = ("_collected", "_is_used_up", "_log", "_owner", "_rate", "_seen", "_settings", "level")
 
     def __init__(self, settings: TraceSettingsStore, owner: str, log: TraceLog | None = None) -> None:
         values = settings.of(owner)
@@ -163,7 +163,7 @@ class _Sampler:
         self.level = values["trace_level"]
         self._rate = int(str(values["trace_rate"]))
         self._seen = 0
-        self._open_count = 0  # traces begun and not finished
+        self._collected = 0  # traces that are finished
         self._is_used_up = False
 
     @property
@@ -173,23 +173,23 @@ class _Sampler:
     def is_due(self) -> bool:
         if not self.is_on or not self._rate:
             return False
-        self._seen += 1
-        if self._seen % self._rate:
-            return False
         left = self._settings.count_of(self._owner)
         if not left:
+            return False
+        self._seen += 1
+        if self._seen % self._rate:
             return False
         if left > 0:
             self._settings.use_one(self._owner)
             self._is_used_up = left == 1
-        self._open_count += 1
         return True
 
     def take(self, trace: Trace) -> None:
-        """A trace that was begun here is finished."""
-        self._open_count -= 1
+        """A trace that was begun here is finished. The last one is known by the number of requests seen, and so only
+        where each of them was traced, as in Triton."""
+        self._collected += 1
         if self._log is not None:
-            self._log.add(trace, is_last=self._is_used_up and not self._open_count)
+            self._log.add(trace, is_last=self._is_used_up and self._collected == self._seen)
 
     def close(self) -> None:
         """The settings are no longer in force."""

@@ -139,6 +139,26 @@ def test_traces_need_a_file(world: Any) -> None:
     assert server.settings.trace_settings("")["trace_level"] == ["OFF"]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"trace_rate": "0"}, "sample rate must be non-zero"), ({"trace_count": "0"}, "trace count must be non-zero")],
+)
+@pytest.mark.parametrize("model", ["", "model"])
+def test_settings_under_which_nothing_would_be_traced(
+    settings: Settings, world: Any, model: str, change: dict[str, str], reason: str
+) -> None:
+    before = settings.trace_settings(model)
+    on = {"trace_level": ["TIMESTAMPS"]}
+    error = world.refused(lambda: settings.update_trace_settings(model, {**on, **change}))
+    assert error.kind is ErrorKind.INVALID_ARGUMENT
+    assert error.message == f"Attempting to set invalid trace setting :{reason}"
+    assert settings.trace_settings(model) == before
+    settings.update_trace_settings(model, change)  # nothing is asked for while tracing is off
+    assert world.refused(lambda: settings.update_trace_settings("model", on)).message == error.message
+    cleared = dict.fromkeys(change)
+    assert settings.update_trace_settings(model, {**cleared, **on})["trace_level"] == ["TIMESTAMPS"]
+
+
 def test_lists_of_one_are_read_as_values(settings: Settings) -> None:
     assert settings.update_trace_settings("", {"trace_rate": ["7"]})["trace_rate"] == "7"
 

@@ -105,6 +105,7 @@ def written(path: Path) -> dict[str, list[str]]:
         ),
         ({}, {"trace_count": "1"}, "abab", {"": ["b2", "b4"], ".0": ["a1"]}),
         ({"count": 2}, {"trace_rate": "1"}, "aaabb", {".0": ["a1", "a2"], ".1": ["b4", "b5"]}),
+        ({}, {"trace_count": "2", "trace_rate": "2"}, "aaaabaa", {"": ["a2", "a4", "b5"]}),
         (
             {"log_frequency": 2},
             {"trace_count": "3"},
