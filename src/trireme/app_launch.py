@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from trireme.backends.python.nursery import Nursery
 from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
+from trireme.core.interruption import ending_at_once
 from trireme.devices.inventory import DeviceSearch
 
 
@@ -16,7 +17,8 @@ def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None
     nursery = _start_nursery()  # imports on another core what workers need, while this process imports the server
     try:
         search = DeviceSearch(options.devices)
-        from trireme.app import run as run_application
+        with ending_at_once():
+            from trireme.app import run as run_application
 
         return run_application(options, on_ready, nursery, search)
     finally:

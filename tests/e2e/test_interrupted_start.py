@@ -48,7 +48,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize(
-    "module", ["trireme.cli.command_line", "trireme.config.server_options", "trireme.app", "uvloop"]
+    "module", ["trireme.cli.command_line", "trireme.config.server_options", "trireme.app", "uvloop", "numpy._core"]
 )
 @pytest.mark.parametrize(
     ("command", "entry", "arguments"),

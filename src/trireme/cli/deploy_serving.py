@@ -12,7 +12,7 @@ from trireme.cli.serve import greeting_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.server_options import ServerOptions
 from trireme.core.errors import UnavailableError
-from trireme.tools.deploy.options import INTERRUPTED
+from trireme.core.interruption import INTERRUPTED, ending_at_once
 from trireme.tools.deploy.plan import Plan
 from trireme.tools.deploy.progress import Progress, children_bytes
 
@@ -35,7 +35,8 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
         print(reason, file=sys.stderr)
         return 1
     # Imported late: what cannot be deployed is told before the server is read from disk.
-    from trireme.app_launch import run
+    with ending_at_once():
+        from trireme.app_launch import run
 
     failures = _Failures(is_log_silent=not (options.log_info or options.log_warning or options.log_error))
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)

@@ -12,11 +12,12 @@ from trireme.cli.deploy_arguments import parse_arguments, read_server_options
 from trireme.cli.deploy_ports import check_ports
 from trireme.cli.deploy_serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.server_options import ServerOptions
+from trireme.core.interruption import INTERRUPTED
 from trireme.observe.table import render_table
 from trireme.tools.deploy.hub import token_of
 from trireme.tools.deploy.memory import check_fit
 from trireme.tools.deploy.neighbours import neighbour_rows, neighbours
-from trireme.tools.deploy.options import INTERRUPTED, DeployError, DeployOptions
+from trireme.tools.deploy.options import DeployError, DeployOptions
 from trireme.tools.deploy.plan import Plan, check_loading, make_plan
 from trireme.tools.deploy.resolve import fetch_weights
 from trireme.tools.deploy.task import is_conversing

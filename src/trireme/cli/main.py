@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl+C ended."""
+from trireme.core.interruption import INTERRUPTED, ending_at_once
 
-try:  # Ctrl+C may come while the commands are still read from disk
+with ending_at_once():
     import difflib
     import signal
     import sys
     from collections.abc import Callable, Sequence
 
     from trireme.cli import config, deploy, devices, neuron_model, serve, version
-except KeyboardInterrupt:
-    raise SystemExit(INTERRUPTED) from None
 
 Command = tuple[str, Callable[[Sequence[str]], int]]
 

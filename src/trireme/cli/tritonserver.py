@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl+C ended before it served."""
+from trireme.core.interruption import INTERRUPTED, ending_at_once
 
-try:  # Ctrl+C may come while the command is still read from disk
+with ending_at_once():
     import os
     import signal
     import sys
@@ -14,8 +13,6 @@ try:  # Ctrl+C may come while the command is still read from disk
     from trireme.cli import mpi
     from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
     from trireme.config.server_options import ServerOptions
-except KeyboardInterrupt:
-    raise SystemExit(INTERRUPTED) from None
 
 COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=ServerOptions())
 
@@ -39,6 +36,7 @@ def _run(words: Sequence[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     # Imported late: a wrong flag is answered before the server is read from disk.
-    from trireme.app_launch import run
+    with ending_at_once():
+        from trireme.app_launch import run
 
     return run(options)

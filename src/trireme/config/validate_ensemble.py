@@ -80,6 +80,8 @@ def _validate_reachable(message: ConfigMessage, outputs: list[str]) -> None:
             raise InvalidArgumentError(
                 f"output '{name}' for ensemble '{message.name}' is not written{_missing_link(name, ready, waiting)}"
             )
+    for tensor in sorted(tensor for step in waiting for tensor in step.output_map.values()):  # a circle beside them
+        raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{message.name}'")
 
 
 def _missing_link(name: str, ready: set[str], waiting: list[ConfigMessage]) -> str:

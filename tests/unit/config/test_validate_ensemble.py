@@ -71,6 +71,8 @@ def complaint(message: ConfigMessage) -> str:
         (ensemble(step("a", "I=zz", "O=y"), step("a", "I=x", "O=k")),
          "output 'y' for ensemble 'E' is not written: at least one of its depending tensors, 'zz', is not connected"),
         (ensemble(step("a", "I=x", "O=y"), step("a", "I=x", "O=k")), "ensemble tensor 'k' is unused in ensemble 'E'"),
+        (ensemble(step("a", "I=x", "O=y"), step("a", "I=k", "O=l"), step("a", "I=l", "O=k")),
+         "ensemble tensor 'k' is unused in ensemble 'E'"),
     ],
 )  # fmt: skip
 def test_an_ensemble_is_checked_when_read(message: ConfigMessage, expected: str) -> None:

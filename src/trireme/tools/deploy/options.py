@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-INTERRUPTED = 130
-"""The exit code after Ctrl+C, as shells have it."""
-
 
 class DeployError(Exception):
     """The command line cannot be followed; the message says why, and what to do."""
