@@ -40,9 +40,9 @@ attempt("batch_encode_plus again", lambda: tokenizer.batch_encode_plus(["I am"],
 
 load = transformers.AutoModelForCausalLM.from_pretrained
 attempt("use_auth_token", lambda: load(folder, use_auth_token="x").dtype == torch.float32)
-attempt("dtype", lambda: str(load(folder, dtype=torch.float16).dtype))
-attempt("torch_dtype", lambda: str(load(folder, torch_dtype=torch.float16).dtype))
-attempt("dtype by name", lambda: str(load(folder, dtype="float16").dtype))
+attempt("dtype", lambda: str(load(folder, dtype=torch.float16).lm_head.weight.dtype))
+attempt("torch_dtype", lambda: str(load(folder, torch_dtype=torch.float16).lm_head.weight.dtype))
+attempt("dtype by name", lambda: str(load(folder, dtype="float16").lm_head.weight.dtype))
 float16_calls.make(attempt, folder, sys.argv[3])
 attempt("device_map", lambda: str(load(folder, device_map="auto").device))
 attempt("token in header", lambda: build_hf_headers(token="").get("authorization"))

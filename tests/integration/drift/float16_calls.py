@@ -28,6 +28,9 @@ def make(attempt: Callable[[str, Callable[[], Any]], None], folder: str, scratch
     attempt("fixed cache", lambda: model.generate(IDS, cache_implementation="static", **rules).tolist())
     attempt("float16 in", lambda: described(model(inputs_embeds=hidden, output_hidden_states=True).hidden_states[1]))
     attempt("no dictionary", lambda: described(model(IDS, return_dict=False)[0]))
+    attempt("type", lambda: str(model.dtype))
+    attempt("a layer of its type", lambda: described(behind(model)(model(IDS).logits)))
+    attempt("forward by itself", lambda: described(model.forward(inputs_embeds=hidden).logits))
     attempt("a copy", lambda: described(copy.deepcopy(model)(IDS).logits))
     attempt("float16 from float32", lambda: described(texts.from_pretrained(folder).half()(IDS).logits))
     attempt("converted twice", lambda: described(model.half().to(torch.float16)(IDS).logits))
@@ -61,6 +64,11 @@ class Owner(torch.nn.Module):
 
     def forward(self, ids: Any) -> Any:
         return self.head(self.body(ids).last_hidden_state[:, 0])
+
+
+def behind(model: Any) -> Any:
+    """A layer of the file's own that is to take what the model gives."""
+    return torch.nn.Linear(model.config.vocab_size, 2).to(model.dtype)
 
 
 def described(value: Any) -> str:

@@ -52,6 +52,22 @@ def test_who_speaks_something_else_than_expected_is_there(hub: Hub) -> None:
     assert why_out_of_reach(hub.url.replace("http:", "https:"), 5) is None
 
 
+def test_who_hangs_up_without_a_word_is_no_hub() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            connection, _ = listener.accept()
+            connection.recv(4096)
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        reason = why_out_of_reach(f"http://127.0.0.1:{listener.getsockname()[1]}", 5)
+        thread.join()
+    assert reason is not None
+    assert reason.startswith("RemoteDisconnected")
+
+
 def test_a_hub_that_comes_back_is_seen_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     port = closed_port()
     endpoint = f"http://127.0.0.1:{port}"

@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.drift.float16_choice import VARIABLE, Choice, choose
-from trireme.backends.python.drift.float16_guise import MARK, Guise
+from trireme.backends.python.drift.float16_guise import MARK, Guise, is_within
 from trireme.backends.python.drift.report import tell_once
 from trireme.backends.python.worker_device import CPU, device_of_worker
 
+_LIBRARY = ("transformers", "transformers_modules")  # the second is code that comes with a model
 _is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
 
 
@@ -54,6 +55,21 @@ def compute_in_faster_type(module: ModuleType) -> None:
 
     model_class.from_pretrained = classmethod(from_pretrained)
     model_class._apply = _apply
+    model_class.dtype = _apparent_dtype(model_class.dtype)
+
+
+def _apparent_dtype(own: Any) -> Any:
+    """What `model.dtype` says: to the file the type that the model takes and gives, so that a layer of the file's own
+    with this type fits behind it, and to the model's own code the type that is computed in."""
+
+    def dtype(self: Any) -> Any:
+        guise = self.__dict__.get(MARK)
+        if guise is None or not guise.is_active or is_within():
+            return own.fget(self)
+        asking = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+        return own.fget(self) if asking in _LIBRARY else guise.half
+
+    return property(dtype, doc=own.__doc__)
 
 
 def _settle(model: Any, model_class: type, convert: Any) -> None:

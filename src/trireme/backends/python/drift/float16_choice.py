@@ -33,6 +33,8 @@ def choose(size_bytes: int) -> Choice:
     if not emulates("float16"):
         return Choice("float16", "")
     how_slow = "with which this processor takes many times as long as with float32"
+    if wanted:
+        how_slow += f" ({VARIABLE} '{wanted}' is none of {', '.join(_NAMES)})"
     needed, free = _ROOM * size_bytes, free_host_bytes()
     if free is None or free >= needed:
         return Choice("float32", how_slow)

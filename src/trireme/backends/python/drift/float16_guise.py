@@ -35,7 +35,7 @@ class Guise:
             entry.register_forward_pre_hook(self.before_part, with_kwargs=True)
         model.register_forward_pre_hook(self.before_model, with_kwargs=True)
         model.register_forward_hook(self.after_model, always_call=True)
-        _wrap_features(type(model))
+        _wrap_doors(type(model))
 
     def before_part(self, module: Any, args: Any, kwargs: Any) -> Any:
         """Lets float16 in at each door: parts of a model may be called by themselves."""
@@ -87,19 +87,26 @@ def _entries(model: Any, module_class: type) -> Iterator[Any]:
     yield from parts.values()
 
 
-def _wrap_features(model_class: Any) -> None:
-    """`get_image_features` and its like answer whoever calls them as the model itself does."""
+def is_within() -> bool:
+    """Whether a guised model is at work in this thread."""
+    return _depth.get() > 0
+
+
+def _wrap_doors(model_class: Any) -> None:
+    """`get_image_features` and its like answer whoever calls them as the model itself does. So does `forward`, which
+    wrappers of models call by itself, without the hooks."""
     for name in dir(model_class):
-        method = getattr(model_class, name)
-        if name.startswith("get_") and name.endswith("_features") and not hasattr(method, MARK) and callable(method):
-            setattr(model_class, name, _as_from_outside(method))
+        if name == "forward" or (name.startswith("get_") and name.endswith("_features")):
+            method = getattr(model_class, name)
+            if callable(method) and not hasattr(method, MARK):
+                setattr(model_class, name, _as_from_outside(method))
 
 
 def _as_from_outside(method: Any) -> Any:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         guise = self.__dict__.get(MARK)
-        if guise is None or not guise.is_active or _depth.get():
+        if guise is None or not guise.is_active or is_within():
             return method(self, *args, **kwargs)
         _depth.set(1)
         try:

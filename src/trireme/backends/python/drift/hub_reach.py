@@ -109,7 +109,7 @@ def _ask(place: SplitResult, limit_s: float) -> None:
     try:
         connection.request("HEAD", place.path or "/")
         connection.getresponse()
-    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # hung up on in the middle, as some firewalls do
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, http.client.RemoteDisconnected):  # hung up, as firewalls do
         raise
     except (ssl.SSLError, http.client.HTTPException):
         return

@@ -55,6 +55,8 @@ def test_the_variable_decides(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert choice.reason == ("" if name == "float16" else f"and {VARIABLE} says {name}")
 
 
-def test_another_word_in_the_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_word_in_the_variable_decides_nothing_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "fp8")
-    assert choose(GB).name == "float32"
+    choice = choose(GB)
+    assert choice.name == "float32"
+    assert f"({VARIABLE} 'fp8' is none of float16, float32, bfloat16)" in choice.reason
