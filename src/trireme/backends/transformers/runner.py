@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
+from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.items import Item, Outputs
 
 
@@ -40,6 +41,12 @@ def run_items(runner: Runner, items: Sequence[Item]) -> list[Outputs | Exception
         for (index, _), answer in zip(members, _run_group(runner, members), strict=True):
             answers[index] = answer
     return answers
+
+
+def check_clients(items: Sequence[Item]) -> None:
+    """Between the forwards of a run that takes many: raises RequestError where all clients have left."""
+    if all(item.is_cancelled() for item in items):
+        raise RequestError("the request was cancelled")
 
 
 def _run_group(runner: Runner, members: Sequence[tuple[int, Any]]) -> Sequence[Outputs | Exception]:

@@ -244,6 +244,7 @@ def test_a_bad_request_is_told_so_and_its_neighbour_is_answered(
         ({}, {"num_beams": 1000}, "'num_beams' must be from 1 to 128, found 1000"),
         ({"question": text("ship " * 60)}, {}, "and the model takes at most 47"),
         ({"image": np.array([[b"none"]], dtype=np.object_)}, {}, "could not be read as an image"),
+        ({"image": page(1, width=5000, height=4)}, {}, "the image cannot be prepared for the model"),
     ],
 )
 def test_a_bad_request_for_a_written_answer_is_told_so(

@@ -240,6 +240,14 @@ def test_encoders_with_decoders_write_what_the_library_writes(serve: Any, kind: 
     assert [texts(result["text_output"])[0] for result in results] == expected
 
 
+def test_a_model_whose_texts_have_no_end_is_not_told_to_write_for_ever(serve: Any) -> None:
+    requests = [Request({"text_input": text("Hello")}, parameters={"max_new_tokens": limit}) for limit in (3, 10**9)]
+    good, bad = serve(task_model("t5")).infer_many(requests)
+    assert texts(good["text_output"])[0]
+    with pytest.raises(ServingError, match="'max_new_tokens' must be at most 32768 for this model, found 1000000000"):
+        bad.check()
+
+
 def test_an_end_that_the_model_forces_comes_at_each_texts_own_limit(serve: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(task_model("bart"), tmp_path / "files")
     file = folder / "generation_config.json"

@@ -12,6 +12,7 @@ import pytest
 from payloads import file_of, picture, png
 from tiny_image_models import image_model
 
+from trireme.backends.transformers.image import masks
 from trireme.backends.transformers.image.overlaps import without_overlaps
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.testing import Request
@@ -81,6 +82,24 @@ def test_masks_equal_the_pipelines(serve: Any, masks_of_library: Any, options: d
         assert np.count_nonzero((result["mask"][0] > 0) != masks) <= 0.01 * masks.size
         np.testing.assert_allclose(result["box"][0], expected["bounding_boxes"].numpy(), atol=2)
     assert count > len(FILES)
+
+
+def test_masks_of_a_large_image_are_looked_at_a_few_at_a_time(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request({"image": file_of(FILES[0])}, parameters=LOOSE)
+    together = serve(image_model("sam")).infer(request)
+    monkeypatch.setattr(masks, "_MOST_VALUES", 1)
+    seen: list[int] = []
+    kept = masks.MaskGeneration._kept
+    monkeypatch.setattr(
+        masks.MaskGeneration,
+        "_kept",
+        lambda self, entry, crop, answer: seen.append(answer["pred_masks"].shape[1]) or kept(self, entry, crop, answer),
+    )
+    alone = serve(image_model("sam")).infer(request)
+    assert set(seen) == {1}
+    assert len(seen) == 25
+    np.testing.assert_array_equal(alone["mask"], together["mask"])
+    np.testing.assert_allclose(alone["score"], together["score"], rtol=1e-4)
 
 
 def test_where_nothing_is_found_masks_have_the_images_size(serve: Any) -> None:

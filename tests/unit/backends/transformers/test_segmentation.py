@@ -9,6 +9,7 @@ import pytest
 from payloads import file_of, picture, png, texts
 from tiny_image_models import image_model
 
+from trireme.backends.transformers.image import segmentation
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.testing import Request
 
@@ -72,6 +73,19 @@ def test_rows_of_different_sizes_are_padded_with_zeros(serve: Any) -> None:
         count, height, width = masks.shape
         np.testing.assert_array_equal(row[:count, :height, :width], masks)
         assert row[:count].sum() == masks.sum(dtype=np.int64)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("segformer", 3), ("detr", 8)])
+def test_an_image_that_would_take_the_memory_of_all_is_refused_alone(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, kind: str, layers: int
+) -> None:
+    monkeypatch.setattr(segmentation, "_MOST_VALUES", 48 * 40 * layers)
+    good, bad = serve(image_model(kind)).infer_many([requests({})[0], requests({})[2]])
+    good.check()
+    told = "the image has 70 x 35 pixels, and this model divides images of at most 1920 in all; scale it down"
+    with pytest.raises(ServingError, match=told) as caught:
+        bad.check()
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

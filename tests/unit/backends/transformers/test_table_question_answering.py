@@ -90,6 +90,7 @@ def test_the_last_rows_of_a_long_table_are_left_out(serve: Any, library: Any, pa
         (asked(FLEET, " "), "neither 'query' nor one of the 'previous_queries' may be empty"),
         (asked({f"c{index}": ["1"] for index in range(300)}, "what ?"), "has 300 columns, and the model takes at most"),
         (asked({f"c{index}": ["1"] for index in range(90)}, "what ?"), "do not fit into the model"),
+        (asked({"": [""]}, "what ?"), "has no cell and no name of a column with anything in it"),
         ({"table": text("{"), "query": text("what ?")}, "input 'table' is not JSON"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from payloads import text, texts
 from tiny_task_models import task_model
 
-from trireme.core.errors import ServingError
+from trireme.core.errors import ErrorKind, ServingError
 from trireme.testing import Request
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -140,6 +140,27 @@ def test_zero_shot_labels_equal_the_pipelines(serve: Any, library: Any) -> None:
         np.testing.assert_allclose(result["score"][0], answer["scores"], rtol=1e-3)
     with pytest.raises(ServingError, match="'candidate_labels' are missing"):
         model.infer(text=text("good"))
+
+
+def test_a_label_that_leaves_no_room_for_the_text_is_the_error_of_its_request_alone(serve: Any) -> None:
+    model = serve(task_model("bert-entailment"), task="zero-shot-classification")
+    good, bad = model.infer_many(
+        [{"text": text("the ship"), "candidate_labels": text(label)} for label in ("travel", "ship " * 100)]
+    )
+    good.check()
+    with pytest.raises(ServingError, match="one of the 'candidate_labels' leaves no room for the text") as caught:
+        bad.check()
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
+
+
+def test_labels_are_not_looked_at_for_a_client_that_has_left(serve: Any) -> None:
+    model = serve(task_model("bert-entailment"), task="zero-shot-classification")
+    inputs = {"text": text("the ship"), "candidate_labels": text("travel,cooking")}
+    (result,) = model.infer_many([Request(inputs, is_cancelled=True)])
+    with pytest.raises(ServingError, match="the request was cancelled"):
+        result.check()
+    both = model.infer_many([Request(inputs, is_cancelled=True), Request(inputs)])
+    assert both[1]["label"].shape == (1, 2)
 
 
 def test_features_equal_the_pipelines(serve: Any, library: Any) -> None:

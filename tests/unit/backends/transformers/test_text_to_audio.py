@@ -124,6 +124,7 @@ def test_a_file_beside_the_model_is_its_voice(serve: Any, tmp_path: Path) -> Non
         ("bark", {}, {"voice_preset": "/etc/passwd"}, "the model has no 'voice_preset' of the name '/etc/passwd'"),
         ("vits", {}, {"audio_encoding": "mp3"}, "'audio_encoding' must be raw or base64, found 'mp3'"),
         ("musicgen", {}, {"max_new_tokens": 0}, "'max_new_tokens' must be at least 1, found 0"),
+        ("musicgen", {}, {"max_new_tokens": 10**9}, "'max_new_tokens' must be at most 32768 for this model"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -6,9 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import require
-from trireme.backends.transformers.image.reading import read_image
+from trireme.backends.transformers.image.reading import processed_images, read_image
 from trireme.backends.transformers.items import Item
 from trireme.backends.transformers.loading import Loaded
 
@@ -43,11 +42,7 @@ class ImageModel:
         return tuple(sorted((name, tuple(tensor.shape)) for name, tensor in prepared.inputs.items()))
 
     def _processed(self, images: Sequence[Any], **told: Any) -> dict[str, Any]:
-        """Raises RequestError for what the model's processor does not take, such as an image that is too small."""
-        try:
-            return dict(self._processor(images=images, return_tensors="pt", **told))
-        except ValueError as error:
-            raise RequestError(f"the image cannot be prepared for the model: {error}") from error
+        return processed_images(self._processor, images, **told)
 
     def _forward(self, prepared: Sequence[PreparedImage]) -> Any:
         return self._model(**self._batch([entry.inputs for entry in prepared]))

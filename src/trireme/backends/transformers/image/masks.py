@@ -20,6 +20,7 @@ from trireme.backends.transformers.items import Item, Outputs
 _POINTS_PER_BATCH = 64
 _POINTS_PER_SIDE = 32
 _MOST_POINTS_PER_SIDE = 256
+_MASKS_PER_POINT = 3
 _MOST_CROP_LAYERS = 4  # the crops of a layer are four times as many as those of the one before
 _CROP_OVERLAP = 512 / 1500
 _FILTERS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
@@ -28,6 +29,8 @@ _BOX_OVERLAP = 0.7
 _AREAS = ("max_hole_area", "max_sprinkle_area")
 _MOST_AREA = 1 << 30
 _INSIDE = 255
+_MOST_VALUES = 1 << 29
+"""Of masks in the image's own size that are looked at together: 2 GiB of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class MaskGeneration(ImageModel):
     def _asked(self, entry: _Crops, crop: int, seen: Any) -> list[_Found]:
         """What the model answers to the points of one crop, some at a time."""
         count = entry.item.options.get("points_per_batch", _POINTS_PER_BATCH)
+        count = min(count, max(1, _MOST_VALUES // (_MASKS_PER_POINT * entry.size[0] * entry.size[1])))
         found = []
         for start in range(0, entry.points.shape[1], count):
             span = slice(start, start + count)

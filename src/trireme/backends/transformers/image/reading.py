@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,15 @@ def read_image(given: Any, name: str = "image") -> Any:
             f"input '{name}' ({len(content)} bytes, beginning {start!r}) could not be read as an image: "
             f"{_reason(error)}; send the bytes of a file such as PNG or JPEG, or those in base64"
         ) from error
+
+
+def processed_images(processor: Any, images: Sequence[Any], **told: Any) -> dict[str, Any]:
+    """What a model's processor makes of images; raises RequestError for those that it does not take, such as one that
+    is too small, or so narrow that nothing of it is left in the model's size."""
+    try:
+        return dict(processor(images=list(images), return_tensors="pt", **told))
+    except ValueError as error:
+        raise RequestError(f"the image cannot be prepared for the model: {error}") from error
 
 
 def _reason(error: Exception) -> str:

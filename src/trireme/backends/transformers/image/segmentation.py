@@ -20,6 +20,8 @@ _SUBTASKS = ("panoptic", "instance", "semantic")
 _SEMANTIC = "semantic"
 _FRACTIONS = {"threshold": 0.9, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.5}
 _INSIDE = 255
+_MOST_VALUES = 1 << 31
+"""Of an image in its own size, 8 GiB: the library scales every class, or every segment it considers, up to it."""
 
 
 class ImageSegmentation(ImageModel):
@@ -37,6 +39,7 @@ class ImageSegmentation(ImageModel):
         for name, default in _FRACTIONS.items():
             fraction(item.options, name, default)
         image = read_image(item.inputs.get("image"))
+        self._check_size(image.width, image.height, subtask)
         told = {} if self._tokenizer is None else {"task_inputs": [subtask]}
         inputs = self._processed([image], **told)
         if self._tokenizer is not None:
@@ -61,6 +64,18 @@ class ImageSegmentation(ImageModel):
             return [self._classes(found.cpu().numpy()) for found in process(outputs, target_sizes=sizes)]
         found = process(outputs, target_sizes=sizes, **self._fractions(item))
         return [self._segments(entry["segmentation"].cpu().numpy(), entry["segments_info"]) for entry in found]
+
+    def _check_size(self, width: int, height: int, subtask: str) -> None:
+        """Raises RequestError for an image that would take the memory of all: a small file can hold one."""
+        config = self._model.config
+        queries = getattr(config, "num_queries", None)
+        layers = len(config.id2label) if subtask == _SEMANTIC or queries is None else queries
+        if width * height * layers > _MOST_VALUES:
+            most = _MOST_VALUES // layers
+            raise RequestError(
+                f"the image has {width} x {height} pixels, and this model divides images of at most {most} in all; "
+                "scale it down"
+            )
 
     def _forward(self, prepared: Sequence[PreparedImage]) -> Any:
         inputs = prepared[0].inputs

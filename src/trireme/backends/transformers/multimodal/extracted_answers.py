@@ -20,7 +20,7 @@ from trireme.backends.transformers.answers import (
     require_fast_tokenizer,
     token_scores,
 )
-from trireme.backends.transformers.image.reading import read_image
+from trireme.backends.transformers.image.reading import processed_images, read_image
 from trireme.backends.transformers.items import Item, Outputs
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.multimodal.document_input import image_processor, read_question
@@ -120,7 +120,7 @@ class ExtractedAnswers:
     def _features(self, image: Any) -> dict[str, Any]:
         if self._processor is None or self._picture is None:
             return {}
-        prepared = self._processor(images=[image], return_tensors="pt", apply_ocr=False)
+        prepared = processed_images(self._processor, [image], apply_ocr=False)
         return {self._picture: prepared["pixel_values"]}
 
     def _windows(self, question: str, words: Words, options: Mapping[str, Any]) -> list[_Window]:

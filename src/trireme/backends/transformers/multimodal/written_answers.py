@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.image.reading import read_image
+from trireme.backends.transformers.image.reading import processed_images, read_image
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.multimodal.document_input import image_processor, read_question
@@ -59,7 +59,7 @@ class WrittenAnswers:
         text = _PROMPT.format(read_question(item))
         prompt = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         limit = self._limit(options.get("max_new_tokens"), len(prompt))
-        features = dict(self._processor(images=[read_image(item.inputs.get("image"))], return_tensors="pt"))
+        features = processed_images(self._processor, [read_image(item.inputs.get("image"))])
         return _Page(item, {"pixel_values": features["pixel_values"]}, prompt, limit, beams)
 
     def key(self, prepared: _Page) -> Hashable:

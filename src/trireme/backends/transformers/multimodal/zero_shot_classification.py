@@ -11,7 +11,7 @@ import numpy as np
 
 from trireme.backends.compiled.model_load import require
 from trireme.backends.transformers.candidate_labels import candidate_labels, hypotheses
-from trireme.backends.transformers.image.reading import read_image
+from trireme.backends.transformers.image.reading import processed_images, read_image
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import applied
 from trireme.backends.transformers.loading import Loaded
@@ -108,7 +108,7 @@ class ZeroShotImageClassification(_TwoEncoders):
 
     def _features(self, item: Item) -> Mapping[str, Any]:
         image = read_image(item.inputs.get("image"))
-        return dict(self._processor(images=[image], return_tensors="pt"))
+        return processed_images(self._processor, [image])
 
 
 class ZeroShotAudioClassification(_TwoEncoders):

@@ -11,10 +11,11 @@ import numpy as np
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.transformers.candidate_labels import candidate_labels
-from trireme.backends.transformers.image.reading import read_image
+from trireme.backends.transformers.image.reading import processed_images, read_image
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.multimodal.features import joined, shapes
+from trireme.backends.transformers.runner import check_clients
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _THRESHOLD = 0.1
@@ -25,6 +26,7 @@ _SEPARATE = ("owlvit", "owlv2")
 
 @dataclass(frozen=True, slots=True)
 class _Search:
+    item: Item
     features: Mapping[str, Any]
     size: tuple[int, int]
     """Height and width of the image itself."""
@@ -77,8 +79,8 @@ class ZeroShotObjectDetection:
         labels = candidate_labels(options)
         rows = [self._texts.encode(label, truncation=options.get("truncation")) for label in labels]
         image = read_image(item.inputs.get("image"))
-        features = dict(self._processor(images=[image], return_tensors="pt"))
-        return _Search(features, (image.height, image.width), labels, rows, threshold, top_count)
+        features = processed_images(self._processor, [image])
+        return _Search(item, features, (image.height, image.width), labels, rows, threshold, top_count)
 
     def key(self, prepared: _Search) -> Hashable:
         """Images of one shape; where one forward serves all labels, with equally many of them."""
@@ -108,6 +110,7 @@ class ZeroShotObjectDetection:
     def _pair_by_pair(self, pairs: Sequence[tuple[_Search, TokenIds]]) -> _Found:
         logits, boxes = [], []
         for start in range(0, len(pairs), _MOST_PAIRS):
+            check_clients([entry.item for entry, _ in pairs])
             part = pairs[start : start + _MOST_PAIRS]
             texts = self._texts.pad([row for _, row in part])
             texts = {name: tensor[: len(part)] for name, tensor in texts.items()}

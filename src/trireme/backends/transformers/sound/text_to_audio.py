@@ -16,7 +16,11 @@ from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.sound.audio import Samples, audio_encoding, sound_outputs
 from trireme.backends.transformers.sound.voices import Speakers, load_vocoder
 from trireme.backends.transformers.text.generated_text import cancel_watch
-from trireme.backends.transformers.text.generation import DEFAULT_NEW_TOKENS, check_generation_options
+from trireme.backends.transformers.text.generation import (
+    DEFAULT_NEW_TOKENS,
+    check_endless,
+    check_generation_options,
+)
 
 _BY_TOKENIZER = {"musicgen", "speecht5"}  # whose processors are made for more than a text
 _BY_PARTS = {"bark", "seamless_m4t", "seamless_m4t_v2"}  # whose parts have limits and settings of their own
@@ -61,6 +65,7 @@ class TextToAudio:
         if not text.strip():
             raise RequestError("the text is empty: there is nothing to say")
         check_generation_options(item.options)
+        check_endless(item.options.get("max_new_tokens", 1))
         audio_encoding(item.options)
         arguments = {name: item.options[name] for name in _ARGUMENTS if name in item.options}
         if arguments and not self._has_options:

@@ -20,6 +20,7 @@ _LIBRARY_MAX_LENGTH = 20  # where a model's files do not say
 _LEAST = {"max_new_tokens": 1, "min_new_tokens": 0, "top_k": 0, "num_beams": 1, "temperature": 0.0}
 _SAMPLING = ("temperature", "top_k", "top_p")
 _COLDEST = 1e-5  # below, numbers overflow, and it is the likeliest token that is drawn anyway
+MOST_NEW_TOKENS = 32_768  # of a model whose context has no end: one request must not go on for ever
 _MOST_BEAMS = 128  # each is a row of the batch: one request must not take the memory of all
 _SEED_BITS = 64
 _CONTEXT_TOKENS = 4
@@ -86,7 +87,10 @@ class Generator:
         options = item.options
         check_generation_options(options)
         limit = self.wanted_tokens(options)
-        limit = limit if room is None else min(limit, room)
+        if room is None:
+            check_endless(limit)
+        else:
+            limit = min(limit, room)
         if options.get("min_new_tokens", 0) > limit:
             raise RequestError(f"'min_new_tokens' is {options['min_new_tokens']}, and there may be {limit} at most")
         settings = self._settings(options)
@@ -208,6 +212,12 @@ def _is_librarys_own(generate: Any) -> bool:
 def _is_padded(batch: Mapping[str, Any]) -> bool:
     mask = batch.get("attention_mask")
     return mask is not None and not bool(mask.all())
+
+
+def check_endless(wanted: int) -> None:
+    """For a model that could go on for ever; raises RequestError."""
+    if wanted > MOST_NEW_TOKENS:
+        raise RequestError(f"'max_new_tokens' must be at most {MOST_NEW_TOKENS} for this model, found {wanted}")
 
 
 def check_generation_options(options: Mapping[str, Any]) -> None:

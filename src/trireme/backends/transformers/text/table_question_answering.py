@@ -103,6 +103,8 @@ class CellAnswers:
                 f"the table has {count} tokens with the query, and the model takes at most {self._limit}; leave rows "
                 "out, or set the parameter 'truncation' to true to have its last rows left out"
             )
+        if not encoded["token_type_ids"][..., _COLUMN].any():
+            raise RequestError("input 'table' has no cell and no name of a column with anything in it")
         return encoded
 
     def _batch(self, rows: Sequence[Mapping[str, Any]], width: int) -> dict[str, Any]:

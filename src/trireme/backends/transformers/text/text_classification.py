@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.candidate_labels import candidate_labels, hypotheses
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.labels import best_labels, check_label_options, softmax
 from trireme.backends.transformers.loading import Loaded
+from trireme.backends.transformers.runner import check_clients
 from trireme.backends.transformers.text.text_batch import TextBatches, TokenIds
 
 _TEMPLATE = "This example is {}."
@@ -27,9 +29,12 @@ class _Classifier:
         if self._config.get_text_config().pad_token_id is None:  # decoders look for the last token that is no padding
             self._config.get_text_config().pad_token_id = self._texts.padding_id
 
-    def _logits(self, rows: Sequence[TokenIds], item_count: int) -> Any:
-        batches = self._texts.batches(rows, item_count)
-        return np.concatenate([self._model(**batch).logits[:count].float().cpu().numpy() for batch, count in batches])
+    def _logits(self, rows: Sequence[TokenIds], items: Sequence[Item]) -> Any:
+        found = []
+        for batch, count in self._texts.batches(rows, len(items)):
+            check_clients(items)
+            found.append(self._model(**batch).logits[:count].float().cpu().numpy())
+        return np.concatenate(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class TextClassification(_Classifier):
 
     def run(self, prepared: Sequence[_Text]) -> list[Outputs]:
         """The best labels of each text."""
-        logits = self._logits([entry.ids for entry in prepared], len(prepared))
+        logits = self._logits([entry.ids for entry in prepared], [entry.item for entry in prepared])
         return [
             best_labels(row, self._config, entry.item.options, 1, is_text=True)
             for row, entry in zip(logits, prepared, strict=True)
@@ -63,6 +68,7 @@ class TextClassification(_Classifier):
 
 @dataclass(frozen=True, slots=True)
 class _Hypotheses:
+    item: Item
     labels: Sequence[str]
     rows: Sequence[TokenIds]
     is_multi_label: bool
@@ -83,8 +89,20 @@ class ZeroShotClassification(_Classifier):
         claims = hypotheses(labels, item.options, _TEMPLATE)
         text = item.text("text")
         truncation = "only_first" if item.options.get("truncation", True) else False
-        rows = [self._texts.encode(text, claim, truncation=truncation) for claim in claims]
-        return _Hypotheses(labels, rows, item.options.get("multi_label", False) or len(labels) == 1)
+        rows = [self._encode(text, claim, truncation) for claim in claims]
+        return _Hypotheses(item, labels, rows, item.options.get("multi_label", False) or len(labels) == 1)
+
+    def _encode(self, text: str, claim: str, truncation: str | bool) -> TokenIds:
+        """Raises RequestError where not even the label fits, since only of the text the end is cut off."""
+        try:
+            return self._texts.encode(text, claim, truncation=truncation)
+        except RequestError:
+            raise
+        except Exception as error:  # the tokenizer's class for whatever it cannot do
+            raise RequestError(
+                f"one of the 'candidate_labels' leaves no room for the text in the {self._texts.token_limit} tokens "
+                f"that the model takes; shorten the label ({error})"
+            ) from error
 
     def key(self, prepared: _Hypotheses) -> Hashable:
         """Any texts with any labels, unless padding would be seen."""
@@ -92,7 +110,8 @@ class ZeroShotClassification(_Classifier):
 
     def run(self, prepared: Sequence[_Hypotheses]) -> list[Outputs]:
         """The labels of each text, the most likely first."""
-        logits = self._logits([row for entry in prepared for row in entry.rows], len(prepared))
+        rows = [row for entry in prepared for row in entry.rows]
+        logits = self._logits(rows, [entry.item for entry in prepared])
         answers, start = [], 0
         for entry in prepared:
             answers.append(self._ranked(entry, logits[start : start + len(entry.rows)]))
