@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from trireme.cli.curl_samples import file_of, sample_inputs, sample_text
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.datatype import BYTES
 from trireme.core.elements import element_count
@@ -15,8 +16,6 @@ _LONGEST_LIST = 16
 """Elements that are written out; a longer input is made by a line of Python."""
 _BINARY_ONLY = ("FP16", "BF16")
 """Datatypes that JSON does not carry."""
-_SAMPLE_TEXT = "Hello"
-_SAMPLE_CONVERSATION = json.dumps([{"role": "user", "content": _SAMPLE_TEXT}])
 
 
 def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
@@ -26,13 +25,15 @@ def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
 
 def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     url = f"{base_url}/v2/models/{model.name}"
-    inputs = [tensor for tensor in model.inputs.values() if not tensor.is_optional]
-    inputs = inputs or list(model.inputs.values())[:1]  # a model that can be asked in several ways
+    inputs = sample_inputs(model)
     binary = next((tensor for tensor in inputs if tensor.datatype in _BINARY_ONLY), None)
     if binary is not None:
         return [
             f"# {model.name}: input {binary.name} is {binary.datatype}, which JSON cannot carry; use a client library"
         ]
+    file = file_of(model, inputs)
+    if file is not None:
+        return [_file_line(url, model, inputs, *file)]
     is_small = all(element_count(_sample_shape(tensor, model)) <= _LONGEST_LIST for tensor in inputs)
     if model.is_decoupled:
         if not is_small:
@@ -42,6 +43,14 @@ def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     if is_small and _is_text_to_text(model):
         lines.append(f"curl {url}/generate -d {_quoted(_generate_body(model, inputs))}")
     return lines
+
+
+def _file_line(url: str, model: ModelConfig, inputs: Sequence[TensorConfig], name: str, file: str) -> str:
+    others = _generate_body(model, [tensor for tensor in inputs if tensor.name != name])
+    content = f'"{name}": "\'$(base64 -w0 {file})\'"'
+    rest = json.dumps(others)[1:-1].replace("'", "'\\''")
+    body = f"'{{{content}{', ' if rest else ''}{rest}}}'"
+    return f"echo {body} | curl {url}/generate -d @-  # with a file of yours for {file}"
 
 
 def _is_text_to_text(model: ModelConfig) -> bool:
@@ -54,7 +63,7 @@ def _is_text_to_text(model: ModelConfig) -> bool:
 def _infer_line(url: str, model: ModelConfig, inputs: Sequence[TensorConfig], is_small: bool) -> str:
     if is_small:
         return f"curl {url}/infer -d {_quoted(_infer_body(model, inputs))}"
-    entries = ", ".join(_python_entry(tensor, _sample_shape(tensor, model)) for tensor in inputs)
+    entries = ", ".join(_python_entry(model, tensor) for tensor in inputs)
     program = f'import json; print(json.dumps({{"inputs": [{entries}]}}))'
     return f"python3 -c {shlex.quote(program)} | curl {url}/infer -d @-"
 
@@ -68,7 +77,7 @@ def _infer_body(model: ModelConfig, inputs: Sequence[TensorConfig]) -> dict[str,
             "name": tensor.name,
             "datatype": tensor.datatype,
             "shape": _sample_shape(tensor, model),
-            "data": _sample_values(tensor, element_count(_sample_shape(tensor, model))),
+            "data": _sample_values(model, tensor, element_count(_sample_shape(tensor, model))),
         }
         for tensor in inputs
     ]
@@ -78,7 +87,7 @@ def _infer_body(model: ModelConfig, inputs: Sequence[TensorConfig]) -> dict[str,
 def _generate_body(model: ModelConfig, inputs: Sequence[TensorConfig]) -> dict[str, Any]:
     body = {}
     for tensor in inputs:
-        values = _sample_values(tensor, element_count(_sample_shape(tensor, model)))
+        values = _sample_values(model, tensor, element_count(_sample_shape(tensor, model)))
         body[tensor.name] = values[0] if len(values) == 1 else values
     return body
 
@@ -89,9 +98,9 @@ def _sample_shape(tensor: TensorConfig, model: ModelConfig) -> list[int]:
     return [1, *dims] if model.max_batch_size > 0 else dims
 
 
-def _sample_values(tensor: TensorConfig, count: int) -> list[Any]:
+def _sample_values(model: ModelConfig, tensor: TensorConfig, count: int) -> list[Any]:
     if tensor.datatype == BYTES:
-        return [_SAMPLE_CONVERSATION if tensor.name == "messages" else _SAMPLE_TEXT] * count
+        return [sample_text(model, tensor)] * count
     if tensor.datatype == "BOOL":
         return [True] * count
     if tensor.datatype.startswith("FP"):
@@ -99,8 +108,9 @@ def _sample_values(tensor: TensorConfig, count: int) -> list[Any]:
     return list(range(1, count + 1))
 
 
-def _python_entry(tensor: TensorConfig, shape: list[int]) -> str:
-    value = json.dumps(_sample_values(tensor, 1)[0]).replace("true", "True")
+def _python_entry(model: ModelConfig, tensor: TensorConfig) -> str:
+    shape = _sample_shape(tensor, model)
+    value = json.dumps(_sample_values(model, tensor, 1)[0]).replace("true", "True")
     head = json.dumps({"name": tensor.name, "datatype": tensor.datatype, "shape": shape})
     return f'{head[:-1]}, "data": [{value}] * {element_count(shape)}}}'
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from trireme.cli.curl import curl_lines
@@ -50,6 +52,34 @@ def test_text_model_gets_an_infer_and_a_generate_line() -> None:
     assert body_of(infer)["inputs"] == [{"name": "t", "datatype": "BYTES", "shape": [1], "data": ["Hello"]}]
     assert generate.startswith("curl h:1/v2/models/m/generate -d ")
     assert body_of(generate) == {"t": "Hello"}
+
+
+def test_inputs_of_the_transformers_backend_get_what_a_model_can_take() -> None:
+    score = [tensor("score", "TYPE_FP32", [-1])]
+    inputs = [
+        tensor("image", "TYPE_STRING", [1]),
+        tensor("candidate_labels", "TYPE_STRING", [-1], optional=True),
+        tensor("stop", "TYPE_STRING", [-1], optional=True),
+    ]
+    (line,) = curl_lines("h:1", [model(backend="transformers", input=inputs, output=score)])
+    image, labels = body_of(line)["inputs"]
+    assert base64.b64decode(image["data"][0]).startswith(b"\x89PNG")
+    assert (labels["name"], labels["data"]) == ("candidate_labels", ["ships, harbours"])
+    table = [tensor("table", "TYPE_STRING", [1]), tensor("query", "TYPE_STRING", [1])]
+    (line,) = curl_lines("h:1", [model(backend="transformers", input=table, output=score)])
+    assert json.loads(body_of(line)["inputs"][0]["data"][0])["ship"] == ["Argo", "Olympias"]
+    (line,) = curl_lines("h:1", [model(backend="python", input=inputs[:1], output=score)])
+    assert body_of(line)["inputs"][0]["data"] == ["Hello"]
+
+
+def test_an_input_that_is_too_long_for_a_line_is_read_from_a_file(tmp_path: Path) -> None:
+    inputs = [tensor("audio", "TYPE_STRING", [1]), tensor("candidate_labels", "TYPE_STRING", [-1], optional=True)]
+    sound = model(backend="transformers", input=inputs, output=[tensor("label", "TYPE_STRING", [-1])])
+    (line,) = curl_lines("h:1", [sound])
+    (tmp_path / "sound.wav").write_bytes(b"RIFF")
+    body = subprocess.run(line.partition(" | ")[0], shell=True, cwd=tmp_path, capture_output=True, check=True).stdout
+    assert json.loads(body) == {"audio": "UklGRg==", "candidate_labels": "ships, harbours"}
+    assert "| curl h:1/v2/models/m/generate -d @-" in line
 
 
 def test_decoupled_model_gets_a_stream_line_without_its_optional_inputs() -> None:
