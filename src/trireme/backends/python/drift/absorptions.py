@@ -12,6 +12,7 @@ from trireme.backends.python.drift import (
     float16,
     hub_requests,
     lengths,
+    tensorflow_contrib,
     tokenizer_methods,
     usual_cache,
 )
@@ -47,6 +48,7 @@ BY_MODULE: Mapping[str, Callable[[ModuleType], None]] = {
     "huggingface_hub._snapshot_download": usual_cache.look_there_too,
     "huggingface_hub.utils._http": hub_requests.look_before_asking,
     "huggingface_hub.utils._headers": access_token.take_empty_as_none,
+    "tensorflow": tensorflow_contrib.restore,
     "transformers.generation.utils": lengths.give_long_prompts_one_token,
     "transformers.pipelines.text_generation": lengths.respect_max_length,
     "transformers.tokenization_utils_base": tokenizer_methods.restore,

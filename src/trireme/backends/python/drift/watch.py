@@ -1,5 +1,6 @@
-"""Watches what a worker imports, to act on a module once it has run: on those of the Hugging Face libraries, and on
-others that somebody names. For any other module there is nothing here but a comparison of names."""
+"""Watches what a worker imports, to act on a module once it has run: on those of libraries that have changed since model
+files were written, and on others that somebody names. For any other module there is nothing here but a comparison of
+names."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import Any
 
 from trireme.backends.python.drift import SWITCH
 
-ROOTS = frozenset(("transformers", "huggingface_hub"))
+_HUGGING_FACE = frozenset(("transformers", "huggingface_hub"))
+ROOTS = _HUGGING_FACE | {"tensorflow"}
 
 Act = Callable[[ModuleType], None]
 
@@ -61,10 +63,10 @@ class Watch:
 
 
 def _absorption(name: str) -> Act | None:
-    """What to do to a module of a Hugging Face library; None for most of them."""
+    """What to do to a module of such a library; None for most of them."""
     from trireme.backends.python.drift import absorptions
 
-    if name in ROOTS:
+    if name in _HUGGING_FACE:
         absorptions.prepare_environment()
     absorb = absorptions.BY_MODULE.get(name)
     return None if absorb is None else functools.partial(absorptions.apply, absorb)
