@@ -1,6 +1,6 @@
-"""Watches what a worker imports, to act on a module once it has run: on those of libraries that have changed since model
-files were written, and on others that somebody names. For any other module there is nothing here but a comparison of
-names."""
+"""Watches what a worker imports, to act on a module once it has run: on those of libraries that have changed since
+model files were written, and on others that somebody names. For any other module there is nothing here but a comparison
+of names."""
 
 from __future__ import annotations
 
