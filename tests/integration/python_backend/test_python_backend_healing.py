@@ -90,21 +90,23 @@ def test_a_death_is_explained_and_healed(
     repository.run(main())
 
 
-def test_readiness_turns_and_requests_are_answered_soon(repository: Any) -> None:
+def test_readiness_turns_and_requests_are_answered_within_half_a_second(repository: Any) -> None:
     async def main() -> None:
         async with repository.serve(FRAGILE) as model:
-            requests = model.send(order(4)) + model.send(order(0))
-            await asyncio.sleep(0.2)
-            assert await model.backend.is_ready()
-            os.kill(pid_of(model), signal.SIGKILL)
-            began = time.monotonic()
-            (response,) = await model.wait(requests[0])
-            took = time.monotonic() - began
-            assert not await model.backend.is_ready()
-            assert "SIGKILL" in response.error.message
-            assert took < 2
-            (second,) = await model.wait(requests[1])
-            assert second.error is None, "a request that was only waiting runs on the next worker"
+            seconds: list[float] = []
+            while not seconds or (seconds[-1] >= 0.5 and len(seconds) < 3):  # a busy machine may try again
+                requests = model.send(order(4)) + model.send(order(0))
+                await asyncio.sleep(0.2)
+                assert await model.backend.is_ready()
+                os.kill(pid_of(model), signal.SIGKILL)
+                began = time.monotonic()
+                (response,) = await model.wait(requests[0])
+                seconds.append(time.monotonic() - began)
+                assert not await model.backend.is_ready()
+                assert "SIGKILL" in response.error.message
+                (second,) = await model.wait(requests[1])
+                assert second.error is None, "a request that was only waiting runs on the next worker"
+            assert min(seconds) < 0.5
 
     repository.run(main())
 
