@@ -40,6 +40,10 @@ class Loaded:
     processor: Any
     """Of images, sound, or several kinds of input; None for models of text."""
 
+    def beside(self, name: str) -> Any:
+        """What another class of transformers makes of the model's files; raises what the library raises."""
+        return getattr(self.transformers, name).from_pretrained(self.source, **self.settings.pretrained_arguments)
+
 
 def load(settings: Settings, source: str, task: str, form: TaskForm, device_name: str) -> Loaded:
     """Raises ModelLoadError with what to do about it."""
@@ -53,9 +57,7 @@ def load(settings: Settings, source: str, task: str, form: TaskForm, device_name
     began = time.monotonic()
     Logger.log_info(f"loading '{source}' for {task} on {device}{_size_text(source)}")
     with _progress(source), _explained(settings, source, transformers):
-        shared: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-        if settings.revision is not None:
-            shared["revision"] = settings.revision
+        shared = settings.pretrained_arguments
         config = transformers.AutoConfig.from_pretrained(source, **shared)
         model = _load_model(torch, transformers, settings, source, form, device, config, shared)
         tokenizer, processor = _load_processors(transformers, settings, source, form, shared)

@@ -34,6 +34,12 @@ class Settings:
     """Lengths that inputs are padded to, for devices that compile a graph for each shape; empty: none."""
     thread_count: int | None
 
+    @property
+    def pretrained_arguments(self) -> dict[str, Any]:
+        """What every `from_pretrained` is called with for this model's files."""
+        chosen = {} if self.revision is None else {"revision": self.revision}
+        return {"trust_remote_code": self.trust_remote_code, **chosen}
+
 
 def read_settings(config: Mapping[str, Any]) -> tuple[Settings, Parameters]:
     """The settings; the parameters that are left are the task's options."""

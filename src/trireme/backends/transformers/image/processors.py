@@ -10,18 +10,14 @@ from trireme.backends.transformers.loading import Loaded
 
 def load_beside(loaded: Loaded, *names: str) -> Any:
     """The first of these classes of transformers that can be loaded from the model's files; raises ModelLoadError."""
-    settings = loaded.settings
-    shared: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-    if settings.revision is not None:
-        shared["revision"] = settings.revision
     reasons = []
     for name in names:
         try:
-            return getattr(loaded.transformers, name).from_pretrained(loaded.source, **shared)
+            return loaded.beside(name)
         except (AttributeError, ImportError, OSError, TypeError, ValueError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             reasons.append(f"{name}: {reason}")
     raise ModelLoadError(
-        f"model '{settings.name}' ('{loaded.source}') needs more than weights for {loaded.task}, and that could not be "
-        f"loaded: {'; '.join(reasons)}"
+        f"model '{loaded.settings.name}' ('{loaded.source}') needs more than weights for {loaded.task}, and that could "
+        f"not be loaded: {'; '.join(reasons)}"
     )

@@ -20,14 +20,10 @@ def read_question(item: Item) -> str:
 
 def image_processor(loaded: Loaded) -> Any:
     """That of the model's files; it is not among what the task loads, since models of texts and boxes have none."""
-    settings = loaded.settings
-    shared: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-    if settings.revision is not None:
-        shared["revision"] = settings.revision
     try:
-        return loaded.transformers.AutoImageProcessor.from_pretrained(loaded.source, **shared)
+        return loaded.beside("AutoImageProcessor")
     except (OSError, ValueError) as error:
         raise ModelLoadError(
-            f"model '{settings.name}' ('{loaded.source}') looks at images, and has no image processor "
+            f"model '{loaded.settings.name}' ('{loaded.source}') looks at images, and has no image processor "
             f"({str(error).splitlines()[0]}); put its preprocessor_config.json beside the config.json"
         ) from error

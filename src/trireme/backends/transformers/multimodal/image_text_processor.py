@@ -29,9 +29,7 @@ class PromptProcessor:
         self._processor = loaded.processor
         self._images: Any = getattr(loaded.processor, "image_processor", None)
         if self._images is None and self._is_image_to_decoder:  # its files have both, and nothing that joins them
-            self._images = loaded.transformers.AutoImageProcessor.from_pretrained(
-                loaded.source, revision=loaded.settings.revision, trust_remote_code=loaded.settings.trust_remote_code
-            )
+            self._images = loaded.beside("AutoImageProcessor")
         self._placeholders = {kind: self._placeholder(kind) for kind in ("image", "audio")}
         accepted = {**inspect.signature(loaded.model.forward).parameters}
         accepted |= inspect.signature(loaded.model.generate).parameters

@@ -176,10 +176,7 @@ class TextToAudio:
 
 def _load_processor(loaded: Loaded) -> Any:
     """None where the tokenizer is all that the model comes with."""
-    settings = loaded.settings
     try:
-        return loaded.transformers.AutoProcessor.from_pretrained(
-            loaded.source, revision=settings.revision, trust_remote_code=settings.trust_remote_code
-        )
+        return loaded.beside("AutoProcessor")
     except (OSError, ValueError):
         return None
