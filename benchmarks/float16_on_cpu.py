@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    from trireme.backends.python.drift import watch
+    from trireme.backends.python.compat import import_hook as watch
 
     watch.install()  # as workers do before they import a model's file
     import torch

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trireme.config.option import Option, OptionStatus
-from trireme.config.option_deprecated import DEPRECATED_OPTIONS
-from trireme.config.option_usage import default_text
-from trireme.config.server_options import GROUPS, server_options
+from trireme.config.options.deprecated import DEPRECATED_OPTIONS
+from trireme.config.options.option import Option, OptionStatus
+from trireme.config.options.server import GROUPS, server_options
+from trireme.config.options.usage import default_text
 from trireme.proto import model_config_pb2
 
 DOCS = Path(__file__).parent

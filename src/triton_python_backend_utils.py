@@ -1,15 +1,16 @@
 """`import triton_python_backend_utils as pb_utils`: what a Python model uses to read requests and write responses."""
 
-from trireme.backends.python.pb_control import get_model_dir, is_model_ready, load_model, unload_model
-from trireme.backends.python.pb_errors import TritonError, TritonModelException
-from trireme.backends.python.pb_logger import Logger
-from trireme.backends.python.pb_metrics import Metric, MetricFamily
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest, InferenceTrace
-from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.python.pb_sender import InferenceResponseSender
-from trireme.backends.python.pb_tensor import Tensor
-from trireme.backends.python.pb_types import (
+from trireme.backends.python.pb_utils.control import get_model_dir, is_model_ready, load_model, unload_model
+from trireme.backends.python.pb_utils.errors import TritonError, TritonModelException
+from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.metrics import Metric, MetricFamily
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest, InferenceTrace
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.server_calls import ResponseIterator
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.python.pb_utils.types import (
     TRITON_STRING_TO_NUMPY,
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -30,7 +31,6 @@ from trireme.backends.python.pb_types import (
     triton_to_numpy_type,
     using_decoupled_model_transaction_policy,
 )
-from trireme.backends.python.worker_errands import ResponseIterator
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",

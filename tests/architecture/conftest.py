@@ -27,8 +27,8 @@ class Module:
 
     @cached_property
     def room(self) -> str:
-        """`core` for `trireme.core.tensor`, `app` for `trireme.app` and `trireme.app_tables`, "" for the package."""
-        return self.name.partition(".")[2].partition(".")[0].partition("_")[0]
+        """`core` for `trireme.core.tensor`, "" for the package itself."""
+        return self.name.partition(".")[2].partition(".")[0]
 
     @cached_property
     def text(self) -> str:

@@ -31,15 +31,15 @@ def test_a_worker_imports_none_of_them(patterns: list[str]) -> None:
     """A worker may run in an environment of its own, where the extensions' shared part is not installed."""
     program = (
         f"import sys; sys.path.insert(0, {str(SOURCE)!r})\n"
-        "import trireme.backends.python.worker, trireme.backends.python.worker_async\n"
-        "import trireme.backends.python.worker_link, trireme.backends.python.nursery_main\n"
+        "import trireme.backends.python.worker.worker, trireme.backends.python.worker.async_service\n"
+        "import trireme.backends.python.worker.link, trireme.backends.python.programs.fork_server_main\n"
         "import triton_python_backend_utils\n"
         "print(*(module.__file__ for name, module in sys.modules.items() if name.startswith('trireme.')), sep='\\n')"
     )
     listing = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     imported = {Path(line) for line in listing.split()}
     compiled = {path for pattern in patterns for path in SOURCE.glob(pattern)}
-    assert SOURCE / "trireme/backends/python/worker.py" in imported
+    assert SOURCE / "trireme/backends/python/worker/worker.py" in imported
     assert sorted(imported & compiled) == []
 
 

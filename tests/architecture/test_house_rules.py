@@ -67,7 +67,9 @@ def test_every_module_postpones_annotations(modules: dict[str, Any]) -> None:
     without = [
         name
         for name, module in modules.items()
-        if len(module.tree.body) > 2 and "from __future__ import annotations" not in module.text
+        if module.path.name != "__init__.py"
+        and len(module.tree.body) > 2
+        and "from __future__ import annotations" not in module.text
     ]
     assert without == []
 

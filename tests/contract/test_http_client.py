@@ -18,7 +18,7 @@ import uvloop
 from tritonclient.utils import InferenceServerException
 
 from trireme.config.model_config import TensorConfig
-from trireme.config.option_trace import TraceSettings
+from trireme.config.options.trace import TraceSettings
 from trireme.core.elements import decode_bytes, encode_bytes
 from trireme.core.errors import NotFoundError, UnavailableError
 from trireme.core.request import InferenceRequest

@@ -15,9 +15,9 @@ from trireme.cli import main as trireme_command
 from trireme.cli.curl import curl_lines
 from trireme.cli.serve import greeting_lines
 from trireme.config.model_config import ModelConfig
-from trireme.config.option_deprecated import DEPRECATED_OPTIONS
-from trireme.config.option_parser import parse_options
-from trireme.config.server_options import ServerOptions, server_options
+from trireme.config.options.deprecated import DEPRECATED_OPTIONS
+from trireme.config.options.parser import parse_options
+from trireme.config.options.server import ServerOptions, server_options
 from trireme.proto import model_config_pb2
 
 ROOT = Path(__file__).resolve().parents[2]

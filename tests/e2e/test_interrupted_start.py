@@ -48,7 +48,8 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize(
-    "module", ["trireme.cli.command_line", "trireme.config.server_options", "trireme.app", "uvloop", "numpy._core"]
+    "module",
+    ["trireme.cli.command_line", "trireme.config.options.server", "trireme.app.application", "uvloop", "numpy._core"],
 )
 @pytest.mark.parametrize(
     ("command", "entry", "arguments"),

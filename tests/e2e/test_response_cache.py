@@ -18,7 +18,7 @@ import pytest
 from running_server import INT_CONFIG, RunningServer, free_ports, int_request, write_model
 
 from trireme.core.response import InferenceResponse
-from trireme.scheduling.redis_cache import RedisOptions, RedisResponseCache
+from trireme.scheduling.cache.redis import RedisOptions, RedisResponseCache
 
 SLOW_MS = 20
 COUNTING = f"""

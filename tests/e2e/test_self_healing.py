@@ -62,7 +62,7 @@ class TritonPythonModel:
             self.send_memory_that_can_be_cut_short()
 
     def send_memory_that_can_be_cut_short(self):
-        from trireme.backends.python import pb_runtime
+        from trireme.backends.python.pb_utils import runtime as pb_runtime
 
         fd = os.memfd_create("unsealed")
         os.ftruncate(fd, 1 << 20)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trireme.backends import plugins
 from trireme.backends.builtin import catalog as builtin
-from trireme.backends.python import host
+from trireme.backends.python.host import backend as host
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
 from trireme.core.ports import Backend

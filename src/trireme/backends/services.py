@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trireme.backends.python.nursery import Nursery
-from trireme.backends.python.thread_shares import ThreadShares
+from trireme.backends.python.host.thread_shares import ThreadShares
+from trireme.backends.python.process.fork_server import Nursery
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 from trireme.devices.ownership import DeviceOwnership
 

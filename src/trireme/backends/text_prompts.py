@@ -12,10 +12,10 @@ import json
 from collections.abc import Mapping
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.python.pb_tensor import Tensor
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.transformers import model
 from trireme.backends.transformers.items import Item, Outputs, error_response, text_array
 from trireme.backends.transformers.runner import run_items

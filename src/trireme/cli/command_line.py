@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trireme.config.option import OptionError
-from trireme.config.option_conflicts import check_repository_given
-from trireme.config.option_parser import parse_options
-from trireme.config.option_scanner import HelpRequested
-from trireme.config.option_usage import usage_text
-from trireme.config.server_options import ServerOptions
+from trireme.config.options.conflicts import check_repository_given
+from trireme.config.options.option import OptionError
+from trireme.config.options.parser import parse_options
+from trireme.config.options.scanner import HelpRequested
+from trireme.config.options.server import ServerOptions
+from trireme.config.options.usage import usage_text
 
 
 @dataclass(frozen=True, slots=True)

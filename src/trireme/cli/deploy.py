@@ -14,7 +14,7 @@ def main(arguments: Sequence[str]) -> int:
     """Deploys, and serves until Ctrl+C; the exit code of the process."""
     try:
         # Imported late: the other commands need none of it.
-        from trireme.cli.deployment import run_deploy
+        from trireme.cli.deployment.steps import run_deploy
 
         return run_deploy(arguments)
     except KeyboardInterrupt:  # it was still being read from disk

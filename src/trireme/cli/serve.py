@@ -12,7 +12,7 @@ from trireme.cli import mpi
 from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
 from trireme.cli.curl import curl_lines
 from trireme.config.model_config import ModelConfig
-from trireme.config.server_options import ServerOptions
+from trireme.config.options.server import ServerOptions
 from trireme.core.interruption import ending_at_once
 
 SUMMARY = "serve the models of a repository folder"
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     # Imported late: a wrong flag is answered before the server is read from disk.
     with ending_at_once():
-        from trireme.app_launch import run
+        from trireme.app.launch import run
 
     return run(options, on_ready=greeting(options))
 

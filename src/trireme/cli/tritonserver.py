@@ -12,7 +12,7 @@ with ending_at_once():
 
     from trireme.cli import mpi
     from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
-    from trireme.config.server_options import ServerOptions
+    from trireme.config.options.server import ServerOptions
 
 COMMAND = ServerCommand("tritonserver", "[options]", help_exit_code=1, defaults=ServerOptions())
 
@@ -37,6 +37,6 @@ def _run(words: Sequence[str]) -> int:
         return 1
     # Imported late: a wrong flag is answered before the server is read from disk.
     with ending_at_once():
-        from trireme.app_launch import run
+        from trireme.app.launch import run
 
     return run(options)

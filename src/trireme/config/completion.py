@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from trireme.config.json_parse import from_json
 from trireme.config.message import ConfigMessage, copy_of
+from trireme.config.text.json_parse import from_json
 from trireme.core.errors import InvalidArgumentError
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trireme.config.autofill import HUGGING_FACE_CONFIG, autofill
-from trireme.config.json_parse import from_json
 from trireme.config.message import ConfigMessage, copy_of, new_config
 from trireme.config.normalise import normalise, normalise_instance_groups
-from trireme.config.pbtxt import parse_text
-from trireme.config.validate import validate_load, validate_poll
+from trireme.config.text.json_parse import from_json
+from trireme.config.text.pbtxt import parse_text
+from trireme.config.validation.stages import validate_load, validate_poll
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError
 
 CONFIG_FILENAME = "config.pbtxt"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trireme.registry.lifecycle import LOADING, READY, UNAVAILABLE, UNLOADED_REASON, UNLOADING, ModelRecord, VersionLife
-from trireme.registry.repository import DUPLICATE_REASON, Repositories, Scan
+from trireme.registry.repository.repositories import DUPLICATE_REASON, Repositories, Scan
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)

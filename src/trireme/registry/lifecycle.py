@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trireme.registry.model import Model
-from trireme.registry.override import LoadOverride
-from trireme.registry.repository import ModelId
-from trireme.registry.stamp import FolderStamp
+from trireme.registry.repository.folder_stamp import FolderStamp
+from trireme.registry.repository.load_override import LoadOverride
+from trireme.registry.repository.repositories import ModelId
 
 UNKNOWN = "UNKNOWN"
 LOADING = "LOADING"

@@ -12,7 +12,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.tensor import CountedTensor
 from trireme.observe.stats import ModelStats
 from trireme.registry.input_check import InputCheck, has_elements
-from trireme.registry.repository import ModelId
+from trireme.registry.repository.repositories import ModelId
 from trireme.scheduling.rate_limiter import InstanceGate
 
 

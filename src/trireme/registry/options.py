@@ -6,12 +6,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trireme.registry.on_demand_options import OnDemandOptions
-
 ControlMode = Literal["none", "poll", "explicit", "auto"]
 
 EVERY_MODEL = "*"
 """The start-up model name that stands for every model of the repositories."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandOptions:
+    """The bounds within which models come and go."""
+
+    queue_size: int = 100
+    """How many requests may wait for one model."""
+    load_timeout_s: float = 60.0
+    """How long each of them waits."""
+    backoff_s: float = 10.0
+    """How long a load that failed is not tried again."""
+    memory_budget_bytes: int = 0
+    """What all workers together may have resident; 0 is no limit."""
+    ttl_s: float = 0.0
+    """How long a model may be idle; 0 is for ever."""
+    pinned: tuple[str, ...] = ()
+    """Models that are loaded at the start and stay."""
+    sweep_interval_s: float = 1.0
+    """How often idle times, memory and folders are looked at; a shorter time to live is looked at more often."""
+
+    @property
+    def effective_sweep_s(self) -> float:
+        """The interval that does justice to the time to live."""
+        return min(self.sweep_interval_s, max(0.02, self.ttl_s / 4)) if self.ttl_s > 0 else self.sweep_interval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +63,7 @@ class RegistryOptions:
     """Whether the server is ready only while all of its models are."""
     gpu_count: int = 0
     """Devices that instance groups may name."""
-    on_demand: OnDemandOptions = OnDemandOptions()  # noqa: RUF009 - a frozen value
+    on_demand: OnDemandOptions = OnDemandOptions()
     """Auto mode: how models come and go with their requests."""
 
     @property

@@ -14,22 +14,22 @@ from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.on_demand import OnDemandMetrics
 from trireme.registry.index import AbsentModels, IndexEntry, index_of
 from trireme.registry.lifecycle import ModelRecord
-from trireme.registry.loading import ModelLoader
+from trireme.registry.loading.model_loader import ModelLoader
+from trireme.registry.loading.poller import RepositoryPoller
+from trireme.registry.loading.version_loader import BackendFactory, VersionLoader
+from trireme.registry.loading.version_switch import VersionSwitch
 from trireme.registry.model import Model, ModelInference
-from trireme.registry.on_demand import NOT_LOADED, OnDemandModels
-from trireme.registry.on_demand_config import readable_configs
-from trireme.registry.on_demand_memory import ResidentBytes
+from trireme.registry.on_demand.config import readable_configs
+from trireme.registry.on_demand.memory import ResidentBytes
+from trireme.registry.on_demand.models import NOT_LOADED, OnDemandModels
 from trireme.registry.options import RegistryOptions
-from trireme.registry.poller import RepositoryPoller
-from trireme.registry.repository import Repositories
+from trireme.registry.repository.repositories import Repositories
 from trireme.registry.served_models import ServedModels
 from trireme.registry.shutdown import Progress, drain_models
 from trireme.registry.startup import StartupReport, load_startup_models
-from trireme.registry.switching import VersionSwitch
-from trireme.registry.version_loader import BackendFactory, VersionLoader
 from trireme.registry.waiting_requests import WaitingRequests
+from trireme.scheduling.cache.front import ResponseCacheFront
 from trireme.scheduling.rate_limiter import RateLimiter
-from trireme.scheduling.response_cache_front import ResponseCacheFront
 
 log = logging.getLogger(__name__)
 

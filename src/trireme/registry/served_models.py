@@ -13,7 +13,7 @@ from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.metric_labels import histogram_buckets, metric_labels
 from trireme.registry.model import Model
-from trireme.registry.repository import ModelId
+from trireme.registry.repository.repositories import ModelId
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from trireme.core.errors import ServingError
 from trireme.registry.lifecycle import READY, ModelRecord
-from trireme.registry.loading import ModelLoader
-from trireme.registry.on_demand_config import pinned_names
+from trireme.registry.loading.model_loader import ModelLoader
+from trireme.registry.on_demand.config import pinned_names
 from trireme.registry.options import RegistryOptions
-from trireme.registry.repository import Repositories
+from trireme.registry.repository.repositories import Repositories
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
 from trireme.registry.model import Model, ModelInference
-from trireme.registry.on_demand_options import OnDemandOptions
-from trireme.registry.repository import ModelId
+from trireme.registry.options import OnDemandOptions
+from trireme.registry.repository.repositories import ModelId
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from trireme.config.option_settings import RateLimitResource
+from trireme.config.options.setting_values import RateLimitResource
 from trireme.core.ports import Instance
 from trireme.scheduling.rate_limiter_resources import NO_LIMIT, InstanceLimit, ResourceKey, ResourcePools
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trireme.config.model_config import ModelConfig
-from trireme.config.option_settings import RateLimitResource
+from trireme.config.options.setting_values import RateLimitResource
 from trireme.core.errors import InvalidArgumentError
 
 NO_DEVICE = 0

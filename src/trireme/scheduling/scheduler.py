@@ -11,9 +11,9 @@ from trireme.core.ports import InferencePort
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.dynamic_batch import Defer, DynamicBatchScheduler
-from trireme.scheduling.ensemble import EnsembleScheduler
-from trireme.scheduling.sequence_batch import SequenceScheduler, Surroundings
-from trireme.scheduling.sequence_strategies import DirectSequenceScheduler, OldestSequenceScheduler
+from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
+from trireme.scheduling.sequence.scheduler import SequenceScheduler, Surroundings
+from trireme.scheduling.sequence.strategies import DirectSequenceScheduler, OldestSequenceScheduler
 from trireme.scheduling.timer import CallLater
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.config.option_trace import TraceSettings
+from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError, UnavailableError
 from trireme.core.request import SEQUENCE_START, InferenceRequest, RespondCallback

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trireme.config.json_form import to_json
 from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.config.text.json_form import to_json
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
 from trireme.server.health import Health

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.config.option_trace import TraceSettings
+from trireme.config.options.trace import TraceSettings
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trireme.config.option_trace import TRACE_LEVELS, TraceSettings
+from trireme.config.options.trace import TRACE_LEVELS, TraceSettings
 from trireme.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 
 OFF = "OFF"

@@ -29,7 +29,7 @@ def model_type(request: pytest.FixtureRequest) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory, model_type: str) -> Path:
     folder = tmp_path_factory.mktemp("inferentia")
     make_classifier(folder, model_type)
-    generate(folder, model_type, command=(sys.executable, "-m", "trireme.gen_triton_model"))
+    generate(folder, model_type, command=(sys.executable, "-m", "trireme.tools.neuron_model"))
     return folder
 
 

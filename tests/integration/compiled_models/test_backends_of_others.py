@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from served_repository import Served, load_error, place, serve
 
-from trireme.backends.python.worker_environment import core_count
+from trireme.backends.python.process.variables import core_count
 
 SHOUT = """
 import os
@@ -99,7 +99,7 @@ def test_an_entry_point_may_name_a_factory(tmp_path: Path, monkeypatch: pytest.M
     write_backend(tmp_path / "elsewhere")
     (tmp_path / "site" / "shout_factory.py").write_text(
         "from pathlib import Path\n"
-        "from trireme.backends.python.host import PythonBackend\n"
+        "from trireme.backends.python.host.backend import PythonBackend\n"
         "def create(source, services):\n"
         f"    return PythonBackend(source, services, runtime_file=Path({str(tmp_path / 'elsewhere' / 'model.py')!r}))\n"
     )

@@ -19,7 +19,7 @@ FRAGILE = """
 import ctypes, os, signal, sys, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
-from trireme.backends.python import pb_runtime
+from trireme.backends.python.pb_utils import runtime as pb_runtime
 
 class TritonPythonModel:
     def execute(self, requests):

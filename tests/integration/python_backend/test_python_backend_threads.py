@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trireme.backends.python import thread_shares
-from trireme.backends.python.thread_shares import ThreadShares
-from trireme.backends.python.worker_environment import core_count
+from trireme.backends.python.host import thread_shares
+from trireme.backends.python.host.thread_shares import ThreadShares
+from trireme.backends.python.process.variables import core_count
 
 pytest.importorskip("torch")
 CORES = core_count()

@@ -8,7 +8,7 @@ from trireme import __version__
 from trireme.cli import main as trireme_command
 from trireme.cli import mpi, serve
 from trireme.cli import tritonserver as tritonserver_command
-from trireme.config.server_options import ServerOptions, server_options
+from trireme.config.options.server import ServerOptions, server_options
 
 
 def test_tritonserver_help_prints_usage_to_stderr_and_exits_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trireme.config.autofill import autofill
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 from trireme.core.errors import InvalidArgumentError
 
 

@@ -13,7 +13,7 @@ from trireme.config.completion import instance_only_change, merge_completed
 from trireme.config.load import finalize_config, read_config
 from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 from trireme.config.version_policy import version_dirs
 from trireme.core.errors import ErrorKind, InvalidArgumentError, ServingError
 

@@ -6,7 +6,7 @@ import pytest
 
 from trireme.config.message import ConfigMessage, copy_of, enum_name
 from trireme.config.normalise import normalise, normalise_instance_groups
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 
 
 def normalised(text: str) -> ConfigMessage:

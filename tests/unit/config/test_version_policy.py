@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 from trireme.config.version_policy import select_versions, version_dirs, versions_in
 from trireme.core.errors import InternalError, InvalidArgumentError
 

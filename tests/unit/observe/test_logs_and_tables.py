@@ -61,7 +61,7 @@ def test_exception_follows_its_line() -> None:
 
 def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     configure(LogSettings())
-    logging.getLogger("trireme.app").info("hello")
+    logging.getLogger("trireme.app.application").info("hello")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.endswith("] hello\n")
@@ -70,7 +70,7 @@ def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
 def test_unwanted_levels_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     settings = LogSettings(log_info=False, log_warning=False)
     configure(settings)
-    log = logging.getLogger("trireme.app")
+    log = logging.getLogger("trireme.app.application")
     log.info("one")
     log.warning("two")
     log.error("three")
@@ -85,7 +85,7 @@ def test_unwanted_levels_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
 def test_verbose_lines_are_logged_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     settings = LogSettings()
     configure(settings)
-    assert not logging.getLogger("trireme.app").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("trireme.app.application").isEnabledFor(logging.DEBUG)
     settings.update({"log_verbose_level": 1})
     model_logger("resnet").debug("detail")
     assert capsys.readouterr().err.endswith("] detail\n")
@@ -94,8 +94,8 @@ def test_verbose_lines_are_logged_when_asked_for(capsys: pytest.CaptureFixture[s
 def test_log_file_takes_every_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.log"
     configure(LogSettings(log_file=str(path)))
-    logging.getLogger("trireme.app").info("one")
-    logging.getLogger("trireme.app").error("two")
+    logging.getLogger("trireme.app.application").info("one")
+    logging.getLogger("trireme.app.application").error("two")
     assert [line.split("] ")[1] for line in path.read_text().splitlines()] == ["one", "two"]
     assert capsys.readouterr().err == ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trireme.config.option_settings import RateLimitResource
+from trireme.config.options.setting_values import RateLimitResource
 from trireme.scheduling.rate_limiter import RateLimiter
 
 CONFIG = """

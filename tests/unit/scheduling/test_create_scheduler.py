@@ -8,7 +8,7 @@ from trireme.config.model_config import DynamicBatchingConfig
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.dynamic_batch import DynamicBatchScheduler
-from trireme.scheduling.ensemble import EnsembleScheduler
+from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
 from trireme.scheduling.scheduler import create_scheduler
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from trireme.config.option_settings import RateLimitResource
+from trireme.config.options.setting_values import RateLimitResource
 from trireme.core.errors import InvalidArgumentError
 from trireme.proto import model_config_pb2
 from trireme.scheduling.rate_limiter import RateLimiter

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trireme.config.option_trace import TraceSettings
+from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import ErrorKind
 from trireme.observe.logs import LogSettings
 from trireme.server.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.config.option_trace import TraceSettings
+from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import CancelledError, InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse

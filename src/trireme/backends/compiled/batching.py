@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trireme.backends.python import pb_dlpack
-from trireme.backends.python.pb_errors import TritonError
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.python.pb_tensor import Tensor
-from trireme.backends.python.pb_types import DATATYPE_NUMBER
+from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+from trireme.backends.python.pb_utils.errors import TritonError
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.python.pb_utils.types import DATATYPE_NUMBER
 from trireme.core.datatype import BF16
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.python import pb_runtime
 from trireme.backends.python.options import SETTINGS_VARIABLE
-from trireme.backends.python.worker_results import ModelReturnError
+from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.worker.results import ModelReturnError
 
 
 class ModelLoadError(ModelReturnError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.python.pb_logger import Logger
+from trireme.backends.python.pb_utils.logger import Logger
 
 _OF_THE_SERVER = {
     "EXECUTION_ENV_PATH",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.python.pb_model_config import ModelConfig
+from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.core.datatype import to_config
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.compiled.parameters import Parameters
-from trireme.backends.python import pb_runtime
+from trireme.backends.python.pb_utils import runtime as pb_runtime
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 PYTORCH, TENSORFLOW, ONNX = "pytorch", "tensorflow", "onnx"

@@ -17,11 +17,11 @@ from trireme.backends.neuron.compiled_model import ONNX, TENSORFLOW, CompiledMod
 from trireme.backends.neuron.cores import CoreShare, announce, core_share
 from trireme.backends.neuron.loading import LoadedModel, LoadPlan, is_on_neuron_cores
 from trireme.backends.neuron.replicas import Replicas
-from trireme.backends.python import pb_runtime
-from trireme.backends.python.pb_logger import Logger
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
+from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.core.datatype import BF16, NUMPY_DTYPE, from_config
 from trireme.devices.neuron import VISIBLE as VISIBLE_CORES
 

@@ -26,11 +26,11 @@ from trireme.backends.onnxruntime.session_options import (
     providers,
     session_options,
 )
-from trireme.backends.python import pb_dlpack
-from trireme.backends.python.pb_logger import Logger
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
+from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.core.datatype import BF16, BYTES
 
 _DATATYPES = {

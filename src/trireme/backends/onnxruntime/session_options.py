@@ -7,7 +7,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, backend_settings, thread_share
 from trireme.backends.compiled.parameters import Parameters
-from trireme.backends.python.pb_logger import Logger
+from trireme.backends.python.pb_utils.logger import Logger
 
 _ACCELERATORS = {
     "cuda": "CUDAExecutionProvider",

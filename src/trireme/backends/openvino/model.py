@@ -20,9 +20,9 @@ from trireme.backends.compiled.model_load import (
 )
 from trireme.backends.compiled.parameters import Parameters
 from trireme.backends.compiled.tensor_spec import TensorSpec, check_config, complete_config
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.core.datatype import BF16, BYTES
 
 _FILE_NAMES = ("model.xml", "model.onnx")

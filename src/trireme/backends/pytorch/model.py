@@ -20,10 +20,10 @@ from trireme.backends.compiled.model_load import (
 )
 from trireme.backends.compiled.parameters import Parameters
 from trireme.backends.compiled.tensor_spec import complete_config
-from trireme.backends.python.pb_logger import Logger
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
+from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.pytorch.arguments import check_tensors, input_order, output_order
 from trireme.backends.pytorch.program import DATATYPES, Program, exported_specs, is_archive, load_class, load_program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, backend_settings, default_max_batch_size
-from trireme.backends.python.pb_model_config import ModelConfig
+from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.transformers.forms import TaskForm, TensorForm
 from trireme.backends.transformers.settings import Settings
 from trireme.backends.transformers.tasks import inputs_of

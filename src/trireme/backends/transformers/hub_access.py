@@ -8,8 +8,8 @@ import os
 from typing import Any
 
 from trireme.backends.compiled.model_load import require
-from trireme.backends.python.drift.hub_reach import why_out_of_reach
-from trireme.backends.python.pb_logger import Logger
+from trireme.backends.python.compat.huggingface.hub_reach import why_out_of_reach
+from trireme.backends.python.pb_utils.logger import Logger
 
 _OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _HTTP_LIBRARIES = ("httpx", "httpx2")  # by release of the hub's package

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.python.pb_errors import TritonError
-from trireme.backends.python.pb_logger import Logger
-from trireme.backends.python.pb_request import InferenceRequest, parameters_of
-from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.python.pb_tensor import Tensor
+from trireme.backends.python.pb_utils.errors import TritonError
+from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.request import InferenceRequest, parameters_of
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.transformers.forms import TEXTS, TaskForm
 
 _WARNED_NAMES = 100

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, require, thread_share
-from trireme.backends.python.pb_logger import Logger
+from trireme.backends.python.pb_utils.logger import Logger
 from trireme.backends.transformers import source as sources
 from trireme.backends.transformers.forms import TaskForm
 from trireme.backends.transformers.settings import Settings

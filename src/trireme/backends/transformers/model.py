@@ -8,13 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.python import pb_runtime
-from trireme.backends.python.pb_model_config import ModelConfig
-from trireme.backends.python.pb_request import InferenceRequest
-from trireme.backends.python.pb_response import InferenceResponse
-from trireme.backends.python.pb_sender import InferenceResponseSender
-from trireme.backends.python.pb_tensor import Tensor
-from trireme.backends.python.pb_types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.python.worker_device import CPU, DEVICE_VARIABLE, device_of_worker
 from trireme.backends.transformers import completion
 from trireme.backends.transformers.forms import TaskForm

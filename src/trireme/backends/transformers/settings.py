@@ -9,7 +9,7 @@ from typing import Any
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.compiled.parameters import Parameters
-from trireme.backends.python.hpu.buckets import BucketError, parse_buckets
+from trireme.backends.compiled.shape_buckets import BucketError, parse_buckets
 from trireme.backends.transformers.forms import Option, TaskForm
 
 _DTYPES = ("auto", "float32", "bfloat16", "float16")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, require
-from trireme.backends.python import pb_runtime
+from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
 from trireme.core.huggingface import telling_names

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.long_work import create_threads
-from trireme.protocol.v2_grpc import InferRequestDecoder
-from trireme.protocol.v2_grpc_response import InferResponseEncoder
+from trireme.protocol.v2.grpc_request import InferRequestDecoder
+from trireme.protocol.v2.grpc_response import InferResponseEncoder
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer

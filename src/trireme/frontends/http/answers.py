@@ -6,7 +6,7 @@ from typing import Final
 
 from trireme.frontends.http.head import CONNECTION_CLOSE, RequestHead
 from trireme.frontends.http.status import STATUS_LINES
-from trireme.protocol.json_text import encode_error
+from trireme.protocol.json_codec.text import encode_error
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"

@@ -6,8 +6,8 @@ import asyncio
 from typing import Protocol
 
 from trireme.core.elements import Buffer
-from trireme.protocol.body_buffer import reserve
-from trireme.protocol.http_chunks import ChunkedDecoder
+from trireme.protocol.http1.body_buffer import reserve
+from trireme.protocol.http1.chunks import ChunkedDecoder
 
 
 class BodyCollector(Protocol):

@@ -16,7 +16,7 @@ from trireme.frontends.http.body import BodyCollector, LargeBodyReader
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import HeadReader, MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.options import ConnectionLimits
-from trireme.protocol.json_text import encode_error
+from trireme.protocol.json_codec.text import encode_error
 
 log = logging.getLogger(__name__)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trireme.frontends.http.background import BackgroundAnswers
-from trireme.frontends.http.generation import GenerateEndpoints
+from trireme.frontends.http.endpoints.generation import GenerateEndpoints
+from trireme.frontends.http.endpoints.health import HealthEndpoints
+from trireme.frontends.http.endpoints.inference import InferEndpoint
+from trireme.frontends.http.endpoints.metadata import MetadataEndpoints
+from trireme.frontends.http.endpoints.repository import RepositoryEndpoints
+from trireme.frontends.http.endpoints.settings import SettingsEndpoints
+from trireme.frontends.http.endpoints.shared_memory import SharedMemoryEndpoints
 from trireme.frontends.http.head import HeadReader
-from trireme.frontends.http.health import HealthEndpoints
-from trireme.frontends.http.inference import InferEndpoint
 from trireme.frontends.http.listener import Listener
-from trireme.frontends.http.metadata import MetadataEndpoints
 from trireme.frontends.http.options import HttpFrontendOptions
-from trireme.frontends.http.repository import RepositoryEndpoints
 from trireme.frontends.http.routing import Route, Router
-from trireme.frontends.http.settings import SettingsEndpoints
-from trireme.frontends.http.shared_memory import SharedMemoryEndpoints
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer

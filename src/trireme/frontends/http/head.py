@@ -9,7 +9,7 @@ from typing import Any, Final
 import httptools
 
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.http_compression import IDENTITY, choose_coding
+from trireme.protocol.http1.compression import IDENTITY, choose_coding
 
 CONNECTION_CLOSE: Final = b"Connection: close\r\n"
 CONNECTION_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"

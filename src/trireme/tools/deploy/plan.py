@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trireme.tools.deploy.device_memory import DeviceMemory, device_memory
-from trireme.tools.deploy.folder_texts import folder_of
-from trireme.tools.deploy.memory import Estimate, estimate
-from trireme.tools.deploy.model_files import ModelFiles
-from trireme.tools.deploy.model_folder import ModelFolder
-from trireme.tools.deploy.objections import Objection, objections
+from trireme.tools.deploy.checks.problems import Objection, objections
+from trireme.tools.deploy.checks.task import checked_task, is_generating
+from trireme.tools.deploy.folder.model_folder import ModelFolder
+from trireme.tools.deploy.folder.texts import folder_of
+from trireme.tools.deploy.hub.model_files import ModelFiles
+from trireme.tools.deploy.hub.resolve import find_model, served_name
+from trireme.tools.deploy.hub.weights import weigh
+from trireme.tools.deploy.memory.device import DeviceMemory, device_memory
+from trireme.tools.deploy.memory.estimate import Estimate, estimate
 from trireme.tools.deploy.options import DeployOptions, ModelNotUsableError
-from trireme.tools.deploy.resolve import find_model, served_name
-from trireme.tools.deploy.task import checked_task, is_generating
-from trireme.tools.deploy.weights import weigh
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trireme.config.load import finalize_config
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 from trireme.core.errors import ServingError
 from trireme.tools.neuron_model.arguments import parse_arguments
 from trireme.tools.neuron_model.config_text import config_text

@@ -15,7 +15,7 @@ from trireme.backends.transformers.settings import read_settings
 from trireme.backends.transformers.source import task_of
 from trireme.backends.transformers.tasks import TASKS
 from trireme.testing import Request
-from trireme.tools.deploy import task as deployed
+from trireme.tools.deploy.checks import task as deployed
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -41,7 +41,7 @@ TASKS_OF_KINDS = {
 
 def completed(source: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, Any]:
     """The configuration as auto-complete leaves it, without loading the model."""
-    from trireme.backends.python.pb_model_config import ModelConfig
+    from trireme.backends.python.pb_utils.model_config import ModelConfig
     from trireme.backends.transformers import model
     from trireme.backends.transformers import source as sources
 

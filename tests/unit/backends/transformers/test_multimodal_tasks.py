@@ -51,7 +51,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_the_task_follows_from_the_files(kind: str) -> None:
-    from trireme.backends.python.pb_model_config import ModelConfig
+    from trireme.backends.python.pb_utils.model_config import ModelConfig
 
     folder = multimodal_model(kind)
     task, inputs, outputs = KINDS[kind]

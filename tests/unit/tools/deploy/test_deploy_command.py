@@ -13,10 +13,10 @@ from tiny_models import cached, tiny_causal_lm
 
 from trireme.cli import main as trireme_command
 from trireme.cli.command_line import CommandEnded
-from trireme.cli.deploy_arguments import parse_arguments
+from trireme.cli.deployment.arguments import parse_arguments
+from trireme.tools.deploy.checks.task import TASKS
 from trireme.tools.deploy.options import DeployError
 from trireme.tools.deploy.sizes import size_text
-from trireme.tools.deploy.task import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_ctrl_c_while_the_command_is_read_from_disk_shows_no_traceback(
     def interrupted(_arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trireme.cli.deployment.run_deploy", interrupted)
+    monkeypatch.setattr("trireme.cli.deployment.steps.run_deploy", interrupted)
     assert deploy("m") == 130
     assert capsys.readouterr().err == "\nStopped.\n"
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from trireme.backends.transformers.tasks import canonical_task
-from trireme.config.pbtxt import parse_text
-from trireme.tools.deploy.folder_texts import folder_of
-from trireme.tools.deploy.model_files import (
+from trireme.config.text.pbtxt import parse_text
+from trireme.tools.deploy.checks.task import TASKS, checked_task, is_causal
+from trireme.tools.deploy.folder.texts import folder_of
+from trireme.tools.deploy.hub.model_files import (
     ModelFile,
     ModelFiles,
     files_to_fetch,
@@ -21,9 +22,8 @@ from trireme.tools.deploy.model_files import (
     read_folder,
     weight_files,
 )
+from trireme.tools.deploy.hub.resolve import find_model, served_name
 from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError, NameTakenError
-from trireme.tools.deploy.resolve import find_model, served_name
-from trireme.tools.deploy.task import TASKS, checked_task, is_causal
 
 CAUSAL = {"architectures": ["OPTForCausalLM"]}
 CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from trireme.tools.deploy.device_memory import DeviceMemory, device_memory
-from trireme.tools.deploy.memory import Estimate, check_fit, estimate
-from trireme.tools.deploy.model_files import read_folder
+from trireme.tools.deploy.hub.model_files import read_folder
+from trireme.tools.deploy.hub.weights import Weights, weigh
+from trireme.tools.deploy.memory.device import DeviceMemory, device_memory
+from trireme.tools.deploy.memory.estimate import Estimate, check_fit, estimate
 from trireme.tools.deploy.options import DeployError, DeployOptions, MemoryTooSmallError, ModelNotUsableError
 from trireme.tools.deploy.sizes import parse_size, size_text
-from trireme.tools.deploy.weights import Weights, weigh
 
 GIB = 1 << 30
 LLAMA = {
@@ -62,7 +62,7 @@ def test_heads_that_share_keys_and_values_need_less() -> None:
 def test_half_precision_becomes_single_on_a_slow_processor_unless_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trireme.tools.deploy.memory.emulates", lambda name: name != "float32")
+    monkeypatch.setattr("trireme.tools.deploy.memory.estimate.emulates", lambda name: name != "float32")
     rows = rows_of(LLAMA, LLAMA_WEIGHTS, "cpu")
     assert rows["weights"] == 2 * 13_476_831_232
     assert rows["conversion"] == 262_144_000

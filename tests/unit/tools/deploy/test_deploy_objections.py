@@ -12,10 +12,10 @@ import pytest
 from tiny_task_models import KINDS, task_model
 
 from trireme.backends.transformers.tasks import TASKS, canonical_task
-from trireme.tools.deploy.library import Library, installed_library, is_torch_without_gpu
-from trireme.tools.deploy.model_files import ModelFile, ModelFiles, read_folder
-from trireme.tools.deploy.needs import NEEDS, OTHER_NAMES
-from trireme.tools.deploy.objections import Objection, objections
+from trireme.tools.deploy.checks.library import Library, installed_library, is_torch_without_gpu
+from trireme.tools.deploy.checks.needs import NEEDS, OTHER_NAMES
+from trireme.tools.deploy.checks.problems import Objection, objections
+from trireme.tools.deploy.hub.model_files import ModelFile, ModelFiles, read_folder
 from trireme.tools.deploy.options import DeployOptions
 
 OPT = {"architectures": ["OPTForCausalLM"], "model_type": "opt"}
@@ -179,7 +179,7 @@ def test_needs_are_those_of_the_backend() -> None:
 
 def test_asking_the_library_imports_neither_it_nor_torch() -> None:
     program = (
-        "import sys; from trireme.tools.deploy.library import installed_library, is_torch_without_gpu; "
+        "import sys; from trireme.tools.deploy.checks.library import installed_library, is_torch_without_gpu; "
         "is_torch_without_gpu(); found = installed_library(); "
         "print(len(found.configs) > 100, {'torch', 'transformers'} & {*sys.modules})"
     )

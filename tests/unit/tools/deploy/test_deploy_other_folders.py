@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from trireme.tools.deploy.model_files import read_folder
+from trireme.tools.deploy.hub.model_files import read_folder
+from trireme.tools.deploy.hub.other_folders import described
+from trireme.tools.deploy.hub.resolve import find_model
 from trireme.tools.deploy.options import DeployOptions, ModelNotUsableError
-from trireme.tools.deploy.other_folders import described
-from trireme.tools.deploy.resolve import find_model
 
 
 def refusal_of(path: Path) -> str:

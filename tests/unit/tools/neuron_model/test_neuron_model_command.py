@@ -10,7 +10,7 @@ import pytest
 
 from trireme.cli import main as trireme_command
 from trireme.config.load import finalize_config
-from trireme.config.pbtxt import parse_text
+from trireme.config.text.pbtxt import parse_text
 
 TENSORS = ["--triton_input", "input,FP32,-1x224x224x3", "--triton_output", "output,FP32,-1x1000"]
 

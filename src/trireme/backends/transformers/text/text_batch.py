@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trireme.backends.compiled.batching import RequestError
-from trireme.backends.python.hpu.buckets import bucket_for, buckets_up_to
+from trireme.backends.compiled.shape_buckets import bucket_for, buckets_up_to
 
 if TYPE_CHECKING:
     from trireme.backends.transformers.loading import Loaded

@@ -1,0 +1,1 @@
+"""Builds the server, starts it, stops it: the one room that knows all the others."""

@@ -1,0 +1,261 @@
+"""The composition root: builds the server from its options, starts it, waits, and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trireme.app import cache as app_cache
+from trireme.app import devices as app_devices
+from trireme.app import options as app_options
+from trireme.app.start_tables import log_tables
+from trireme.app.worker_memory import resident_bytes
+from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
+from trireme.backends.python.host.thread_shares import ThreadShares
+from trireme.backends.python.process.fork_server import Nursery
+from trireme.config.model_config import ModelConfig
+from trireme.config.options.server import ServerOptions
+from trireme.core.errors import InternalError, ServingError
+from trireme.core.ports import Backend
+from trireme.devices.cpu import core_count
+from trireme.devices.inventory import DeviceSearch
+from trireme.devices.ownership import DeviceOwnership
+from trireme.frontends.grpc.frontend import GrpcFrontend
+from trireme.frontends.http.frontend import HttpFrontend
+from trireme.frontends.metrics import MetricsFrontend
+from trireme.observe.logs import LogSettings, configure
+from trireme.observe.metrics import MetricsRegistry
+from trireme.registry.registry import ModelRegistry
+from trireme.server.server import InferenceServer
+from trireme.server.shared_memory import SharedMemory
+
+log = logging.getLogger(__name__)
+
+GC_THRESHOLDS = (10_000, 10, 10)
+"""Requests in flight are many small objects that live for a moment and form no cycles."""
+REAP_INTERVAL_S = 10.0
+"""How often processes that models left behind are collected."""
+
+OnReady = Callable[[Sequence[ModelConfig]], None]
+Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
+
+
+def run(
+    options: ServerOptions,
+    on_ready: OnReady | None = None,
+    nursery: Nursery | None = None,
+    search: DeviceSearch | None = None,
+) -> int:
+    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served; workers are
+    forked in the nursery where there is one, which ends with the server; `search` is a look for devices that was
+    begun earlier."""
+    settings = app_options.log_settings(options)
+    try:
+        configure(settings)
+    except OSError as error:
+        print(f"error: cannot open the log file '{options.log_file}': {error.strerror}", file=sys.stderr)
+        return 1
+    for notice in options.notices:
+        log.warning("%s", notice)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        try:
+            application = _Application(options, settings, on_ready, nursery, search or DeviceSearch(options.devices))
+        except ServingError as error:
+            print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
+            return 1
+        # Kept until the loop listens: asyncio would cancel what has just begun, and leave its workers behind.
+        before = signal.signal(signal.SIGINT, application.keep_signal)
+        try:
+            return runner.run(application.serve())
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Application:
+    """One life of the server: start-up, the wait for a signal, shutdown."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        settings: LogSettings,
+        on_ready: OnReady | None,
+        nursery: Nursery | None,
+        search: DeviceSearch,
+    ) -> None:
+        self._options = options
+        self._on_ready = on_ready
+        self._nursery = nursery
+        self._threads = ThreadShares(core_count())
+        self._log_settings = settings
+        self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
+        self._devices = DeviceOwnership(search.result())
+        registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
+        self._cache = app_cache.response_cache(options, lambda: metrics.change_count)
+        metrics.response_cache = None if self._cache is None else self._cache.stats
+        self._registry = ModelRegistry(
+            registry_options,
+            self._create_backend,
+            metrics,
+            resident_bytes,
+            self._cache,
+            app_cache.rate_limiter(options),
+        )
+        self._devices.is_ending = self._is_ending
+        self._devices.make_way = self._registry.make_way
+        self._devices.make_room = self._registry.make_room
+        self._device_reader = app_devices.start_reader(options, self._devices.inventory, self._metrics)
+        self._server = InferenceServer(
+            self._registry,
+            self._metrics,
+            settings,
+            name=options.id,
+            trace_start=options.trace_config,
+            shared_memory=SharedMemory(options.allow_client_shm, copies_inputs=options.cache_config is not None),
+        )
+        self._frontends: list[Frontend] = []
+        self._signal = asyncio.Event()
+        self._kept_signal: int | None = None
+
+    async def serve(self) -> int:
+        self._listen_for_signals()
+        try:
+            await self._start_up()
+        except ServingError as error:
+            print(f"error: {error.message}", file=sys.stderr, flush=True)
+            await self._shut_down()
+            return 1
+        strangers = asyncio.create_task(self._reap_strangers())
+        await self._signal.wait()
+        strangers.cancel()
+        return await self._shut_down()
+
+    async def _reap_strangers(self) -> None:
+        while self._nursery is not None:
+            await asyncio.sleep(REAP_INTERVAL_S)
+            self._nursery.reap_strangers()
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        if self._kept_signal is not None:
+            self._on_signal(self._kept_signal)
+
+    def keep_signal(self, number: int, frame: object) -> None:
+        """For the time before the loop listens."""
+        self._kept_signal = number
+
+    def _on_signal(self, number: int) -> None:
+        if self._signal.is_set():
+            return
+        self._signal.set()
+        try:
+            print(f"Signal ({int(number)}) received.", flush=True)
+        except OSError:  # whoever read our output is gone; the shutdown goes on
+            pass
+
+    async def _start_up(self) -> None:
+        """Models first, then the doors; a signal meanwhile ends the start."""
+        loading = asyncio.create_task(self._load_models())
+        stopping = asyncio.create_task(self._signal.wait())
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._signal.is_set():
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            return
+        await loading
+        await self._open_frontends()
+        self._server.mark_started()
+        # What exists now lives as long as the process: the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        if self._on_ready is not None:
+            self._on_ready(self._registry.available_configs())
+
+    async def _load_models(self) -> None:
+        report = await self._registry.start()
+        backends = backend_names(self._options.backend_config)
+        metadata = self._server.metadata.server()
+        log_tables(self._options, backends, report.rows, metadata, is_brief=self._on_ready is not None)
+        if report.is_ok:
+            return
+        if self._options.exit_on_error:
+            raise InternalError("creating server: Internal - failed to load all models")
+        log.error("failed to load all models: %s", ", ".join(report.failures))
+
+    async def _open_frontends(self) -> None:
+        options = self._options
+        if options.allow_grpc:
+            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options)))
+            log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
+        if options.allow_http:
+            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options)))
+            log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
+        if options.allow_metrics:
+            await self._open("Metrics", MetricsFrontend(self._server, app_options.metrics_frontend_options(options)))
+            log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
+
+    async def _open(self, kind: str, frontend: Frontend) -> None:
+        try:
+            await frontend.start()
+        except ServingError as error:
+            raise InternalError(f"failed to start {kind} service: {error.kind.label} - {error.message}") from error
+        self._frontends.append(frontend)
+
+    async def _shut_down(self) -> int:
+        """Readiness turns false, the doors close to new requests, those inside finish, models end, all is closed."""
+        self._server.begin_exit()
+        for frontend in self._frontends:
+            frontend.stop_accepting()
+        is_drained = await self._registry.stop(self._options.exit_timeout_secs)
+        for frontend in self._frontends:
+            await frontend.close(1.0)
+        self._server.tracing.close()
+        if self._cache is not None:
+            await self._cache.close()
+        if self._device_reader is not None:
+            self._device_reader.stop()
+        if self._nursery is not None:
+            self._nursery.close()
+        if not is_drained:
+            print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
+        return 0 if is_drained else 1
+
+    def _is_ending(self, model_name: str) -> bool:
+        return any(model.name == model_name for model in self._registry.models.draining)
+
+    def _create_backend(self, source: ModelSource) -> Backend:
+        options, server = self._options, self._server
+        return create_backend(
+            source,
+            BackendServices(
+                inference=server.inference,
+                model_control=server.model_control,
+                metrics=self._metrics.custom,
+                backend_config=options.backend_config,
+                backend_directory=Path(options.backend_directory),
+                is_auto_complete_enabled=not options.disable_auto_complete_config,
+                debug_model=options.debug,
+                is_decoupled=lambda name, version: server.inference.find(name, version).config.is_decoupled,
+                verbose_level=lambda: self._log_settings.log_verbose_level,
+                workers=self._metrics.workers,
+                devices=self._devices,
+                nursery=self._nursery,
+                threads=self._threads,
+            ),
+        )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,105 @@
+"""What each room is told of the server's options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trireme.config.options.server import ServerOptions
+from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
+from trireme.observe.logs import LogSettings
+from trireme.observe.metrics_options import MetricsOptions
+from trireme.registry.options import OnDemandOptions, RegistryOptions
+
+
+def log_settings(options: ServerOptions) -> LogSettings:
+    """The log as it begins; it can be changed while the server runs."""
+    return LogSettings(
+        log_file=options.log_file or "",
+        log_info=options.log_info,
+        log_warning=options.log_warning,
+        log_error=options.log_error,
+        log_verbose_level=options.log_verbose,
+        log_format=options.log_format,
+    )
+
+
+def metrics_options(options: ServerOptions) -> MetricsOptions:
+    chosen = options.metrics_config
+    return MetricsOptions(
+        counter_latencies=chosen.counter_latencies,
+        histogram_latencies=chosen.histogram_latencies,
+        summary_latencies=chosen.summary_latencies,
+        summary_quantiles=tuple(quantile for quantile, _ in chosen.summary_quantiles),
+        has_cpu_metrics=options.allow_cpu_metrics,
+        interval_ms=int(options.metrics_interval_ms),
+        pinned_memory_pool_bytes=options.pinned_memory_pool_byte_size,
+    )
+
+
+def registry_options(options: ServerOptions, gpu_count: int = 0) -> RegistryOptions:
+    return RegistryOptions(
+        repositories=tuple(Path(path) for path in options.model_repository),
+        control_mode=options.model_control_mode,  # type: ignore[arg-type]
+        startup_models=options.load_model,
+        poll_seconds=options.repository_poll_secs,
+        is_auto_complete_enabled=not options.disable_auto_complete_config,
+        config_name=options.model_config_name,
+        load_concurrency=options.model_load_thread_count,
+        load_retry_count=options.model_load_retry_count,
+        has_namespacing=options.model_namespacing,
+        is_strict_readiness=options.strict_readiness,
+        gpu_count=gpu_count,
+        on_demand=on_demand_options(options),
+    )
+
+
+def on_demand_options(options: ServerOptions) -> OnDemandOptions:
+    return OnDemandOptions(
+        queue_size=options.on_demand_queue_size,
+        load_timeout_s=options.on_demand_load_timeout,
+        backoff_s=options.on_demand_backoff,
+        memory_budget_bytes=options.on_demand_memory_budget,
+        ttl_s=options.on_demand_ttl,
+        pinned=options.pin_model,
+    )
+
+
+def http_options(options: ServerOptions) -> HttpFrontendOptions:
+    return HttpFrontendOptions(
+        address=options.http_address,
+        port=options.http_port,
+        reuse_port=options.reuse_http_port,
+        max_input_size_bytes=options.http_max_input_size,
+        header_forward_pattern=options.http_header_forward_pattern,
+        restricted_apis={api: (entry.header, entry.value) for api, entry in options.http_restricted_api.items()},
+    )
+
+
+def metrics_frontend_options(options: ServerOptions) -> MetricsFrontendOptions:
+    return MetricsFrontendOptions(address=options.effective_metrics_address, port=options.metrics_port)
+
+
+def grpc_options(options: ServerOptions) -> GrpcFrontendOptions:
+    restricted = options.grpc_restricted_protocol.items()
+    return GrpcFrontendOptions(
+        address=options.grpc_address,
+        port=options.grpc_port,
+        reuse_port=options.reuse_grpc_port,
+        header_forward_pattern=options.grpc_header_forward_pattern,
+        restricted_protocols={api: (entry.header, entry.value) for api, entry in restricted},
+        use_ssl=options.grpc_use_ssl,
+        use_ssl_mutual=options.grpc_use_ssl_mutual,
+        server_cert=options.grpc_server_cert,
+        server_key=options.grpc_server_key,
+        root_cert=options.grpc_root_cert,
+        infer_response_compression_level=options.grpc_infer_response_compression_level,
+        keepalive_time_ms=options.grpc_keepalive_time,
+        keepalive_timeout_ms=options.grpc_keepalive_timeout,
+        keepalive_permit_without_calls=options.grpc_keepalive_permit_without_calls,
+        http2_max_pings_without_data=options.grpc_http2_max_pings_without_data,
+        http2_min_recv_ping_interval_without_data_ms=options.grpc_http2_min_recv_ping_interval_without_data,
+        http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
+        max_connection_age_ms=options.grpc_max_connection_age,
+        max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
+    )

@@ -1,0 +1,26 @@
+"""How much memory the worker processes of a model have."""
+
+from __future__ import annotations
+
+import os
+
+from trireme.backends.python.host.backend import PythonBackend
+from trireme.core.ports import Backend
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(backend: Backend) -> int:
+    """The resident memory of the backend's processes, added up; 0 where it has none, or where the system does not
+    tell. Pages that workers share with each other count for each of them."""
+    if not isinstance(backend, PythonBackend):
+        return 0
+    return sum(map(_resident_bytes_of, backend.worker_pids))
+
+
+def _resident_bytes_of(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):  # it has just ended, or there is no such file here
+        return 0

@@ -1,0 +1,1 @@
+"""What server and worker share: messages, and the memory that tensors travel in."""

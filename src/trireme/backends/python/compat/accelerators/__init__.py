@@ -1,0 +1,1 @@
+"""Modules of an accelerator's software that stand in where there is none."""

@@ -1,0 +1,1 @@
+"""Repairs for files that were written for other releases of the Hugging Face libraries."""

@@ -1,0 +1,1 @@
+"""The interpreter and the packages that a model runs with."""

@@ -1,0 +1,195 @@
+"""Keeps one instance alive: starts its worker, tells why one died, answers what it had, and starts the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from trireme.backends.python.host.instance import PythonInstance
+from trireme.backends.python.host.quarantine import DEATHS_BEFORE_REFUSAL, Quarantine
+from trireme.backends.python.host.session import WorkerSession
+from trireme.backends.python.options import ModelParameters, PythonOptions
+from trireme.backends.python.placement import Placement
+from trireme.backends.python.process.backoff import Backoff
+from trireme.backends.python.process.exit_report import NOT_STARTED
+from trireme.core.errors import InternalError, ServingError, UnavailableError
+from trireme.core.ports import BatchRunner, WorkerWatch
+
+log = logging.getLogger(__name__)
+
+OpenSession = Callable[[str], WorkerSession]
+Watch = Callable[[str], WorkerWatch | None]
+"""Begins to tell observers about the instance of this name; None where nobody wants to know."""
+
+
+class Supervisor:
+    """One instance and its worker processes, one after another.
+
+    `failure` says why there is no worker; `is_failing`, that a new one was tried and did not come up. `changed` is
+    called when a worker comes or cannot come.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        instance: PythonInstance,
+        runner: BatchRunner,
+        quarantine: Quarantine,
+        open_session: OpenSession,
+        settings: Callable[[], dict[str, Any]],
+        arguments: dict[str, str],
+        options: PythonOptions,
+        parameters: ModelParameters,
+        changed: Callable[[], None],
+        watch: Watch = lambda _name: None,
+    ) -> None:
+        self.placement = placement
+        self.instance = instance
+        self.failure: str | None = None
+        self.is_failing = False
+        self._runner = runner
+        self._quarantine = quarantine
+        self._open_session = open_session
+        self._settings = settings
+        self._arguments = arguments
+        self._options = options
+        self._parameters = parameters
+        self._changed = changed
+        self._begin_watch = watch
+        self._watch: WorkerWatch | None = None
+        self._backoff = Backoff()
+        self._session: WorkerSession | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._is_attached = False
+        self._is_stopping = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._session is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process; None where there is none."""
+        return None if self._session is None else self._session.process.pid
+
+    async def start(self, session: WorkerSession | None = None) -> None:
+        """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
+        fails; no process is left then."""
+        await self._bring_up(session or self._open_session(self.instance.name))
+        self._watch = self._begin_watch(self.instance.name)
+
+    def attach(self) -> None:
+        """Lets the runner give batches to the instance."""
+        if self._session is not None and not self._is_attached and not self.placement.is_passive:
+            self._is_attached = True
+            self._runner.attach(self.instance)
+
+    def detach(self) -> None:
+        """The runner gives no further batch; those that run go on."""
+        if self._is_attached:
+            self._is_attached = False
+            self._runner.detach(self.instance)
+
+    async def is_ready(self) -> bool:
+        return self._session is not None and await self._session.is_ready()
+
+    def set_verbose_level(self, level: int) -> None:
+        if self._session is not None:
+            self._session.set_verbose_level(level)
+
+    async def stop(self) -> None:
+        """Finalizes the model and ends its process; what is still unanswered is answered. Never raises."""
+        self._is_stopping = True
+        try:
+            self.detach()
+        except Exception:  # nothing may keep the process from being ended
+            log.exception("model instance '%s' could not be detached", self.instance.name)
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait((self._recovery,))
+        session, self._session = self._session, None
+        if session is not None:
+            await session.finalize(self._options.stop_timeout_s)
+        self.instance.disconnect()
+        self.instance.fail(UnavailableError(f"model instance '{self.instance.name}' was stopped"))
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    async def _bring_up(self, session: WorkerSession) -> None:
+        try:
+            await session.initialize(self._settings(), self._arguments)
+        except BaseException:
+            await session.discard()
+            raise
+        self.instance.max_concurrency = self._parameters.max_concurrency if session.facts.get("is_async") else 1
+        self._session = session
+        session.serve(self.instance)
+        session.lost.add_done_callback(lambda _: self._on_lost(session))
+        self._backoff.note_serving()
+
+    def _on_lost(self, session: WorkerSession) -> None:
+        if self._is_stopping or session is not self._session:
+            return
+        self._session = None
+        self.failure = "The worker process is gone."
+        if self._watch is not None:
+            self._watch.set_up(False)
+        self.instance.disconnect()
+        self.detach()
+        self._recovery = asyncio.get_running_loop().create_task(self._recover(session))
+
+    async def _recover(self, session: WorkerSession) -> None:
+        await self._bury(session)
+        while not await self._try_again():
+            pass
+        log.info("model instance '%s' serves again", self.instance.name)
+        self.attach()
+        self._changed()
+
+    async def _bury(self, session: WorkerSession) -> None:
+        name = self.instance.name
+        try:
+            reason, report = await session.report()
+        except BaseException:
+            await session.discard()
+            raise
+        session.close()
+        self.failure = report
+        self._count_failure(reason)
+        log.error("model instance '%s' lost its worker. %s", name, report)
+        deaths = self._quarantine.accuse(self.instance.running)
+        if deaths >= DEATHS_BEFORE_REFUSAL:
+            log.error("a request to '%s' killed %d workers; the same inputs are refused from now on", name, deaths)
+        text = f"Failed to process the request(s) for model instance '{name}', message: Stub process '{name}' is not "
+        self.instance.fail(InternalError(f"{text}healthy. {report}"))
+
+    async def _try_again(self) -> bool:
+        """One attempt at a new worker, after the delay that is due."""
+        name = self.instance.name
+        delay_s = self._backoff.next_delay_s()
+        if delay_s:
+            log.warning("model instance '%s' gets a new worker in %g s", name, delay_s)
+            await asyncio.sleep(delay_s)
+        log.info("model instance '%s' is being restarted", name)
+        try:
+            await self._bring_up(self._open_session(name))
+        except Exception as error:
+            if not isinstance(error, ServingError):
+                log.exception("the restart of model instance '%s' failed", name)
+            self.failure, self.is_failing = str(error), True
+            self._count_failure(NOT_STARTED)
+            log.error("model instance '%s' could not be restarted: %s", name, self.failure)
+            self._changed()
+            return False
+        self.failure, self.is_failing = None, False
+        if self._watch is not None:
+            self._watch.count_restart()
+            self._watch.set_up(True)
+        return True
+
+    def _count_failure(self, reason: str) -> None:
+        if self._watch is not None:
+            self._watch.count_failure(reason)

@@ -1,1 +1,0 @@
-"""PyTorch for NeuronCores, for models that import it where there is none."""

@@ -1,0 +1,1 @@
+"""What a model sees as `triton_python_backend_utils`."""

@@ -1,0 +1,73 @@
+"""`TritonError` and `TritonModelException`: how a model says, and hears, that something went wrong."""
+
+from __future__ import annotations
+
+import enum
+
+
+class TritonModelException(Exception):
+    """What pb_utils raises, and what a model may raise anywhere."""
+
+
+class ErrorCode(enum.IntEnum):
+    """The numbers are those of `core.errors.ErrorKind`."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+
+class TritonError:
+    """An error for one request, inside its response; not an exception."""
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    __slots__ = ("_code", "_message")
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        if not isinstance(message, str):
+            raise TypeError(f"TritonError: message must be a str, found {type(message).__name__}")
+        if not isinstance(code, ErrorCode):
+            raise TypeError(f"TritonError: code must be one of TritonError's codes, found {code!r}")
+        self._message = str(message)
+        self._code = code
+
+    def message(self) -> str:
+        return self._message
+
+    def code(self) -> ErrorCode:
+        return self._code
+
+
+def exception_text(error: BaseException) -> str:
+    """`<type>: <message>`, then the frames of the model's code, the innermost first."""
+    import traceback
+
+    frames = [
+        f"  {frame.filename}({frame.lineno}): {frame.name}\n"
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+        if not _is_plumbing(frame.filename)
+    ]
+    text = f"{type(error).__name__}: {str(error) or '<EMPTY MESSAGE>'}"
+    return f"{text}\n\nAt:\n{''.join(frames)}" if frames else text
+
+
+def _is_plumbing(path: str) -> bool:
+    """Whether the file is ours or the import machinery's, of which a model's author wants no lines."""
+    return path.startswith(("<frozen importlib", _OUR_FOLDER, _TESTING_FOLDER))
+
+
+_OUR_FOLDER = __file__.rpartition("pb_utils")[0]
+_TESTING_FOLDER = _OUR_FOLDER.removesuffix("backends/python/") + "testing/"

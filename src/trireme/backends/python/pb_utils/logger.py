@@ -1,0 +1,110 @@
+"""`pb_utils.Logger`, and standard logging as lines of the server's log."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from typing import Any
+
+from trireme.backends.python.channel import messages
+from trireme.backends.python.pb_utils import runtime as pb_runtime
+
+
+class Level(enum.Enum):
+    """The levels of `Logger.log`."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+
+_LETTER = {Level.INFO: "I", Level.WARNING: "W", Level.ERROR: "E", Level.VERBOSE: "V"}
+
+
+class Logger:
+    """Lines of the server's log that carry the model's file and line. Used through the class."""
+
+    LogLevel = Level
+    INFO = Level.INFO
+    WARNING = Level.WARNING
+    ERROR = Level.ERROR
+    VERBOSE = Level.VERBOSE
+
+    @staticmethod
+    def log(message: str, level: Level = Level.INFO) -> None:
+        if not isinstance(level, Level):
+            raise TypeError(f"Logger.log: level must be one of Logger's levels, found {level!r}")
+        _log(_LETTER[level], message)
+
+    @staticmethod
+    def log_info(message: str) -> None:
+        _log("I", message)
+
+    @staticmethod
+    def log_warn(message: str) -> None:
+        _log("W", message)
+
+    @staticmethod
+    def log_error(message: str) -> None:
+        _log("E", message)
+
+    @staticmethod
+    def log_verbose(message: str) -> None:
+        _log("V", message)
+
+
+def _log(letter: str, message: str) -> None:
+    if not isinstance(message, str):
+        raise TypeError(f"Logger: the message must be a str, found {type(message).__name__}")
+    frame = sys._getframe(2)
+    write(letter, frame.f_code.co_filename, frame.f_lineno, str(message))
+
+
+def write(letter: str, path: str, line: int, message: str) -> None:
+    """One entry of the server's log; on stderr where there is no server."""
+    runtime = pb_runtime.find()
+    if runtime is None:
+        print(f"{letter} {os.path.basename(path)}:{line}] {message}", file=sys.stderr)
+    elif letter != "V" or runtime.verbose_level > 0:
+        runtime.channel.send((messages.LOG, letter, os.path.basename(path), line, message))
+
+
+def route_standard_logging() -> None:
+    """Records that no handler of the model's own takes become entries of the server's log, from INFO on.
+
+    The handler of last resort stands aside as soon as the model, or a library, configures logging for itself; the
+    call of `basicConfig` without a wish, which `logging.info` and its like make, does not count as that.
+    """
+    import logging
+
+    class LastResort(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            try:
+                write(_letter(record.levelno), record.pathname, record.lineno, _text(self, record))
+            except Exception:
+                self.handleError(record)
+
+    def _letter(level: int) -> str:
+        if level >= logging.ERROR:
+            return "E"
+        if level >= logging.WARNING:
+            return "W"
+        return "I" if level >= logging.INFO else "V"
+
+    def _text(handler: Any, record: logging.LogRecord) -> str:
+        runtime = pb_runtime.find()
+        text = str(handler.format(record))
+        return text if runtime is None else f"[{runtime.instance_name}] {text}"
+
+    configure = logging.basicConfig
+
+    def basic_config(**wishes: Any) -> None:
+        if wishes:
+            configure(**wishes)
+
+    logging.basicConfig = basic_config
+    logging.lastResort = LastResort()
+    if logging.root.level == logging.WARNING:
+        logging.root.setLevel(logging.INFO)

@@ -1,0 +1,1 @@
+"""How a worker process is started, watched and ended."""

@@ -1,0 +1,135 @@
+"""The program of the nursery: `python nursery_main.py <control socket>`, an inherited descriptor.
+
+It has imported what every worker needs and forks workers on request, so that each starts in milliseconds and shares
+the memory of those imports. It never loads a model itself. See nursery.py for the server's side.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import marshal
+import os
+import signal
+import socket
+import sys
+import time
+import warnings
+
+MAX_REQUEST_BYTES = 1 << 20
+DESCRIPTORS = 4
+_ADOPTION_S = 5.0
+
+
+def main() -> None:
+    """Forks a worker for every request until the server closes the socket."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    sys.argv = [""]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the server had blocked until here
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a signal to the whole group: the server decides who ends when
+    program = importlib.import_module("worker_main")  # the file beside this one: there is no package yet
+    program.name_process("trireme-nursery")
+    program.add_packages()
+    preload()
+    gc.freeze()  # what was imported is not looked at again, so its pages stay shared
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, DESCRIPTORS)
+        if not request:
+            os._exit(0)
+        serve(control, request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def preload() -> None:
+    """Imports what workers import before they load their model."""
+    import json
+    import logging
+
+    import numpy
+
+    from trireme.backends.python.compat import import_hook as watch
+    from trireme.backends.python.compat.accelerators import gaudi_finder as finder
+    from trireme.backends.python.pb_utils import logger as pb_logger
+    from trireme.backends.python.worker import link as worker_link
+    from trireme.backends.python.worker import worker
+
+    assert all((json, logging, numpy, pb_logger, worker, worker_link, watch, finder))
+
+
+def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:
+    """Forks a worker that belongs to the server: its first parent ends at once, and the server adopts it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a linear algebra library has threads; it takes care of forks itself
+        between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid:
+        control.send(marshal.dumps(pid))
+        os._exit(0)
+    control.close()
+    become_worker(marshal.loads(request), descriptors)
+
+
+def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int]) -> None:
+    """Turns this process into what `worker_main.py` would be, and ends it."""
+    server_pid, environment = request
+    sock, side, stdout, stderr = descriptors
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    # The nursery's own streams believe that they write to what its descriptors were.
+    sys.stdout = sys.__stdout__ = unbuffered(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = unbuffered(2)  # type: ignore[misc]
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    random = sys.modules.get("numpy.random")
+    if random is not None:  # or every worker would draw the same numbers
+        random.seed()
+    deadline = time.monotonic() + _ADOPTION_S
+    while os.getppid() != server_pid:
+        if time.monotonic() > deadline:
+            os._exit(1)
+        time.sleep(0.0005)
+    code = 0
+    try:
+        importlib.import_module("worker_main").run_worker(sock, side)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    leave(code)
+
+
+def unbuffered(descriptor: int) -> io.TextIOWrapper:
+    """A text stream that hides nothing, as `PYTHONUNBUFFERED` makes them."""
+    raw = open(descriptor, "wb", 0, closefd=False)  # noqa: SIM115, lives as long as the process
+    return io.TextIOWrapper(raw, "utf-8", write_through=True)
+
+
+def leave(code: int) -> None:
+    """Ends the process the way an interpreter does, without going back into the nursery's loop."""
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the model's threads, as a normal end does
+    import atexit
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The program of a worker process: `python worker_main.py <socket> <side socket>`, both inherited descriptors.
+
+It must run in whatever interpreter a model's environment brings, where Trireme may not be installed, and it starts
+once per model instance: it imports only the worker's own files, and those from beside itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import signal
+import socket
+import sys
+import types
+from typing import Any
+
+
+def main() -> None:
+    """Serves one model until it is finalized or the server is gone."""
+    sock_fd, side_fd = int(sys.argv[1]), int(sys.argv[2])
+    sys.argv = [""]
+    add_packages()
+    run_worker(sock_fd, side_fd)
+
+
+def run_worker(sock_fd: int, side_fd: int) -> None:
+    """The same in a process that is prepared for it and whose parent is the server."""
+    name_process("trireme-worker")
+    die_with_parent()
+    stand_back()
+    prepare_streams()
+    sock, side = open_sockets(sock_fd, side_fd)
+
+    from trireme.backends.python.compat import import_hook as watch
+    from trireme.backends.python.pb_utils.logger import route_standard_logging
+    from trireme.backends.python.worker.link import Link
+    from trireme.backends.python.worker.worker import Worker
+
+    worker = Worker()
+    link = Link(sock, side, worker.receive, lost=lambda: os._exit(0))
+    worker.connect(link)
+    leave_to_parent(link)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
+    route_standard_logging()
+    watch.install()
+    worker.threads.watch_import()
+    try:
+        serve(worker, link)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        link.close()  # at once, whatever threads of the model still keep the process alive
+
+
+def serve(worker: Any, link: Any) -> None:
+    """Handles messages until the model is finalized."""
+    next_message, handle = link.next, worker.handle
+    while not worker.is_finished:
+        handle(next_message())
+        if worker.is_debug:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if worker.is_fresh:
+            worker.is_fresh = False
+            gc.freeze()  # what the model loaded stays; looking through it again and again would stall requests
+            gc.set_threshold(max(10_000, gc.get_threshold()[0]), *gc.get_threshold()[1:])
+        if worker.is_async:
+            from trireme.backends.python.worker.async_service import AsyncService
+
+            AsyncService(worker, link).run()
+
+
+def die_with_parent() -> None:
+    """No orphans: Linux ends this process with the server, however that ends; elsewhere the closed socket does."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def stand_back() -> None:
+    """A worker that is woken waits for a core instead of pushing the server, who has just woken it, off its own."""
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with contextlib.suppress(OSError):  # a sandbox that does not let it, where all goes on as well
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def name_process(name: str) -> None:
+    """The name that process listings show; at most fifteen characters of it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+
+
+def prepare_streams() -> None:
+    """What a model prints is seen at once, and a crash leaves the stacks of its threads."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    faulthandler.enable()
+
+
+def add_packages() -> None:
+    """Makes `trireme` and `triton_python_backend_utils` importable from beside this file, and nothing else there."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    package_dir = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
+    if sys.path[0] == folder:  # whose names would shadow the model's modules
+        sys.path[0] = ""
+    package = types.ModuleType("trireme")
+    package.__path__ = [package_dir]
+    sys.modules["trireme"] = package
+    import importlib.util
+
+    name = "triton_python_backend_utils"
+    path = os.path.join(os.path.dirname(package_dir), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def open_sockets(sock_fd: int, side_fd: int) -> tuple[socket.socket, socket.socket]:
+    """The inherited sockets, which programs that the model starts do not inherit in their turn."""
+    sockets = []
+    for fd in (sock_fd, side_fd):
+        os.set_inheritable(fd, False)
+        sockets.append(socket.socket(fileno=fd))
+    sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return sockets[0], sockets[1]
+
+
+def leave_to_parent(link: Any) -> None:
+    """A process that the model forks neither speaks on the link nor keeps it open."""
+    from trireme.backends.python.pb_utils import runtime as pb_runtime
+
+    def in_child() -> None:
+        pb_runtime.forget()
+        link.close_sockets()
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The worker's half of the python backend: one model instance and its loop."""

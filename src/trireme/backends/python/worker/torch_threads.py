@@ -1,0 +1,42 @@
+"""The number of threads that torch computes with in a worker, as the server shares out the cores."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from trireme.backends.python.compat import import_hook as watch
+
+
+class TorchThreads:
+    """Tells a number that torch has from the environment or from here from one that the model has set, which stays."""
+
+    def __init__(self) -> None:
+        text = os.environ.get("OMP_NUM_THREADS", "")
+        self._given = {int(text)} if text.isdigit() else set()
+        self._most: int | None = None  # as many as there were at first, once that is known
+
+    def watch_import(self) -> None:
+        """Begins to wait for the import of torch, which may take fewer threads than the environment says: builds with
+        MKL take no more than there are physical cores."""
+        watch.install().after_import("torch", self._look)
+
+    def set_count(self, count: int) -> None:
+        """Lets torch compute with so many threads, where it is there and its number is not the model's own."""
+        torch: Any = sys.modules.get("torch")
+        read = getattr(torch, "get_num_threads", None)  # None, too, while another thread imports it
+        if read is None or (present := read()) not in self._given:
+            return
+        if self._most is None:
+            self._most = present
+        count = min(count, self._most)
+        torch.set_num_threads(count)
+        self._given = {count}
+
+    def _look(self, torch: ModuleType) -> None:
+        """Notes the number that torch has right after it has run."""
+        read = getattr(torch, "get_num_threads", None)
+        if read is not None:
+            self._given.add(read())

@@ -1,0 +1,1 @@
+"""`trireme deploy`, step by step."""

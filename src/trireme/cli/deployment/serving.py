@@ -1,0 +1,103 @@
+"""The last step of `trireme deploy`: the server, which is there for one model and has to say what became of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from trireme.cli import mpi
+from trireme.cli.serve import greeting_lines
+from trireme.config.model_config import ModelConfig
+from trireme.config.options.server import ServerOptions
+from trireme.core.errors import UnavailableError
+from trireme.core.interruption import INTERRUPTED, ending_at_once
+from trireme.tools.deploy.plan import Plan
+from trireme.tools.deploy.progress import Progress, children_bytes
+
+_LOADING_LOG = "trireme.registry"
+_FAILURE = "failed to load "
+LOADING_ALL = ("none", "poll")
+"""Modes in which the server loads every model of the repository at its start."""
+
+
+def warn(sentence: str | None) -> None:
+    """Prints the sentence as a warning, where there is one."""
+    if sentence is not None:
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
+
+
+def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) -> int:
+    """Serves until Ctrl+C; the exit code, which is not 0 where the model that was deployed could not be loaded."""
+    reason = mpi.refusal(os.environ)
+    if reason is not None:
+        print(reason, file=sys.stderr)
+        return 1
+    # Imported late: what cannot be deployed is told before the server is read from disk.
+    with ending_at_once():
+        from trireme.app.launch import run
+
+    failures = _Failures(is_log_silent=not (options.log_info or options.log_warning or options.log_error))
+    progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
+    is_ready = False
+
+    def greet(models: Sequence[ModelConfig]) -> None:
+        nonlocal is_ready
+        if _is_missing(plan.name, models, options):
+            raise UnavailableError(f"'{plan.name}' is not served, so the server ends")
+        is_ready = True
+        failures.stop()
+        progress.stop(is_done=True)
+        print("\n".join(greeting_lines(options, models)), flush=True)
+        served = {model.name for model in models}
+        for name, cause in failures.reasons.items():
+            if name not in served:  # a second try may have helped
+                warn(f"another model of the repository, '{name}', could not be loaded: {cause}")
+        for sentence in warnings:
+            warn(sentence)
+
+    with progress:
+        exit_code = run(options, on_ready=greet)
+        progress.stop(is_done=False)  # too late where it was greeted
+    if not is_ready and exit_code:
+        for sentence in warnings:
+            warn(sentence)
+        cause = failures.cause(plan.name, exits_on_error=options.exit_on_error)
+        print(f"error: '{plan.name}' could not be deployed: {cause}", file=sys.stderr, flush=True)
+    return exit_code if is_ready or exit_code else INTERRUPTED
+
+
+def _is_missing(name: str, models: Sequence[ModelConfig], options: ServerOptions) -> bool:
+    """Whether the model should have been loaded at the start, and was not."""
+    return options.model_control_mode in LOADING_ALL and all(model.name != name for model in models)
+
+
+class _Failures(logging.Handler):
+    """Hears in the server's log which models could not be loaded, also where nobody wants to read that log."""
+
+    def __init__(self, *, is_log_silent: bool) -> None:
+        super().__init__(logging.ERROR)
+        self.reasons: dict[str, str] = {}
+        """By the model's name, in a line."""
+        self._log = logging.getLogger(_LOADING_LOG)
+        self._log.addHandler(self)
+        if is_log_silent:  # otherwise no record would be made
+            self._log.setLevel(logging.ERROR)
+
+    def stop(self) -> None:
+        """Leaves the log as it was."""
+        self._log.removeHandler(self)
+        self._log.setLevel(logging.NOTSET)
+
+    def cause(self, name: str, *, exits_on_error: bool) -> str:
+        """Why the server with this model did not come up."""
+        if name in self.reasons:
+            return self.reasons[name]
+        if self.reasons and exits_on_error:
+            return f"other models of the repository could not be loaded: {', '.join(self.reasons)}"
+        return "the server could not start; its error is above"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith(_FAILURE) and isinstance(record.args, tuple) and len(record.args) > 1:
+            self.reasons[str(record.args[0])] = next(iter(str(record.args[-1]).strip().splitlines()), "")

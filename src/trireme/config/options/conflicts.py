@@ -1,0 +1,72 @@
+"""Options that are each well formed and cannot stand together, or not on this machine."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+from trireme.config.options.option import OptionError, OptionStatus
+from trireme.config.options.server import ServerOptions, server_options
+
+
+def check_conflicts(options: ServerOptions) -> None:
+    """Raises OptionError for the first thing that cannot be."""
+    _check_refused(options)
+    _check_files(options)
+    _check_start_up_models(options)
+    _check_addresses(options)
+
+
+def check_repository_given(options: ServerOptions) -> None:
+    """Raises OptionError where nothing is to be served."""
+    if not options.model_repository:
+        raise OptionError(
+            "error: creating server: Invalid argument - --model-repository must be specified", shows_usage=False
+        )
+
+
+def _check_refused(options: ServerOptions) -> None:
+    for entry in server_options():
+        asked = entry.asks_for_something(getattr(options, entry.field_name))
+        if asked and entry.status is OptionStatus.REFUSED:
+            raise OptionError(f"error: --{entry.flag} cannot be used: {entry.reason}", shows_usage=False)
+
+
+def _check_files(options: ServerOptions) -> None:
+    """Names the file that is missing; without this, TLS would fail after the models have loaded."""
+    needed = {"grpc_server_cert", "grpc_server_key"} if options.grpc_use_ssl or options.grpc_use_ssl_mutual else set()
+    if options.grpc_use_ssl_mutual:
+        needed.add("grpc_root_cert")
+    for name in ("grpc_server_cert", "grpc_server_key", "grpc_root_cert"):
+        path, flag = getattr(options, name), name.replace("_", "-")
+        if name in needed and not path:
+            raise OptionError(f"error: TLS needs --{flag}", shows_usage=False)
+        if path and not Path(path).is_file():
+            raise OptionError(f"error: --{flag}: there is no file '{path}'", shows_usage=False)
+
+
+def _check_start_up_models(options: ServerOptions) -> None:
+    if options.load_model and options.model_control_mode != "explicit":
+        raise OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+    if options.pin_model and options.model_control_mode != "auto":
+        raise OptionError("Error: Use of '--pin-model' requires setting '--model-control-mode=auto' as well.")
+    if "*" in options.load_model and len(set(options.load_model)) > 1:
+        raise OptionError(
+            "error: creating server: Invalid argument - Wildcard model name '*' must be the ONLY startup model "
+            "if specified at all.",
+            shows_usage=False,
+        )
+
+
+def _check_addresses(options: ServerOptions) -> None:
+    services = [
+        ("HTTP", options.allow_http, options.http_address, options.http_port),
+        ("GRPC", options.allow_grpc, options.grpc_address, options.grpc_port),
+        ("metrics", options.allow_metrics, options.effective_metrics_address, options.metrics_port),
+    ]
+    for first, second in combinations([service for service in services if service[1]], 2):
+        if first[2:] == second[2:] and first[3] != 0:
+            raise OptionError(
+                f"The server cannot listen to {first[0]} requests and {second[0]} requests "
+                f"at the same address and port {first[2]}:{first[3]}"
+            )

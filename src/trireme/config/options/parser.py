@@ -1,0 +1,99 @@
+"""The command line and the environment to `ServerOptions`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trireme.config.options.conflicts import check_conflicts
+from trireme.config.options.deprecated import DeprecatedOption
+from trireme.config.options.option import Option, OptionError, OptionStatus
+from trireme.config.options.scanner import Occurrence, scan
+from trireme.config.options.server import ServerOptions, server_options
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOptions:
+    """What was asked for, and what to say about how it was asked for."""
+
+    options: ServerOptions
+    deprecations: tuple[str, ...]
+    """Sentences for stderr about old flags."""
+
+
+def parse_options(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    program: str = "tritonserver",
+    defaults: ServerOptions | None = None,
+    takes_repositories: bool = False,
+) -> ParsedOptions:
+    """Reads flags, then the environment for options without a flag; raises OptionError or HelpRequested.
+
+    `takes_repositories` lets words that are no options name model repositories.
+    """
+    occurrences, positionals = scan(arguments, program)
+    if positionals and not takes_repositories:
+        raise OptionError(f"Unexpected argument: {positionals[0]}")
+    by_flag = {entry.flag: entry for entry in server_options()}
+    if takes_repositories:
+        occurrences = [Occurrence(by_flag["model-repository"], word) for word in positionals] + occurrences
+    texts, deprecations = _translated(occurrences)
+    values = {by_flag[flag].field_name: _value(by_flag[flag], given) for flag, given in texts.items()}
+    for entry in server_options():
+        if entry.flag not in texts and entry.environment in environ:
+            values.update(_from_environment(entry, environ[entry.environment]))
+    options = replace(defaults or ServerOptions(), **values)
+    check_conflicts(options)
+    return ParsedOptions(replace(options, notices=_notices(options, environ)), tuple(deprecations))
+
+
+def _translated(occurrences: Sequence[Occurrence]) -> tuple[dict[str, list[str]], list[str]]:
+    """The texts given for each present flag, with old flags turned into new ones."""
+    texts: dict[str, list[str]] = {}
+    deprecations: list[str] = []
+    flags = {occurrence.option.flag for occurrence in occurrences}
+    for option, text in occurrences:
+        if isinstance(option, DeprecatedOption):
+            option.kind.read(text, option.flag)
+            deprecations.append(option.warning(text))
+            texts.setdefault(option.new_flag, []).append(option.translate(text))
+        else:
+            texts.setdefault(option.flag, []).append(text)
+    if {"response-cache-byte-size", "cache-config"} <= flags:
+        raise OptionError(
+            "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. "
+            "Please provide one or the other."
+        )
+    return texts, deprecations
+
+
+def _value(entry: Option, texts: Sequence[str]) -> Any:
+    values = [entry.kind.read(text, entry.flag) for text in texts]
+    return values[-1] if entry.kind.gather is None else entry.kind.gather(values, entry.flag)
+
+
+def _from_environment(entry: Option, text: str) -> dict[str, Any]:
+    # Kubernetes writes TRIREME_HTTP_PORT=tcp://10.0.0.1:80 for a service that is called trireme-http.
+    if text.startswith(("tcp://", "udp://")) and entry.flag.endswith("-port"):
+        return {}
+    try:
+        return {entry.field_name: _value(entry, shlex.split(text) if entry.can_repeat else [text])}
+    except (OptionError, ValueError) as error:
+        why = error.why if isinstance(error, OptionError) else str(error)
+        raise OptionError(f"{why} (from the environment variable {entry.environment})", entry.flag) from None
+
+
+def _notices(options: ServerOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
+    notices = [
+        f"--{entry.flag} has no effect: {entry.reason}"
+        for entry in server_options()
+        if entry.status is OptionStatus.IGNORED and entry.asks_for_something(getattr(options, entry.field_name))
+    ]
+    notices += [f"--metrics-config has no setting '{name}'; ignored" for name in options.metrics_config.unknown]
+    if environ.get("AIP_MODE") == "PREDICTION" and not options.allow_vertex_ai:
+        notices.append("AIP_MODE=PREDICTION has no effect: this version has no Vertex AI endpoint")
+    return tuple(notices)

@@ -1,0 +1,71 @@
+"""Every option of the server, declared once: flags, environment names, usage text and docs come from these fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from trireme.config.options.option import Option, declared_options
+from trireme.config.options.server_frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
+from trireme.config.options.server_models import LogOptions, ProcessOptions, RepositoryOptions
+from trireme.config.options.server_operations import (
+    BackendOptions,
+    CacheOptions,
+    DeviceOptions,
+    MetricsOptions,
+    RateLimitOptions,
+    RepositoryAgentOptions,
+    TraceOptions,
+)
+
+GROUPS = (
+    ProcessOptions,
+    LogOptions,
+    RepositoryOptions,
+    HttpOptions,
+    GrpcOptions,
+    SagemakerOptions,
+    VertexOptions,
+    MetricsOptions,
+    TraceOptions,
+    BackendOptions,
+    RepositoryAgentOptions,
+    CacheOptions,
+    RateLimitOptions,
+    DeviceOptions,
+)
+"""In the order of the usage text."""
+
+
+@dataclass(frozen=True)
+class ServerOptions(
+    ProcessOptions,
+    LogOptions,
+    RepositoryOptions,
+    HttpOptions,
+    GrpcOptions,
+    SagemakerOptions,
+    VertexOptions,
+    MetricsOptions,
+    TraceOptions,
+    BackendOptions,
+    RepositoryAgentOptions,
+    CacheOptions,
+    RateLimitOptions,
+    DeviceOptions,
+):
+    """What the server was started with; a field is named like its flag, with underscores."""
+
+    notices: tuple[str, ...] = ()
+    """Sentences to log as warnings at start: options that were given and have no effect."""
+
+    @property
+    def effective_metrics_address(self) -> str:
+        """Where metrics listen: `--metrics-address`, or else where HTTP does."""
+        return self.metrics_address or self.http_address
+
+
+@cache
+def server_options() -> tuple[Option, ...]:
+    """All options, in the order of the usage text."""
+    return tuple(entry for group in GROUPS for entry in declared_options(group))

@@ -1,0 +1,1 @@
+"""Configurations as text: config.pbtxt and JSON."""

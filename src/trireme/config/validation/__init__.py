@@ -1,0 +1,1 @@
+"""What must hold for a configuration, stage by stage."""

@@ -1,0 +1,257 @@
+"""ModelStreamInfer: requests and responses side by side in one call."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trireme.core.elements import Buffer
+from trireme.core.errors import InternalError, ServingError
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.frontends.grpc.calls import StreamCall, log
+from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
+from trireme.frontends.grpc.services.infer import (
+    begin_explanation,
+    begin_trace,
+    classify_outputs,
+    count_strings_of,
+    explanation,
+    has_many_strings,
+    targets_of,
+)
+from trireme.frontends.grpc.status import status_of
+from trireme.frontends.long_work import INLINE_STRINGS_BYTES
+from trireme.proto import service_pb2
+from trireme.protocol.http2.stream import Stream
+from trireme.server.shared_memory import OutputTarget, write_outputs
+
+if TYPE_CHECKING:
+    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.registry.model import Model
+
+Encoded = tuple[list[Buffer], int]
+
+
+class StreamedRequest:
+    """One request of a stream. Those of models that are not decoupled are answered in the order they came."""
+
+    __slots__ = (
+        "_call",
+        "_classifications",
+        "_model",
+        "_targets",
+        "_waiting",
+        "_wants_empty_final",
+        "charged_bytes",
+        "is_complete",
+        "is_ordered",
+        "request",
+    )
+
+    def __init__(self, call: StreamInferCall) -> None:
+        self._call = call
+        self.request: InferenceRequest | None = None
+        self.charged_bytes = 0  # for a message that came compressed, until it is answered
+        self.is_complete = False
+        self.is_ordered = True  # until its model is known to be decoupled
+        self._model: Model | None = None
+        self._classifications: dict[str, int] | None = None
+        self._targets: dict[str, OutputTarget] | None = None  # where outputs go that are not sent
+        self._wants_empty_final = False
+        self._waiting: list[Encoded | ServingError] | None = None
+
+    def begin(self, message: Buffer) -> None:
+        """Decodes and enqueues; a refusal is answered in the stream."""
+        call = self._call
+        if call.is_done:
+            return
+        context = call.context
+        inference = context.server.inference
+        request_id = ""
+        call.ordered.append(self)
+        try:
+            template, request_id, raw_contents = context.decoder.decode(message)
+            model = inference.find(template.model_name, template.model_version)
+            if model.is_decoupled:
+                self.is_ordered = False
+                call.ordered.pop()
+            self._model = model
+            self._classifications = template.classifications
+            self._wants_empty_final = template.parameters.wants_empty_final
+            may_be_long = len(message) > INLINE_STRINGS_BYTES
+            if template.has_regions:
+                may_be_long = True
+                memory = context.server.shared_memory
+                raw_contents = template.with_regions(raw_contents, memory.read)
+                self._targets = targets_of(template, memory)
+            respond = self._respond_late if context.response_delay_s else self.respond
+            request = template.request(request_id, raw_contents, respond, call.plan.forwarded)
+            self.request = request
+            if call.plan.wants_explanation:
+                request.trace = begin_explanation(context.server.tracing)
+            elif context.server.tracing.is_on:
+                request.trace = begin_trace(context.server.tracing, model.name, call.stream)
+            call.inflight[self] = None
+            if may_be_long and has_many_strings(request):
+                call.ordered_work().compute(partial(count_strings_of, request), self._enqueue_counted)
+            else:
+                inference.infer_on(model, request)
+        except Exception as error:
+            self._refuse(request_id, error)
+
+    def respond(self, response: InferenceResponse) -> None:
+        """One response to the client; called by the core."""
+        if self._call.is_done or self.is_complete:
+            return
+        is_explained = response.is_final and self._call.plan.wants_explanation
+        encoded = self._encode_explained(response) if is_explained else self._encode(response)
+        if encoded is not None:
+            self._pass_on(encoded)
+        if response.is_final:
+            self._complete()
+
+    def release(self) -> None:
+        """Sends what waited for its turn."""
+        waiting, self._waiting = self._waiting, None
+        for item in waiting or ():
+            self._call.deliver(item)
+
+    def _enqueue_counted(self, request: InferenceRequest) -> None:
+        assert self._model is not None
+        try:
+            self._call.context.server.inference.infer_on(self._model, request)
+        except Exception as error:
+            self._refuse(request.id, error)
+
+    def _respond_late(self, response: InferenceResponse) -> None:
+        context = self._call.context
+        context.loop.call_later(context.response_delay_s, self.respond, response)
+
+    def _encode(self, response: InferenceResponse) -> Encoded | ServingError | None:
+        request = self.request
+        assert request is not None
+        encoder = self._call.context.encoder
+        error = response.error
+        if response.is_empty and error is None:
+            if not self._wants_empty_final or not response.is_final:
+                return None
+            return _whole(encoder.encode_empty_final(request))
+        if error is None:
+            try:
+                if self._classifications is not None:
+                    assert self._model is not None
+                    response.outputs = classify_outputs(self._model, self._classifications, response.outputs)
+                if self._targets is not None:
+                    response.outputs = write_outputs(self._targets, response.outputs)
+                return encoder.encode_in_stream(request, response)
+            except ServingError as failure:
+                error = failure
+        if self._call.plan.answers_with_status:
+            return error
+        return _whole(encoder.encode_execution_error(request, error.message, response.is_final))
+
+    def _encode_explained(self, response: InferenceResponse) -> Encoded | ServingError | None:
+        """The request's last message, which tells where its time went; where there would be none, it is the mark that
+        ends a decoupled request."""
+        request = self.request
+        if request is None or request.trace is None:
+            return self._encode(response)
+        table = explanation(request.trace)
+        if not response.is_empty and response.error is None:
+            response.parameters = {**(response.parameters or {}), EXPLAIN_PARAMETER: table}
+            return self._encode(response)
+        encoded = self._encode(response) or _whole(self._call.context.encoder.encode_empty_final(request))
+        if isinstance(encoded, ServingError):
+            return encoded
+        message = service_pb2.ModelStreamInferResponse.FromString(b"".join(encoded[0]))
+        message.infer_response.parameters[EXPLAIN_PARAMETER].string_param = table
+        return _whole(message.SerializeToString())
+
+    def _refuse(self, request_id: str, error: Exception) -> None:
+        if not isinstance(error, ServingError):
+            log.exception("a request of a stream failed")
+            error = InternalError(f"{type(error).__name__}: {error}")
+        # A message even where errors are to end the stream: Triton ends it for requests that ran, and only for those.
+        self._pass_on(_whole(self._call.context.encoder.encode_refusal(request_id, error.message)))
+        self._complete()
+
+    def _pass_on(self, item: Encoded | ServingError) -> None:
+        if self._call.is_turn_of(self):
+            self._call.deliver(item)
+        elif self._waiting is None:
+            self._waiting = [item]
+        else:
+            self._waiting.append(item)
+
+    def _complete(self) -> None:
+        self.is_complete = True
+        self.request = None  # request and this point at each other
+        self._call.completed(self)
+
+
+class StreamInferCall(StreamCall):
+    """The stream: what is in flight, and whose turn it is."""
+
+    __slots__ = ("inflight", "ordered")
+
+    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+        super().__init__(connection, stream, plan)
+        self.inflight: dict[StreamedRequest, None] = {}
+        self.ordered: deque[StreamedRequest] = deque()
+
+    def message_arrived(self, message: Buffer) -> None:
+        delay_s = self.context.process_delay_s
+        item = StreamedRequest(self)
+        item.charged_bytes, self.arriving_bytes = self.arriving_bytes, 0
+        if delay_s:
+            self.inflight[item] = None
+            self.context.loop.call_later(delay_s, self._begin_late, item, message)
+        else:
+            item.begin(message)
+
+    def half_closed(self) -> None:
+        self._end_if_idle()
+
+    def deliver(self, item: Encoded | ServingError) -> None:
+        """Sends a message, or ends the stream with an error."""
+        if isinstance(item, ServingError):
+            self._stop_with(status_of(item), item.message)
+        else:
+            self.send(*item)
+
+    def is_turn_of(self, item: StreamedRequest) -> bool:
+        """Whether what this request answers may go out now."""
+        return not item.is_ordered or self.ordered[0] is item
+
+    def completed(self, item: StreamedRequest) -> None:
+        """A request had its last response."""
+        if item.charged_bytes:
+            self.charge(-item.charged_bytes)
+        self.inflight.pop(item, None)
+        ordered = self.ordered
+        if ordered and ordered[0] is item:
+            while ordered and ordered[0].is_complete:
+                ordered.popleft()
+                if ordered:
+                    ordered[0].release()
+        self._end_if_idle()
+
+    def _begin_late(self, item: StreamedRequest, message: Buffer) -> None:
+        if self._work is None:
+            item.begin(message)
+        else:
+            self._work.follow(partial(item.begin, message))
+
+    def _end_if_idle(self) -> None:
+        if self.is_half_closed and not self.inflight and not self.ordered:
+            self.finish()
+
+    def _take_requests(self) -> list[InferenceRequest]:
+        inflight, self.inflight = self.inflight, {}
+        return [item.request for item in inflight if item.request is not None]
+
+
+def _whole(message: bytes) -> Encoded:
+    return [message], len(message)

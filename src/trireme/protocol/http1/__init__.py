@@ -1,0 +1,1 @@
+"""HTTP/1.1: chunks, codings, bodies, events."""

@@ -1,0 +1,1 @@
+"""JSON read and written piece by piece."""

@@ -1,0 +1,152 @@
+"""JSON text to values and back, as fast as the text allows: orjson, then the standard library, then the exact reader.
+
+Members of an object keep their first value where a name is repeated; `members` gives all of them in order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+
+from trireme.core.errors import InternalError
+from trireme.protocol.json_codec.reader import JsonSyntaxError, RepeatedMembers, make_object, read
+
+QUICK_BYTES: Final = 128 << 10
+"""Longer texts may take a while, and belong into a thread."""
+WHOLE_BYTES: Final = 1 << 20
+"""Longer texts are read in pieces: a fast parser does not let other threads run until it is done."""
+
+_TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
+_SHORT_ESCAPES: Final = {
+    b'"': b'\\"',
+    b"\\": b"\\\\",
+    b"\b": b"\\b",
+    b"\f": b"\\f",
+    b"\n": b"\\n",
+    b"\r": b"\\r",
+    b"\t": b"\\t",
+}
+
+
+def parse(text: bytes) -> Any:
+    """The value of a request's JSON text; raises InternalError with the reason and the byte offset."""
+    if len(text) > WHOLE_BYTES:
+        return _parse_exactly(text)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _parse_tolerantly(text)
+    if text.count(b":") != _member_count(value):
+        return _parse_repeated(text, value)
+    return value
+
+
+def members(value: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Every member in the order of the text, repeated ones too."""
+    return value.pairs if type(value) is RepeatedMembers else value.items()
+
+
+def encode_string(text: str) -> bytes:
+    """A JSON string with its quotes; what came in as bytes that are not UTF-8 goes out as those bytes."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return escape_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def escape_bytes(raw: bytes) -> bytes:
+    """A JSON string of raw bytes, with its quotes, whether they are UTF-8 or not."""
+    return b'"%b"' % _TO_ESCAPE.sub(_escape, raw)
+
+
+def encode_number(value: float) -> bytes:
+    """A number, or one of the literals NaN, Infinity and -Infinity that JSON proper has not."""
+    if math.isnan(value):
+        return b"NaN"
+    if math.isinf(value):
+        return b"Infinity" if value > 0 else b"-Infinity"
+    return orjson.dumps(value)
+
+
+def encode_scalar(value: bool | int | float | str) -> bytes:
+    """A parameter's value."""
+    if isinstance(value, str):
+        return encode_string(value)
+    if isinstance(value, float):
+        return encode_number(value)
+    return orjson.dumps(value)
+
+
+def encode_error(message: str) -> bytes:
+    """The body of every HTTP error."""
+    return b'{"error":%b}' % encode_string(message)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    byte = match.group()
+    return _SHORT_ESCAPES.get(byte) or b"\\u%04X" % byte[0]
+
+
+def _member_count(value: Any) -> int:
+    """The number of members in the value's objects, or fewer where counting would cost: lists are entered only
+    where they begin with an object. Each member has one colon in the text, so a text with exactly as many colons
+    repeats no name."""
+    count = 0
+    pending = [value]
+    while pending:
+        entry = pending.pop()
+        if type(entry) is dict:
+            count += len(entry)
+            for member in entry.values():
+                if type(member) is str:
+                    continue
+                if type(member) is dict:
+                    pending.append(member)
+                elif type(member) is list and member and type(member[0]) is dict:
+                    pending += member
+    return count
+
+
+def _parse_repeated(text: bytes, value: Any) -> Any:
+    """The same valid text again with every member kept; the value itself where that takes too deep a stack."""
+    try:
+        return json.loads(text, object_pairs_hook=make_object)
+    except (RecursionError, ValueError):
+        return value
+
+
+def _parse_tolerantly(text: bytes) -> Any:
+    if text.find(b"\\u") < 0:  # the standard library would let lone surrogates pass
+        try:
+            decoded = text.decode("utf-8", "surrogateescape")
+            return json.loads(decoded, object_pairs_hook=make_object, parse_float=_finite, parse_int=_integer)
+        except (RecursionError, ValueError, OverflowError):
+            pass
+    return _parse_exactly(text)
+
+
+def _parse_exactly(text: bytes) -> Any:
+    try:
+        return read(text)
+    except JsonSyntaxError as error:
+        raise InternalError(f"failed to parse the request JSON buffer: {error}") from None
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("too big")
+    return number
+
+
+def _integer(literal: str) -> int | float:
+    """Integers beyond 64 bits are doubles, as in the other two parsers."""
+    number = int(literal) if len(literal) <= 20 else _finite(literal)
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
+        return float(number)
+    return number

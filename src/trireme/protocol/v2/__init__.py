@@ -1,0 +1,1 @@
+"""The KServe v2 protocol: JSON, binary tensors, protobuf, and the generate extension."""

@@ -1,0 +1,135 @@
+"""The generate extension: a flat JSON object to tensors and parameters, and a response to a flat JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.elements import element_count
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.request import Parameter
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
+from trireme.protocol.json_codec.tensor import check_json_input, decode_elements, encode_elements
+from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse
+from trireme.protocol.v2.json_document import custom_parameter, document_too_large, input_too_large
+
+NOT_ONE_RESPONSE = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates "
+    "various number of responses"
+)
+_NESTED = "parameters"
+
+InputForm = tuple[str, tuple[int, ...]]
+"""An input's datatype and its shape as metadata gives it, -1 for the batch in front where there is one."""
+
+
+class GenerateDocument:
+    """What a generate request says, in the terms of an inference request."""
+
+    __slots__ = ("inputs", "parameters", "request_id", "size_bytes")
+
+    def __init__(self) -> None:
+        self.request_id = ""
+        self.inputs: dict[str, Tensor] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self.size_bytes = 0
+
+
+def decode_generate(text: bytes, forms: Mapping[str, InputForm], max_input_size_bytes: int) -> GenerateDocument:
+    """Reads a request to a model with these inputs; raises ServingError with Triton's text."""
+    if len(text) > max_input_size_bytes:
+        raise document_too_large(len(text), max_input_size_bytes)
+    root = members_of(parse(text))
+    document = GenerateDocument()
+    if "id" in root:
+        try:
+            document.request_id = string_of(root["id"])
+        except InternalError as error:
+            raise in_field("id", error) from None
+    for name, value in members(root):
+        if name == _NESTED:
+            _read_nested(document, value, forms, max_input_size_bytes)
+        else:
+            _read_member(document, name, value, forms, max_input_size_bytes)
+    return document
+
+
+def encode_generate(model: tuple[str, str], request_id: str, response: InferenceResponse) -> bytes:
+    """One response as an object with sorted names; `model` is the name and the version that answered."""
+    found = {"model_name": encode_string(model[0]), "model_version": encode_string(model[1])}
+    if request_id:
+        found["id"] = encode_string(request_id)
+    for name, value in (response.parameters or {}).items():
+        found[name] = encode_scalar(value)
+    for tensor in response.outputs:
+        elements = encode_elements(tensor)
+        found[tensor.name] = elements[1:-1] if element_count(tensor.shape) == 1 else elements
+    return b"{%b}" % b",".join(b"%b:%b" % (encode_string(name), found[name]) for name in sorted(found))
+
+
+def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, InputForm], limit: int) -> None:
+    if _NESTED in forms:
+        raise InvalidArgumentError(f"Keyword '{_NESTED}' for nested schema also given as input tensor name")
+    try:
+        nested = object_of(value)
+    except InternalError as error:
+        raise InternalError(f"Expected JSON object for keyword: '{_NESTED}': {error.message}") from None
+    for name, entry in members(nested):
+        try:
+            _read_member(document, name, entry, forms, limit)
+        except ServingError as error:
+            raise ServingError(f"Converting keyword: '{_NESTED}': {error.message}", error.kind) from None
+
+
+def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mapping[str, InputForm], limit: int) -> None:
+    form = forms.get(name)
+    if form is None:
+        document.parameters.setdefault(name, custom_parameter(name, value))
+        return
+    if name in document.inputs:
+        raise InvalidArgumentError(f"input '{name}' already exists in request").for_request(document.request_id)
+    datatype, metadata_shape = form
+    elements = value if type(value) is list else [value]
+    if datatype == BYTES:
+        data = decode_elements(datatype, elements, len(elements))
+        _count_bytes(document, name, len(data), limit)
+        shape = _fit_shape(name, metadata_shape, len(elements))
+    else:
+        shape = _fit_shape(name, metadata_shape, len(elements))
+        check_json_input(name, datatype)
+        _count_bytes(document, name, len(elements) * ITEM_SIZE[datatype], limit)
+        data = decode_elements(datatype, elements, len(elements))
+    document.inputs[name] = Tensor(name, datatype, shape, data)
+
+
+def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: int) -> None:
+    document.size_bytes += size_bytes
+    if document.size_bytes > limit:
+        raise input_too_large(name, document.size_bytes, limit)
+
+
+def _fit_shape(name: str, metadata_shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Fixed dimensions divide the count; the innermost variable one takes what is left, the others are 1."""
+    rest = count
+    for dim in metadata_shape:
+        if dim > 0:
+            if rest % dim:
+                raise _does_not_fit(name)
+            rest //= dim
+    shape: list[int] = []
+    for dim in reversed(metadata_shape):
+        if dim >= 0:
+            shape.append(dim)
+        else:
+            shape.append(rest)
+            rest = 1
+    if rest != 1:
+        raise _does_not_fit(name)
+    return tuple(reversed(shape))
+
+
+def _does_not_fit(name: str) -> ServingError:
+    return InvalidArgumentError(f"The schema can not convert input '{name}' to tensor with proper shape")

@@ -1,0 +1,1 @@
+"""How versions of a model come, change places and go."""

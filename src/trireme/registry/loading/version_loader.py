@@ -1,0 +1,163 @@
+"""Turns one version of a polled model into a model that can serve."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trireme.backends.catalog import ModelSource
+from trireme.config.load import finalize_config
+from trireme.config.model_config import ModelConfig
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
+from trireme.core.ports import Backend, InferencePort
+from trireme.observe.stats import ModelStats
+from trireme.registry.lifecycle import PolledModel
+from trireme.registry.loading.warmup import WarmupGate, warm_up
+from trireme.registry.model import Model
+from trireme.registry.options import RegistryOptions
+from trireme.scheduling.cache.front import ResponseCacheFront
+from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
+from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
+from trireme.scheduling.rate_limiter_resources import instance_limits
+from trireme.scheduling.scheduler import create_scheduler
+from trireme.scheduling.turn import Turn
+
+log = logging.getLogger(__name__)
+
+BackendFactory = Callable[[ModelSource], Backend]
+EnsembleLink = Callable[[Any], tuple[Any, Mapping[str, Sequence[str]]]]
+"""Ties an ensemble's message to its composing models: the message as they make it, and the labels they pass on.
+Raises ServingError where it does not fit them."""
+
+
+class VersionLoader:
+    """Loads versions, a limited number of them at a time."""
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        backend_factory: BackendFactory,
+        response_cache: ResponseCacheFront | None = None,
+        rate_limiter: RateLimiter | None = None,
+    ) -> None:
+        self._options = options
+        self._create_backend = backend_factory
+        self._cache = response_cache
+        self._limiter = rate_limiter
+        self._slots = asyncio.Semaphore(max(1, options.load_concurrency))
+        self._turn = Turn()  # of all models together
+
+    async def load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
+        """A model that can serve; raises ServingError when the last try has failed."""
+        async with self._slots:
+            for retries_left in range(max(0, self._options.load_retry_count), -1, -1):
+                try:
+                    return await self._try_load(polled, version, inference, link)
+                except ServingError as error:
+                    log.error("failed to load '%s' version %d: %s", polled.id.name, version, error.described())
+                    if not retries_left:
+                        raise
+            raise AssertionError("the last try returns or raises")
+
+    async def _try_load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
+        log.info("loading: %s:%d", polled.id.name, version)
+        started = time.monotonic()
+        try:
+            if polled.message.platform == "ensemble":
+                model = await self._load_ensemble(polled, version, inference, link)
+            else:
+                model = await self._load_backend(polled, version)
+        except ServingError:
+            raise
+        except Exception as error:
+            log.exception("unexpected failure while loading '%s' version %d", polled.id.name, version)
+            raise InternalError(f"{type(error).__name__}: {error}") from error
+        model.load_seconds = time.monotonic() - started
+        return model
+
+    async def _load_ensemble(
+        self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink
+    ) -> Model:
+        message, inherited = link(finalize_config(polled.message, self._options.gpu_count))
+        config = ModelConfig.from_message(message)
+        labels = {**inherited, **await asyncio.to_thread(read_labels, config, polled.folder)}
+        stats = ModelStats(config.name, version)
+        scheduler = create_scheduler(config, stats, inference=inference)
+        model = Model(polled.id, version, config, scheduler, stats, labels=labels, folder=_keeper(polled))
+        await self._put_cache_before(model, polled.folder / str(version))
+        return model
+
+    async def _load_backend(self, polled: PolledModel, version: int) -> Model:
+        version_dir = polled.folder / str(version)
+        source = ModelSource(polled.id.name, version, polled.folder, version_dir, copy.deepcopy(polled.message))
+        backend = self._create_backend(source)
+        limits: InstanceGate | None = None
+        try:
+            completed = await backend.complete_config()
+            config = ModelConfig.from_message(finalize_config(completed, self._options.gpu_count))
+            labels = await asyncio.to_thread(read_labels, config, polled.folder)
+            stats = ModelStats(config.name, version)
+            gate = WarmupGate()
+            defer = gate if config.message.model_warmup else None
+            scheduler = create_scheduler(config, stats, defer=defer, folder=polled.folder)
+            # Asked of the concrete class: a compiled abstract one does not answer interpreted code reliably.
+            assert not isinstance(scheduler, EnsembleScheduler), "none is made without a way to run its steps"
+            scheduler.share(self._turn)
+            limits = self._limit(scheduler, config)
+            await backend.start(config, scheduler)
+            model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)
+            await warm_up(model, polled.folder, gate)
+            await self._put_cache_before(model, version_dir)
+        except BaseException:  # also a cancelled load leaves no process behind
+            if limits is not None:
+                limits.close()
+            await asyncio.shield(_stop(backend))
+            raise
+        return model
+
+    async def _put_cache_before(self, model: Model, version_dir: Path) -> None:
+        """After the warm-up, which is to run on the instances."""
+        if self._cache is not None:
+            model.scheduler = await self._cache.before(model.scheduler, model.config, model.stats, version_dir)
+
+    def _limit(self, scheduler: InstanceRunner, config: ModelConfig) -> InstanceGate | None:
+        if self._limiter is None:
+            return None
+        gate = self._limiter.gate(instance_limits(config))
+        scheduler.limit(gate)
+        return gate
+
+
+def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
+    """The lines of every label file of the outputs."""
+    labels: dict[str, Sequence[str]] = {}
+    for output in config.outputs.values():
+        if not output.label_filename:
+            continue
+        path = (folder / output.label_filename).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise UnsupportedError(
+                f"label file '{output.label_filename}' of output '{output.name}' must stay within model directory"
+            )
+        try:
+            labels[output.name] = path.read_text("utf-8", "surrogateescape").splitlines()
+        except OSError as error:
+            raise InvalidArgumentError(f"failed to read label file '{path}': {error.strerror}") from error
+    return labels
+
+
+def _keeper(polled: PolledModel) -> object:
+    return polled.override.folder if polled.override is not None else None
+
+
+async def _stop(backend: Backend) -> None:
+    try:
+        await backend.stop()
+    except Exception:
+        log.exception("failed to stop a backend whose load failed")

@@ -1,0 +1,1 @@
+"""The folders that models are in, and what changed there."""

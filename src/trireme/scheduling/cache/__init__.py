@@ -1,0 +1,1 @@
+"""Answers that are remembered, here or in a Redis."""

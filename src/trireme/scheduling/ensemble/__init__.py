@@ -1,0 +1,1 @@
+"""Requests that run as requests to other models."""

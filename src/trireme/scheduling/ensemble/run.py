@@ -1,0 +1,397 @@
+"""One request on its way through the steps of an ensemble."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from trireme.core.errors import CancelledError, InternalError, ServingError
+from trireme.core.ports import InferencePort
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
+from trireme.core.response import NO_SEQUENCE, InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.scheduling.ensemble.plan import EnsemblePlan, PlannedStep, renamed
+
+
+class RunOwner(Protocol):
+    """What a run needs from the ensemble it belongs to."""
+
+    name: str
+    """As errors name the ensemble."""
+
+    inference: InferencePort
+    """Runs the steps."""
+
+    is_decoupled: bool
+    """Whether a request may have any number of responses."""
+
+    max_inflight: int
+    """How many requests of one run may be at the same step at once; 0 is no limit."""
+
+    on_call: ModelCalledCallback
+    """Learns which models are called from inside a step, where there is a limit."""
+
+    def responded(self, run: EnsembleRun) -> None:
+        """A first response, not the final one, is about to leave."""
+
+    def ended(self, run: EnsembleRun, error: ServingError | None) -> None:
+        """The final response is about to leave; `error` is what the run failed of."""
+
+
+class _Scope:
+    """The tensors of one iteration. The root holds what exists once; every response of a decoupled step opens a
+    scope of its own below the one its step ran in."""
+
+    __slots__ = ("above", "branches", "held_count", "missing", "open_outputs", "values", "waiting")
+
+    def __init__(
+        self, values: dict[str, Tensor | None], missing: list[int], open_outputs: int, above: _Scope | None = None
+    ) -> None:
+        self.values = values
+        self.missing = missing  # by step: how many of its inputs are not known yet
+        self.open_outputs = open_outputs
+        self.above = above
+        self.branches: set[_Scope] | None = None  # those that are not answered yet
+        self.held_count = 0  # how many steps are held back here
+        self.waiting: list[_Taken] | None = None  # the responses that led to them
+
+    def branch(self) -> _Scope:
+        scope = _Scope(dict(self.values), self.missing[:], self.open_outputs, self)
+        if self.branches is None:
+            self.branches = set()
+        self.branches.add(scope)
+        return scope
+
+    def fired_held(self) -> None:
+        """One step less is held back here; after the last of them the responses that led here count as taken."""
+        self.held_count -= 1
+        if not self.held_count and self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            for taken in waiting:
+                taken.settle()
+
+    def close(self) -> None:
+        if self.above is not None and self.above.branches is not None:
+            self.above.branches.discard(self)
+
+
+class _StepCall:
+    """One request to a step's model, and the scope it belongs to."""
+
+    __slots__ = ("child", "has_responded", "run", "scope", "step")
+
+    def __init__(self, run: EnsembleRun, step: PlannedStep, scope: _Scope) -> None:
+        self.run = run
+        self.step = step
+        self.scope = scope
+        self.has_responded = False
+        self.child: InferenceRequest | None = None
+
+    def respond(self, response: InferenceResponse) -> None:
+        """Takes a response of the step's model."""
+        run = self.run
+        if run.is_over:
+            return
+        child, scope = self.child, self.scope
+        if response.is_final:
+            run.calls.discard(self)
+            self.child = None  # which leads back here: without this, only the garbage collector would free both
+        if response.error is not None:
+            run.fail(response.error)
+            return
+        if not response.is_empty:
+            if self.has_responded or not response.is_final:
+                scope = scope.branch()
+            self.has_responded = True
+            run.advance(self.step, scope, response.outputs)
+        if run.is_over:
+            return
+        if scope.held_count and (response.is_final or (child is not None and child.window)):
+            if scope.waiting is None:
+                scope.waiting = []
+            scope.waiting.append(_Taken(run, self.step, None if response.is_final else child))
+        elif response.is_final:
+            run.step_ended(self.step)
+        elif child is not None:
+            child.taken()
+
+
+class _Taken:
+    """A response whose step, or whose model where it has more to come, waits for the steps that it led to."""
+
+    __slots__ = ("_child", "_run", "_step")
+
+    def __init__(self, run: EnsembleRun, step: PlannedStep, child: InferenceRequest | None) -> None:
+        self._run = run
+        self._step = step
+        self._child = child  # None: it was the last response
+
+    def settle(self) -> None:
+        if self._run.is_over:
+            return
+        if self._child is None:
+            self._run.step_ended(self._step)
+        else:
+            self._child.taken()
+
+
+class _HeldBack:
+    """The scopes in which a step is to be fired once it has room."""
+
+    __slots__ = ("is_firing", "scopes")
+
+    def __init__(self) -> None:
+        self.scopes: deque[_Scope] = deque()
+        self.is_firing = False
+
+
+class EnsembleRun:
+    """Fires steps as their inputs become known, and answers the request.
+
+    A tensor that a step's model did not produce counts as known and absent, as an optional input does that the
+    client left out; whether a step can do without it, its own model says.
+    """
+
+    __slots__ = (
+        "_held_count",
+        "_held_response",
+        "_held_steps",
+        "_open_count",
+        "_owner",
+        "_per_step",
+        "_plan",
+        "_sent_count",
+        "calls",
+        "is_over",
+        "request",
+    )
+
+    def __init__(self, owner: RunOwner, request: InferenceRequest, plan: EnsemblePlan) -> None:
+        self._owner = owner
+        self._plan = plan
+        self.request = request
+        self.calls: set[_StepCall] = set()
+        self.is_over = False
+        self._per_step: dict[int, int] | None = {} if owner.max_inflight else None
+        self._held_steps: dict[int, _HeldBack] | None = None
+        self._held_count = 0
+        self._held_response: InferenceResponse | None = None
+        self._sent_count = 0
+        self._open_count = 0  # how many calls on the stack may still fire steps
+
+    def begin(self) -> None:
+        """Fires the steps that need nothing but the ensemble's inputs."""
+        plan = self._plan
+        inputs: dict[str, Tensor | None] = {**self.request.inputs}
+        root = _Scope(inputs, plan.missing[:], len(plan.outputs))
+        self._open_count += 1
+        for step in plan.first_steps:
+            if self.is_over:
+                return
+            self._fire(step, root)
+        self._open_count -= 1
+        self._end_if_idle()
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether a response has left already."""
+        return self._sent_count > 0
+
+    def cancel(self) -> None:
+        """Passes the cancellation on to the running steps; the first of them to end ends the run."""
+        if not self.calls:
+            self.fail(CancelledError(""))
+            return
+        for call in list(self.calls):
+            if call.child is not None:
+                call.child.cancel()
+
+    def let_go(self, model_name: str) -> None:
+        """From now on the model is not made to wait for the steps behind it."""
+        self._plan.let_go(model_name)
+        for call in list(self.calls):
+            child = call.child
+            if child is not None and child.model_name == model_name and child.window:
+                child.window = 0
+                child.taken()  # it may be waiting; each response that comes lets it send the next
+
+    def advance(self, step: PlannedStep, scope: _Scope, outputs: list[Tensor]) -> None:
+        """Takes a step's outputs into the scope and fires what was waiting for them."""
+        produced = {tensor.name: tensor for tensor in outputs}
+        self._open_count += 1
+        for name, tensor_name in step.outputs.items():
+            self._set(scope, tensor_name, produced.get(name))
+            if self.is_over:
+                return
+        self._open_count -= 1
+
+    def step_ended(self, step: PlannedStep) -> None:
+        """A step's request has had its final response: fires one that was held back, or ends the run."""
+        if self._per_step is not None:
+            self._per_step[step.index] -= 1
+            if self._held_count:
+                self._fire_held(step)
+        self._end_if_idle()
+
+    def fail(self, error: ServingError) -> None:
+        """Answers with the error and lets the other steps know that nobody waits for them."""
+        if self.is_over:
+            return
+        told = ServingError(f"in ensemble '{self._owner.name}', {error.message}", error.kind)
+        self._finish(InferenceResponse.of_error(told), error)
+
+    def _set(
+        self, scope: _Scope, tensor_name: str, tensor: Tensor | None, fired_above: tuple[PlannedStep, ...] = ()
+    ) -> None:
+        """Makes a tensor known in the scope and those below it; each step that has all its inputs by that is fired in
+        the highest scope that has them."""
+        scope.values[tensor_name] = tensor
+        missing = scope.missing
+        fired = fired_above
+        for step in self._plan.consumers.get(tensor_name, ()):
+            missing[step.index] -= 1
+            if not missing[step.index] and step not in fired_above:
+                fired = (*fired, step)
+        is_complete = False
+        if tensor_name in self._plan.outputs:
+            scope.open_outputs -= 1
+            is_complete = not scope.open_outputs
+        if is_complete:
+            scope.close()
+            self._emit(scope)
+        elif scope.branches:
+            self._open_count += 1
+            for branch in list(scope.branches):
+                self._set(branch, tensor_name, tensor, fired)
+            self._open_count -= 1
+        for step in fired[len(fired_above) :]:
+            if self.is_over:
+                return
+            self._fire(step, scope)
+
+    def _fire(self, step: PlannedStep, scope: _Scope) -> None:
+        if self._per_step is not None and not self._has_room(step, scope):
+            return
+        if self.request.is_cancelled:
+            self.fail(CancelledError(""))
+            return
+        call = _StepCall(self, step, scope)
+        parent, above = self.request, scope.above
+        inputs = step.gather(scope.values, None if above is None else above.values)
+        owner = self._owner
+        name, version = step.model_name, step.model_version
+        if self._per_step is None:
+            child = InferenceRequest(name, version, parent.id, inputs, call.respond)
+        else:
+            child = StepRequest(name, version, parent.id, inputs, call.respond, owner.on_call)
+        child.requested_outputs = step.requested
+        child.parameters = parent.parameters
+        child.correlation_id = parent.correlation_id
+        child.flags = parent.flags
+        child.priority = parent.priority
+        child.timeout_us = parent.timeout_us
+        child.parent = parent
+        if step.can_wait:
+            child.window = owner.max_inflight
+        call.child = child
+        self.calls.add(call)
+        try:
+            owner.inference.infer(child)
+        except ServingError as error:
+            self.calls.discard(call)
+            call.child = None
+            self.fail(error)
+
+    def _has_room(self, step: PlannedStep, scope: _Scope) -> bool:
+        """Counts one more request at the step, or holds it back where the step has as many as it may."""
+        assert self._per_step is not None
+        count = self._per_step.get(step.index, 0)
+        if count < self._owner.max_inflight:
+            self._per_step[step.index] = count + 1
+            return True
+        if self._held_steps is None:
+            self._held_steps = {}
+        held = self._held_steps.get(step.index)
+        if held is None:
+            held = self._held_steps[step.index] = _HeldBack()
+        held.scopes.append(scope)
+        scope.held_count += 1
+        self._held_count += 1
+        return False
+
+    def _fire_held(self, step: PlannedStep) -> None:
+        """Fires what was held back for the step while it has room; not entered again from inside, so that those which
+        are answered at once do not pile up on the stack."""
+        held = self._held_steps.get(step.index) if self._held_steps is not None else None
+        if held is None or held.is_firing or self._per_step is None:
+            return
+        held.is_firing = True
+        self._open_count += 1
+        while held.scopes and self._per_step[step.index] < self._owner.max_inflight:
+            self._held_count -= 1
+            scope = held.scopes.popleft()
+            self._fire(step, scope)
+            if self.is_over:
+                return
+            scope.fired_held()
+        self._open_count -= 1
+        held.is_firing = False
+
+    def _emit(self, scope: _Scope) -> None:
+        """Every output of the scope is known: answers with them."""
+        values = scope.values
+        outputs = [renamed(tensor, name) for name in self._plan.outputs if (tensor := values.get(name)) is not None]
+        request = self.request
+        parameters: dict[str, bool | int | float | str] | None = None
+        if outputs and request.correlation_id == 0 and not request.flags:
+            parameters = NO_SEQUENCE
+        elif outputs:
+            parameters = {
+                "sequence_id": request.correlation_id,
+                "sequence_start": bool(request.flags & SEQUENCE_START),
+                "sequence_end": bool(request.flags & SEQUENCE_END),
+            }
+        response = InferenceResponse(outputs, None, parameters, False)
+        if self._open_count == 1 and not self.calls and not self._held_count and self._held_response is None:
+            response.is_final = True
+            self._finish(response, None)
+        elif self._owner.is_decoupled:
+            self._send(response)
+        else:
+            self._hold(response)
+
+    def _hold(self, response: InferenceResponse) -> None:
+        """Without the decoupled policy one response is expected: it is kept until it is known to be the last."""
+        if self._held_response is not None:
+            self._send(self._held_response)
+        self._held_response = response
+
+    def _send(self, response: InferenceResponse) -> None:
+        if not self._sent_count:
+            self._owner.responded(self)
+        self._sent_count += 1
+        self.request.respond(response)
+
+    def _end_if_idle(self) -> None:
+        """Ends the run where no step is running and none can be fired."""
+        if self._open_count or self.calls or self.is_over:
+            return
+        if self._held_response is not None:
+            self._held_response.is_final = True
+            self._finish(self._held_response, None)
+        elif self._sent_count or self._owner.is_decoupled:
+            self._finish(InferenceResponse.final_mark(), None)
+        else:
+            self.fail(
+                InternalError(
+                    "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
+                ).for_request(self.request.id)
+            )
+
+    def _finish(self, response: InferenceResponse, error: ServingError | None) -> None:
+        self.is_over = True
+        self._owner.ended(self, error)
+        self.request.respond(response)
+        for call in list(self.calls):
+            if call.child is not None:
+                call.child.cancel()

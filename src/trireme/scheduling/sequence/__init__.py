@@ -1,0 +1,1 @@
+"""Requests of one correlation id, one after another on one instance."""

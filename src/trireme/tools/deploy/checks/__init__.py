@@ -1,0 +1,1 @@
+"""What will keep a model from being loaded, told beforehand."""

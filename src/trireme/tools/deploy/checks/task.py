@@ -1,0 +1,90 @@
+"""What a model is for, as far as deploying has to know: the backend finds out the rest."""
+
+from __future__ import annotations
+
+import difflib
+
+from trireme.core.huggingface import telling_names
+from trireme.tools.deploy.checks.needs import OTHER_NAMES
+from trireme.tools.deploy.hub.model_files import ModelFiles
+from trireme.tools.deploy.options import DeployError, DeployOptions
+
+GENERATION = "text-generation"
+TASKS = (
+    "text-generation",
+    "text2text-generation",
+    "summarization",
+    "translation",
+    "text-classification",
+    "zero-shot-classification",
+    "token-classification",
+    "question-answering",
+    "table-question-answering",
+    "fill-mask",
+    "feature-extraction",
+    "sentence-embedding",
+    "image-classification",
+    "object-detection",
+    "image-segmentation",
+    "depth-estimation",
+    "mask-generation",
+    "image-feature-extraction",
+    "keypoint-matching",
+    "video-classification",
+    "automatic-speech-recognition",
+    "audio-classification",
+    "zero-shot-image-classification",
+    "zero-shot-object-detection",
+    "zero-shot-audio-classification",
+    "document-question-answering",
+    "image-text-to-text",
+    "image-to-text",
+    "visual-question-answering",
+    "any-to-any",
+    "text-to-audio",
+    "text-to-speech",
+)
+"""What the transformers backend serves."""
+_WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
+_WRITING |= {"image-text-to-text", "image-to-text", "visual-question-answering", "any-to-any"}
+_SEEING = {"image-text-to-text", "any-to-any"}
+_SEEING_PARTS = ("vision_config", "audio_config", "thinker_config")
+_PROCESSOR_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+_WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSeq2SeqLM", "ForSpeechSeq2Seq", "MTModel")
+
+
+def checked_task(wanted: str | None) -> str | None:
+    """The task that was named; raises DeployError for a name that is none."""
+    if wanted is None or wanted in TASKS or wanted in OTHER_NAMES or wanted.startswith("translation_"):
+        return wanted
+    nearest = difflib.get_close_matches(wanted, [*TASKS, *OTHER_NAMES], n=1)
+    suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    raise DeployError(f"--task: there is no task '{wanted}'.{suggestion} The tasks are:\n  " + "\n  ".join(TASKS))
+
+
+def is_causal(model: ModelFiles) -> bool:
+    """Whether config.json names a class that continues text."""
+    return any(name.endswith(_CAUSAL) for name in telling_names(model.config))
+
+
+def is_generating(model: ModelFiles, task: str | None) -> bool:
+    """Whether it writes token by token, and so keeps keys and values."""
+    if task is not None:
+        return task in _WRITING
+    return any(name.endswith(_WRITING_CLASSES) for name in telling_names(model.config))
+
+
+def is_conversing(model: ModelFiles, options: DeployOptions) -> bool:
+    """Whether it is served as a chat, with the template that its tokenizer has, or its processor of other inputs."""
+    if not options.uses_chat_template or options.is_ejected:
+        return False
+    if _is_seeing(model) if options.task is None else options.task in _SEEING:
+        return any(file.name in _PROCESSOR_TEMPLATES for file in model.files)
+    writes = is_causal(model) if options.task is None else options.task == GENERATION
+    return writes and model.has_chat_template
+
+
+def _is_seeing(model: ModelFiles) -> bool:
+    """Whether it writes about more than texts."""
+    return is_generating(model, None) and any(part in model.config for part in _SEEING_PARTS)

@@ -1,0 +1,81 @@
+"""What stands in the files of a served model: one line that names the backend, or the code itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from trireme.core.huggingface import telling_names
+from trireme.tools.deploy.checks.task import GENERATION, is_causal, is_conversing, is_generating
+from trireme.tools.deploy.folder.fingerprint import stamped
+from trireme.tools.deploy.folder.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines
+from trireme.tools.deploy.hub.model_files import ModelFiles
+from trireme.tools.deploy.options import DeployError, DeployOptions
+
+_EJECTED = "ejected_model.txt"
+
+
+def folder_of(path: Path, model: ModelFiles, device: str, options: DeployOptions) -> ModelFolder:
+    """The folder as it was asked for."""
+    texts = _ejected(model, device, options) if options.is_ejected else _with_backend(model, device, options)
+    return ModelFolder(path, model.reference, texts)
+
+
+def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
+    """Names the model, and leaves everything else to the transformers backend."""
+    parameters = _parameters(model, device, options)
+    if options.task is not None:
+        parameters["task"] = options.task
+    if is_conversing(model, options):
+        parameters["chat"] = "true"
+    lines = [
+        f"# {model.reference}. Inputs and outputs follow from the task of the model.",
+        'backend: "transformers"',
+        f"max_batch_size: {options.batch_size}",
+        *parameter_lines(parameters),
+    ]
+    # The version folder has to exist, and a folder without a file would not survive git or zip.
+    return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), "1/.keep": ""}
+
+
+def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
+    """The python backend, and the code that it runs."""
+    if options.task not in (None, GENERATION) or not is_causal(model):
+        raise DeployError(_why_not_ejected(model, options.task))
+    lines = [
+        f"# {model.reference}, run by the code in 1/model.py, which reads these parameters.",
+        'backend: "python"',
+        f"max_batch_size: {options.batch_size}",
+        "dynamic_batching { max_queue_delay_microseconds: 2000 }",
+        'input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]',
+        'output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]',
+        *parameter_lines(_parameters(model, device, options)),
+    ]
+    code = resources.files(__package__).joinpath(_EJECTED).read_text(encoding="utf-8")
+    return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), CODE_NAME: code}
+
+
+def _why_not_ejected(model: ModelFiles, task: str | None) -> str:
+    names = telling_names(model.config)
+    found = (
+        f"is asked for {task}" if task not in (None, GENERATION) else f"is {names[0] if names else 'of no known class'}"
+    )
+    return (
+        f"--eject writes a model.py for {GENERATION} alone, by models that continue text (classes that end in "
+        f"ForCausalLM or LMHeadModel), and '{model.reference}' {found}. Leave --eject out: then the transformers "
+        "backend serves it, and what can be changed are the parameters in config.pbtxt"
+    )
+
+
+def _parameters(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
+    parameters = {"model": model.reference}
+    revision = model.commit or options.revision
+    optional: Mapping[str, str | None] = {
+        "revision": revision,
+        "device": device if device != "cpu" or options.device == "cpu" else None,
+        "dtype": options.dtype if options.dtype != "auto" else None,
+        "max_new_tokens": str(options.max_new_tokens) if is_generating(model, options.task) else None,
+        "trust_remote_code": "true" if options.trusts_remote_code else None,
+    }
+    return parameters | {key: value for key, value in optional.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Where a model is, which files it has, and how they are fetched."""

@@ -1,0 +1,164 @@
+"""Workers forked in the nursery: they belong to the server, see their own environment, and end as others do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trireme.backends.python.channel import messages
+from trireme.backends.python.process.fork_server import ForkedWorker, Nursery
+from trireme.backends.python.process.variables import worker_environment
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nursery needs Linux")
+
+TELL = """
+import json, os, sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        facts = {"mark": os.environ.get("MARK"), "path": os.environ.get("PATH"), "argv": sys.argv,
+                 "first": sys.path[0], "draw": int(np.random.randint(1 << 30)), "parent": os.getppid()}
+        print(json.dumps(facts))
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    started = Nursery.start()
+    assert started is not None
+    yield started
+    started.close()
+
+
+class Peer:
+    """The server's ends of a forked worker's sockets."""
+
+    def __init__(self, nursery: Nursery, **variables: str) -> None:
+        self.sock, worker_sock = socket.socketpair()
+        self.side, worker_side = socket.socketpair()
+        environment = {**worker_environment(os.environ, 1), **variables}
+        worker = nursery.fork(Path(sys.executable), environment, worker_sock.fileno(), worker_side.fileno())
+        worker_sock.close()
+        worker_side.close()
+        assert worker is not None
+        self.worker: ForkedWorker = worker
+        self.sock.settimeout(20)
+
+    def ask(self, message: tuple[object, ...]) -> tuple[object, ...]:
+        self.sock.sendall(messages.encode(message))
+        head = self._exactly(4)
+        return messages.decode(self._exactly(messages.LENGTH.unpack(head)[0]))
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            data += self.sock.recv(count - len(data)) or self._ended()
+        return data
+
+    def _ended(self) -> bytes:
+        raise AssertionError("the worker ended: " + self.worker.stderr.read().decode())
+
+    def load(self, folder: Path) -> None:
+        version = folder / "m" / "1"
+        version.mkdir(parents=True, exist_ok=True)
+        (version / "model.py").write_text(TELL)
+        settings = {
+            "model_name": "m",
+            "model_version": "1",
+            "model_dir": str(folder / "m"),
+            "version_dir": str(version),
+        }
+        settings |= {"model_file": str(version / "model.py"), "instance_name": "m_0"}
+        self.sock.sendall(messages.encode((messages.CONFIGURE, settings)))
+        assert self.ask((messages.INITIALIZE, {"model_config": "{}"}))[0] == messages.READY
+
+    def close(self) -> None:
+        self.sock.close()
+        self.side.close()
+        self.worker.wait()
+        self.worker.stdout.close()
+        self.worker.stderr.close()
+
+
+def facts_of(peer: Peer, folder: Path) -> dict[str, object]:
+    peer.load(folder)
+    facts: dict[str, object] = json.loads(peer.worker.stdout.readline())
+    return facts
+
+
+def test_a_forked_worker_is_our_child_with_an_environment_of_its_own(nursery: Nursery, tmp_path: Path) -> None:
+    peer = Peer(nursery, MARK="here")
+    facts = facts_of(peer, tmp_path)
+    assert facts["parent"] == os.getpid()
+    assert facts["mark"] == "here"
+    assert facts["path"] == os.environ["PATH"]
+    assert (facts["argv"], facts["first"]) == ([""], "")
+    assert "MARK" not in os.environ
+    peer.close()
+    assert peer.worker.returncode == 0
+
+
+def test_two_workers_draw_different_random_numbers(nursery: Nursery, tmp_path: Path) -> None:
+    peers = [Peer(nursery), Peer(nursery)]
+    first, second = (facts_of(peer, tmp_path)["draw"] for peer in peers)
+    assert first != second
+    for peer in peers:
+        peer.close()
+
+
+def test_finalize_ends_a_forked_worker_with_zero(nursery: Nursery, tmp_path: Path) -> None:
+    peer = Peer(nursery)
+    peer.load(tmp_path)
+    assert peer.ask((messages.FINALIZE,)) == (messages.FINALIZED,)
+    assert peer.worker.wait() == 0
+    peer.close()
+
+
+def test_a_killed_worker_tells_its_signal_and_the_next_fork_works(nursery: Nursery, tmp_path: Path) -> None:
+    peer = Peer(nursery)
+    peer.worker.send_signal(signal.SIGKILL)
+    assert peer.worker.wait() == -signal.SIGKILL
+    peer.close()
+    after = Peer(nursery)
+    after.load(tmp_path)
+    after.close()
+
+
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "LD_PRELOAD"])
+def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(nursery: Nursery, variable: str) -> None:
+    environment = {**worker_environment(os.environ, 1), variable: "77"}
+    assert nursery.fork(Path(sys.executable), environment, 0, 0) is None
+    assert nursery.fork(Path("/another/python"), worker_environment(os.environ, 1), 0, 0) is None
+
+
+def test_a_nursery_that_is_gone_leaves_it_to_starts_from_scratch(tmp_path: Path) -> None:
+    nursery = Nursery.start()
+    assert nursery is not None
+    peer = Peer(nursery)
+    os.kill(nursery._process.pid, signal.SIGKILL)
+    nursery._process.wait()
+    assert nursery.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
+    assert nursery.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
+    peer.load(tmp_path)  # what it forked before goes on
+    peer.close()
+
+
+def test_processes_that_models_leave_behind_are_collected(nursery: Nursery) -> None:
+    stranger = os.fork()
+    if not stranger:
+        os._exit(0)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{stranger}").exists():
+        nursery.reap_strangers()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

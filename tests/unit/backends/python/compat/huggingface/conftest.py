@@ -1,0 +1,15 @@
+"""What the tests of this folder share: absorptions that have told nothing yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from trireme.backends.python.compat import report
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The kinds that were told in this test."""
+    kinds: set[str] = set()
+    monkeypatch.setattr(report, "_told", kinds)
+    return kinds

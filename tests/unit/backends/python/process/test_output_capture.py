@@ -1,0 +1,96 @@
+"""What workers print, in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from trireme.backends.python.process import output_capture
+from trireme.backends.python.process.output_capture import KEPT_LINES, OutputCapture
+
+
+def with_pipe(
+    test: Callable[[OutputCapture, int], Awaitable[None]], model: str = "m", instance: str = "m_0"
+) -> OutputCapture:
+    async def run() -> OutputCapture:
+        capture = OutputCapture(asyncio.get_running_loop(), model, instance)
+        read, write = os.pipe()
+        capture.add(read, "stdout", logging.INFO)
+        try:
+            await test(capture, write)
+        finally:
+            os.close(write)
+            capture.close()
+        return capture
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="trireme")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def test_lines_are_logged_as_they_come_with_the_instance_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"one\ntw")
+        await until(lambda: len(capture.tail) == 1)
+        os.write(write, b"o\n")
+        await until(lambda: len(capture.tail) == 2)
+
+    with_pipe(test)
+    assert [record.getMessage() for record in caplog.records] == ["[m_0] one", "[m_0] two"]
+    assert caplog.records[0].name == "trireme.model.m"
+    assert caplog.records[0].instance == "m_0"  # type: ignore[attr-defined]
+
+
+def test_a_group_with_its_own_name_is_logged_with_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"hello\n")
+
+    with_pipe(test, "llama", "fast_0")
+    assert caplog.records[0].getMessage() == "[llama fast_0] hello"
+
+
+def test_a_line_without_an_end_is_logged_after_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_capture, "PARTIAL_DELAY_S", 0.001)
+
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"  1%\r 50%\r 99%")
+        await until(lambda: len(capture.tail) == 1)
+
+    with_pipe(test)
+    assert caplog.records[0].getMessage() == "[m_0]  99%"
+
+
+def test_the_last_lines_are_kept_even_when_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="trireme.model.m")
+
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"".join(b"line %d\n" % number for number in range(50)) + b"end")
+
+    capture = with_pipe(test)
+    assert list(capture.tail) == [f"line {number}" for number in range(51 - KEPT_LINES, 50)] + ["end"]
+    assert caplog.records == []
+
+
+def test_bytes_that_are_no_text_and_endless_lines_do_no_harm() -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"\xff\xfe\n" + b"x" * 20_000)
+        await until(lambda: len(capture.tail) == 2)
+
+    capture = with_pipe(test)
+    assert capture.tail[0] == "\ufffd\ufffd"
+    assert len(capture.tail[1]) == output_capture.MAX_LINE_BYTES

@@ -1,0 +1,221 @@
+"""The worker as a process of its own: its start, its output, its ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.backends.python.channel import messages
+from trireme.backends.python.programs import worker_main
+
+
+class WorkerProcess:
+    """A started worker and the server's ends of its sockets."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.sock, worker_sock = socket.socketpair()
+        self.side, worker_side = socket.socketpair()
+        self.sock.settimeout(20)
+        fds = (worker_sock.fileno(), worker_side.fileno())
+        program = str(worker_main.__file__)
+        self.process = subprocess.Popen(
+            [sys.executable, *options, program, *map(str, fds)],
+            pass_fds=fds,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        worker_sock.close()
+        worker_side.close()
+        self._stream = self.sock.makefile("rb")
+        settings = {
+            "model_name": "model",
+            "model_version": "1",
+            "model_dir": str(folder),
+            "version_dir": str(folder / "1"),
+            "model_file": "model.py",
+            "instance_name": "model_0_0",
+        }
+        self.send((messages.CONFIGURE, settings))
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        self.sock.sendall(messages.encode(message))
+
+    def receive(self) -> tuple[Any, ...]:
+        head = self._stream.read(4)
+        if len(head) < 4:
+            raise EOFError
+        return messages.decode(self._stream.read(messages.LENGTH.unpack(head)[0]))
+
+    def execute(self) -> None:
+        self.send((messages.EXECUTE, 1, [(1, "", [], (), 0, 0, 0, {}, None)]))
+
+    def hang_up(self) -> None:
+        self._stream.close()
+        self.sock.close()
+        self.side.close()
+
+
+@pytest.fixture
+def start(write_model: Callable[..., Path]) -> Iterator[Callable[..., WorkerProcess]]:
+    started: list[WorkerProcess] = []
+
+    def begin(source: str, *options: str) -> WorkerProcess:
+        worker = WorkerProcess(write_model(source), *options)
+        started.append(worker)
+        worker.send((messages.INITIALIZE, {}))
+        answer = worker.receive()
+        assert answer[0] == messages.READY, answer
+        return worker
+
+    yield begin
+    for worker in started:
+        worker.hang_up()
+        worker.process.kill()
+        worker.process.communicate()
+
+
+ANSWER = "return [pb_utils.InferenceResponse([]) for _ in requests]"
+
+
+def test_worker_serves_and_ends_cleanly(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        f"""
+        class TritonPythonModel:
+            def execute(self, requests):
+                print("seen", flush=False)
+                {ANSWER}
+            def finalize(self):
+                print("bye")
+        """
+    )
+    worker.execute()
+    assert worker.receive()[3] is None
+    assert worker.process.stdout is not None
+    assert worker.process.stdout.readline() == "seen\n"
+    worker.send((messages.FINALIZE,))
+    assert worker.receive() == (messages.FINALIZED,)
+    out, err = worker.process.communicate(timeout=20)
+    assert (worker.process.returncode, out, err) == (0, "bye\n", "")
+
+
+def test_worker_needs_nothing_installed_but_numpy(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import sys
+        class TritonPythonModel:
+            def execute(self, requests):
+                print(sys.argv, [n for n in sys.modules if n.split(".")[0] == "trireme"
+                      and not n.startswith(("trireme.backends", "trireme.core")) and n != "trireme"])
+                return [pb_utils.InferenceResponse([])]
+        """,
+        "-I",
+    )
+    worker.execute()
+    worker.receive()
+    assert worker.process.stdout is not None
+    assert worker.process.stdout.readline() == "[''] []\n"
+
+
+def test_worker_whose_server_is_gone_exits_quietly(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
+    worker.hang_up()
+    out, err = worker.process.communicate(timeout=20)
+    assert (worker.process.returncode, out, err) == (0, "", "")
+
+
+def test_threads_of_the_model_do_not_keep_an_orphan_alive(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import threading
+        class TritonPythonModel:
+            def initialize(self, args):
+                threading.Thread(target=threading.Event().wait).start()
+        """
+    )
+    worker.hang_up()
+    assert worker.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("keyword", ["", "async "], ids=["plain", "coroutine"])
+def test_system_exit_in_execute_is_an_error_of_the_batch(start: Callable[..., WorkerProcess], keyword: str) -> None:
+    worker = start(f"import sys\nclass TritonPythonModel:\n    {keyword}def execute(self, requests): sys.exit(7)")
+    for _ in range(2):
+        worker.execute()
+        kind, _, answers, error, *_ = worker.receive()
+        assert (kind, answers) == (messages.RESULTS, [])
+        assert error[1].startswith("SystemExit: 7\n\nAt:\n")
+    assert worker.process.poll() is None
+
+
+def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import os, sys
+        class TritonPythonModel:
+            def execute(self, requests):
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+                raise RuntimeError(f"the child left {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+        """
+    )
+    worker.execute()
+    assert worker.receive()[3][1].startswith("RuntimeError: the child left 7")
+
+
+def test_interrupt_from_the_terminal_is_left_to_the_server(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
+    worker.process.send_signal(signal.SIGINT)
+    worker.execute()
+    assert worker.receive()[3] is None
+
+
+def test_crash_leaves_the_stack_on_stderr(start: Callable[..., WorkerProcess]) -> None:
+    worker = start("import os\nclass TritonPythonModel:\n    def execute(self, requests): os.abort()")
+    worker.execute()
+    _, err = worker.process.communicate(timeout=20)
+    assert worker.process.returncode == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in err
+    assert "in execute" in err
+
+
+def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import os, time
+        class TritonPythonModel:
+            def execute(self, requests):
+                if os.fork() == 0:
+                    pb_utils.Logger.log_info("from the child")
+                    time.sleep(5)
+                    os._exit(0)
+                os._exit(3)
+        """
+    )
+    worker.execute()
+    with pytest.raises(EOFError):
+        worker.receive()
+    assert worker.process.stderr is not None
+    assert "from the child" in worker.process.stderr.readline()
+
+
+def test_standard_logging_goes_to_the_servers_log(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import logging
+        class TritonPythonModel:
+            def execute(self, requests):
+                logging.getLogger(__name__).info("told")
+                return [pb_utils.InferenceResponse([])]
+        """
+    )
+    worker.execute()
+    assert worker.receive() == (messages.LOG, "I", "model.py", 7, "[model_0_0] told")

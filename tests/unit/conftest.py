@@ -1,0 +1,36 @@
+"""Folders of Python models, and an interpreter that is left as it was."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HEADER = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n"
+
+
+@pytest.fixture
+def clean_imports() -> Iterator[None]:
+    """Leaves the path and the modules as they were."""
+    path, modules = list(sys.path), dict(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        if name[0].isdigit():
+            del sys.modules[name]
+
+
+@pytest.fixture
+def write_model(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the folder of a model with the given source, and returns it."""
+
+    def write(source: str, name: str = "model", version: int = 1) -> Path:
+        folder = tmp_path / name
+        (folder / str(version)).mkdir(parents=True)
+        (folder / str(version) / "model.py").write_text(HEADER + textwrap.dedent(source))
+        return folder
+
+    return write

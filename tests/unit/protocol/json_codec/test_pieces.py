@@ -1,0 +1,120 @@
+"""Long JSON in pieces: what is read and converted piece by piece is what is read and converted at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trireme.core.elements import count_strings, encode_bytes
+from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.core.tensor import CountedTensor, Tensor
+from trireme.protocol.json_codec import reader as json_reader
+from trireme.protocol.json_codec import tensor as json_tensor
+from trireme.protocol.json_codec import text as json_text
+from trireme.protocol.json_codec.tensor import decode_elements, encode_elements
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.floats(allow_nan=False)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=60)
+
+
+@given(VALUES, st.sampled_from([(",", ":"), (" , ", " : ")]), st.booleans())
+def test_every_value_is_read_as_it_was_written(value: Any, separators: tuple[str, str], is_ascii: bool) -> None:
+    text = json.dumps(value, separators=separators, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    assert json_reader.read(text) == value
+
+
+@given(st.lists(st.integers(-5, 5) | st.lists(st.integers(0, 9)) | st.just("],["), max_size=40), st.integers(1, 40))
+def test_the_size_of_a_piece_does_not_matter(value: list[Any], piece: int) -> None:
+    text = json.dumps(value).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_reader, "_RUN_BYTES", piece)
+        assert json_reader.read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"[1,2,,3]", "Invalid value. at 5"),
+        (b"[1,2,3", "Missing a comma or ']' after an array element. at 6"),
+        (b"[1,2,]", "Invalid value. at 5"),
+        (b"[1,02,3]", "Missing a comma or ']' after an array element. at 4"),
+        (b'["a","b\\q","c"]', "Invalid escape character in string. at 7"),
+        (b"[[1,2],[3,x],[4]]", "Invalid value. at 10"),
+        (b"[1,1e999,2]", "Number too big to be stored in double. at 3"),
+    ],
+)
+def test_errors_in_a_run_keep_their_place(text: bytes, error: str) -> None:
+    with pytest.raises(json_reader.JsonSyntaxError, match=re.escape(error)):
+        json_reader.read(text)
+
+
+def test_literals_beyond_the_standard_are_read_in_runs() -> None:
+    nan, infinite, one = json_reader.read(b"[NaN,-Infinity,1]")
+    assert (math.isnan(nan), infinite, one) == (True, -math.inf, 1)
+
+
+def test_a_text_that_is_too_complex_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "MAX_STEPS", 100)
+    assert json_reader.read(b"[" + b"1," * 10_000 + b"1]") == [1] * 10_001
+    with pytest.raises(json_reader.JsonSyntaxError, match="too complex"):
+        json_reader.read(b"[" + b"{}," * 100 + b"1]")
+    with pytest.raises(json_reader.JsonSyntaxError, match="too complex"):
+        json_reader.read(b"[" * 200)
+
+
+def test_long_texts_are_read_in_pieces_and_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "WHOLE_BYTES", 10)
+    assert json_text.parse(b'{"a":[1,2,3],"a":4}')["a"] == [1, 2, 3]
+    with pytest.raises(InternalError, match=r"Missing a comma or '}' after an object member\. at 12"):
+        json_text.parse(b'{"a":[1,2,3]')
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.lists(st.integers(0, 9), max_size=5), max_size=30))
+def test_elements_are_the_same_in_pieces(data: list[Any]) -> None:
+    flat = [item for entry in data for item in (entry if isinstance(entry, list) else [entry])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_tensor, "SLICE", 3)
+        encoded = decode_elements("INT32", data, len(flat))
+        assert encoded == struct.pack(f"<{len(flat)}i", *flat)
+        patch.setattr(json_tensor, "SLICE", 16)
+        assert json.loads(encode_elements(Tensor("OUT", "INT32", (len(flat),), encoded))) == flat
+
+
+def test_numbers_that_are_not_finite_are_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_tensor, "SLICE", 8)
+    data = struct.pack("<5f", 1, math.nan, 2, math.inf, 3)
+    assert encode_elements(Tensor("OUT", "FP32", (5,), data)) == b"[1.0,NaN,2.0,Infinity,3.0]"
+
+
+def test_what_is_wrong_with_the_wanted_elements_is_told_before_their_number() -> None:
+    for data in ([1, "x"], [1, 2.5], [1, 2**70], [[1], "x", 3]):
+        with pytest.raises(InternalError, match="Shape does not match true shape"):
+            decode_elements("INT32", data, 1)
+    with pytest.raises(InternalError, match="non-signed-integer"):
+        decode_elements("INT32", ["x", 1], 1)
+
+
+def test_depth_is_limited_wherever_it_is() -> None:
+    deep: Any = 1
+    for _ in range(99):
+        deep = [deep]
+    assert decode_elements("INT8", [1, deep], 2) == b"\1\1"
+    for data in ([1, [deep]], [[deep]], [[deep], [1]]):
+        with pytest.raises(InvalidArgumentError, match="JSON nesting depth exceeds"):
+            decode_elements("INT8", data, 2)
+
+
+@given(st.lists(st.binary(max_size=9), max_size=9), st.binary(max_size=3))
+def test_strings_are_counted_up_to_where_they_are_complete(elements: list[bytes], tail: bytes) -> None:
+    data = encode_bytes(elements)
+    assert count_strings(data + tail) == (len(elements), len(data))
+    counted = CountedTensor(Tensor("IN", "BYTES", (len(elements),), data + tail))
+    assert counted.has_elements(len(elements)) is not bool(tail)
+    assert not counted.has_elements(len(elements) + 1)

@@ -1,0 +1,158 @@
+"""JSON text: what is accepted beyond the standard, the reasons and offsets of errors, and repeated members."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trireme.core.errors import InternalError, ServingError
+from trireme.protocol.json_codec.reader import JsonSyntaxError, read
+from trireme.protocol.json_codec.text import encode_error, encode_scalar, encode_string, members, parse
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "The document is empty. at 0"),
+        (b"   ", "The document is empty. at 3"),
+        (b"{", "Missing a name for object member. at 1"),
+        (b"[", "Invalid value. at 1"),
+        (b"nul", "Invalid value. at 3"),
+        (b'{"a"', "Missing a colon after a name of object member. at 4"),
+        (b'{"a":', "Invalid value. at 5"),
+        (b'{"a":1', "Missing a comma or '}' after an object member. at 6"),
+        (b'{"a":1,', "Missing a name for object member. at 7"),
+        (b'{"a":1,}', "Missing a name for object member. at 7"),
+        (b"{a:1}", "Missing a name for object member. at 1"),
+        (b"[1,]", "Invalid value. at 3"),
+        (b"[1 2]", "Missing a comma or ']' after an array element. at 3"),
+        (b'{"a" 1}', "Missing a colon after a name of object member. at 5"),
+        (b'{"a":1} x', "The document root must not be followed by other values. at 8"),
+        (b"{}{}", "The document root must not be followed by other values. at 2"),
+        (b'"abc', "Missing a closing quotation mark in string. at 4"),
+        (b'"\\x"', "Invalid escape character in string. at 1"),
+        (b'"\\u12"', "Incorrect hex digit after \\u escape in string. at 1"),
+        (b'"\\ud800"', "The surrogate pair in string is invalid. at 1"),
+        (b'"\\ud800\\u0041"', "The surrogate pair in string is invalid. at 1"),
+        (b"-", "Invalid value. at 1"),
+        (b"1.", "Miss fraction part in number. at 2"),
+        (b"1e", "Miss exponent in number. at 2"),
+        (b"1e999", "Number too big to be stored in double. at 0"),
+        (b"[1e400]", "Number too big to be stored in double. at 1"),
+        (b"01", "The document root must not be followed by other values. at 1"),
+        (b"+1", "Invalid value. at 0"),
+        (b"'a'", "Invalid value. at 0"),
+        (b'"a\tb"', "Invalid escape character in string. at 2"),
+        (b"\xff", "Invalid value. at 0"),
+        (b"nan", "Invalid value. at 1"),
+        (b"[-Infinity,]", "Invalid value. at 11"),
+        (b"[1.5.2]", "Missing a comma or ']' after an array element. at 4"),
+        (b'{"a":tru}', "Invalid value. at 8"),
+        (b"// c\n{}", "Invalid value. at 0"),
+    ],
+)
+def test_syntax_errors_name_the_reason_and_the_byte(text: bytes, reason: str) -> None:
+    with pytest.raises(InternalError) as caught:
+        parse(text)
+    assert caught.value.message == f"failed to parse the request JSON buffer: {reason}"
+
+
+def test_literals_that_json_has_not_are_numbers() -> None:
+    values = parse(b"[NaN,-NaN,Inf,-Inf,Infinity,-Infinity,1]")
+    assert [math.isnan(value) for value in values[:2]] == [True, True]
+    assert values[2:] == [math.inf, -math.inf, math.inf, -math.inf, 1]
+
+
+def test_strings_that_are_not_utf8_keep_their_bytes() -> None:
+    (text,) = parse(b'["\xff\\n\xfe"]')
+    assert text.encode("utf-8", "surrogateescape") == b"\xff\n\xfe"
+    assert encode_string(text) == b'"\xff\\n\xfe"'
+
+
+def test_repeated_members_keep_the_first_value_and_their_order() -> None:
+    value = parse(b'{"a":1,"b":{"c":2,"c":3},"a":4}')
+    assert value["a"] == 1
+    assert value["b"]["c"] == 2
+    assert [name for name, _ in members(value)] == ["a", "b", "a"]
+
+
+def test_colons_inside_strings_repeat_nothing() -> None:
+    assert parse(b'{"a":"b:c"}') == {"a": "b:c"}
+
+
+def test_very_deep_texts_neither_crash_nor_fail_for_their_depth() -> None:
+    deep = 250_000
+    value = parse(b"[" * deep + b"1" + b"]" * deep)
+    depth = 0
+    while type(value) is list:
+        (value,) = value
+        depth += 1
+    assert (value, depth) == (1, deep)
+    with pytest.raises(InternalError, match=r"Invalid value\. at 250000"):
+        parse(b"[" * deep)
+
+
+def test_integers_beyond_64_bits_are_doubles() -> None:
+    for text in (b"[18446744073709551616]", b"[18446744073709551616,NaN]"):
+        assert type(parse(text)[0]) is float
+
+
+def test_a_long_text_with_an_error_is_refused_without_the_slow_reader() -> None:
+    with pytest.raises(InternalError, match=r"Invalid value\. at \d+$"):
+        parse(b"[" + b"1," * (3 << 20) + b"x]")
+
+
+@given(JSON_VALUES)
+def test_every_reader_gives_what_the_standard_library_gives(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False).encode()
+    assert read(text) == json.loads(text)
+    assert parse(text) == json.loads(text)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]",:0123456789.eE+-\\untrflaIiyN \xff', max_size=40))
+def test_arbitrary_bytes_raise_nothing_but_a_serving_error(text: bytes | str) -> None:
+    raw = text.encode("latin-1") if isinstance(text, str) else text
+    try:
+        parse(raw)
+    except ServingError:
+        pass
+
+
+@given(st.text(alphabet='{}[]",:0123456789.eE+-\\untrflas ', max_size=30))
+def test_the_exact_reader_accepts_what_the_fast_one_accepts(text: str) -> None:
+    raw = text.encode()
+    try:
+        expected = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return
+    assert read(raw) == json.loads(raw) or expected == read(raw)
+
+
+@given(st.text(), st.floats() | st.integers(-(2**63), 2**63 - 1) | st.booleans())
+def test_scalars_survive_a_round_trip(text: str, number: float) -> None:
+    assert json.loads(encode_string(text)) == text
+    decoded = json.loads(encode_scalar(number))
+    assert decoded == number or (math.isnan(number) and math.isnan(decoded))
+    assert json.loads(encode_error(text)) == {"error": text}
+
+
+def test_syntax_error_carries_its_parts() -> None:
+    with pytest.raises(JsonSyntaxError) as caught:
+        read(b"[1 2]")
+    assert caught.value.offset == 3

@@ -1,0 +1,113 @@
+"""Poll mode: the served models follow the folders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.registry.loading.poller import RepositoryPoller
+from trireme.registry.repository.repositories import Repositories
+
+
+def poller_of(server: Any) -> RepositoryPoller:
+    registry = server.registry
+    return RepositoryPoller(registry.models, registry._repositories, registry._loader)
+
+
+def polled(world: Any, **options: Any) -> Any:
+    return world.started(control_mode="poll", poll_seconds=0, **options)
+
+
+def test_new_folder_is_loaded_and_vanished_folder_unloaded(world: Any) -> None:
+    async def scenario() -> None:
+        gone = world.add("gone")
+        server = await polled(world)
+        shutil.rmtree(gone)
+        world.add("fresh")
+        await poller_of(server).look()
+        assert [entry.name for entry in server.model_control.index(True)] == ["fresh"]
+        await world.settle(lambda: not server.registry.models.draining)
+        assert [entry.name for entry in server.model_control.index(False)] == ["fresh"]
+
+    asyncio.run(scenario())
+
+
+def test_changed_folder_is_reloaded_and_others_are_left_alone(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("changes")
+        world.add("stays")
+        server = await polled(world)
+        poller = poller_of(server)
+        await poller.look()
+        assert len(world.backends.made) == 2
+        os.utime(folder / "1" / "model.py", (1, 1))
+        await poller.look()
+        assert [backend.source.name for backend in world.backends.made].count("changes") == 2
+        assert len(world.backends.made) == 3
+
+    asyncio.run(scenario())
+
+
+def test_failed_model_is_tried_again_at_every_look(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("bad", code="fail boom")
+        server = await polled(world)
+        await poller_of(server).look()
+        await poller_of(server).look()
+        assert len(world.backends.made) == 3
+
+    asyncio.run(scenario())
+
+
+def test_unreadable_config_keeps_what_serves(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model")
+        server = await polled(world)
+        (folder / "config.pbtxt").write_text("nonsense: 1")
+        await poller_of(server).look()
+        assert (await world.infer(server, "model")).error is None
+
+    asyncio.run(scenario())
+
+
+def test_repository_that_is_away_unloads_nothing(
+    world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await polled(world)
+        moved = world.repository.rename(world.root / "moved")
+        await poller_of(server).look()
+        assert (await world.infer(server, "model")).error is None
+        assert server.model_control.index(True)[0].name == "model"
+        moved.rename(world.repository)
+
+    asyncio.run(scenario())
+    assert "failed to poll model repository" in caplog.text
+
+
+def test_poller_runs_by_itself_until_the_registry_stops(world: Any) -> None:
+    async def scenario() -> None:
+        server = await world.started(control_mode="poll", poll_seconds=0.01)
+        world.add("fresh")
+        await world.settle(lambda: [entry.name for entry in server.model_control.index(True)] == ["fresh"])
+        assert await server.registry.stop(5)
+
+    asyncio.run(scenario())
+
+
+def test_scan_tells_duplicates_from_models(tmp_path: Path) -> None:
+    for repository, names in (("one", ("a", "b")), ("two", ("b", "c"))):
+        for name in names:
+            (tmp_path / repository / name).mkdir(parents=True)
+    scan = Repositories((tmp_path / "one", tmp_path / "two")).scan()
+    assert sorted(model_id.name for model_id in scan.folders) == ["a", "c"]
+    assert scan.duplicates == {"b"}
+    scan = Repositories((tmp_path / "one", tmp_path / "two"), has_namespacing=True).scan()
+    assert len(scan.folders) == 4
+    assert str(min(scan.folders)) == f"{tmp_path / 'one'}::a"

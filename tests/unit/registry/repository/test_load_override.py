@@ -1,0 +1,147 @@
+"""Loads that bring their own configuration or files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from trireme.core.errors import ErrorKind
+from trireme.registry.repository.load_override import LoadOverride, TemporaryFolder
+
+POLL_FAILURE = "failed to load 'model', failed to poll from model repository"
+
+
+def explicit(world: Any) -> Any:
+    return world.started(control_mode="explicit")
+
+
+def test_config_override_replaces_the_config_and_always_reloads(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await explicit(world)
+        await server.model_control.load("model")
+        await server.model_control.load("model", world.override_json(max_batch_size=8))
+        assert server.metadata.config("model", "").max_batch_size == 8
+        await server.model_control.load("model", world.override_json(max_batch_size=8))
+        assert len(world.backends.made) == 3
+
+    asyncio.run(scenario())
+
+
+def test_override_is_kept_until_files_change_or_the_model_is_unloaded(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model")
+        server = await explicit(world)
+        await server.model_control.load("model", world.override_json(max_batch_size=8))
+        await server.model_control.load("model")
+        assert server.metadata.config("model", "").max_batch_size == 8
+        os.utime(folder / "1" / "model.py", (1, 1))
+        await server.model_control.load("model")
+        assert server.metadata.config("model", "").max_batch_size == 0
+        await server.model_control.load("model", world.override_json(max_batch_size=8))
+        await server.model_control.unload("model")
+        await server.model_control.load("model")
+        assert server.metadata.config("model", "").max_batch_size == 0
+
+    asyncio.run(scenario())
+
+
+def test_override_of_the_instances_alone_is_made_in_place(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await explicit(world)
+        await server.model_control.load("model")
+        group = [{"count": 2, "kind": "KIND_CPU"}]
+        await server.model_control.load("model", world.override_json(instance_group=group))
+        [backend] = world.backends.made
+        assert len(backend.instances) == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("config", ["{xx", '{"zork": 1}', '{"name": "other"}'])
+def test_bad_override_is_a_poll_failure_and_the_model_goes_on(
+    world: Any, config: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await explicit(world)
+        await server.model_control.load("model")
+        error = await world.refused_later(server.model_control.load("model", config))
+        assert (error.kind, error.message) == (ErrorKind.INTERNAL, POLL_FAILURE)
+        assert "Poll failed for model directory 'model': " in caplog.text
+        assert (await world.infer(server, "model")).error is None
+
+    asyncio.run(scenario())
+
+
+def test_files_make_a_model_that_no_repository_has(world: Any) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        await server.model_control.load("fresh", world.override_json(), {"file:1/model.py": b"", "file:a/b.txt": b"x"})
+        [backend] = world.backends.made
+        folder = backend.source.model_dir
+        assert folder.name == "fresh"
+        assert (folder / "a" / "b.txt").read_bytes() == b"x"
+        assert (await world.infer(server, "fresh")).error is None
+        world.backends.made.clear()
+        del backend
+        await server.model_control.unload("fresh")
+        await world.settle(lambda: not folder.exists())
+        assert world.states(server) == []
+        assert server.registry.models.records == {}
+
+    asyncio.run(scenario())
+
+
+def test_next_plain_load_goes_back_to_the_repository(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await explicit(world)
+        await server.model_control.load("model", world.override_json(), {"file:1/model.py": b""})
+        assert world.backends.made[0].source.model_dir.parent != world.repository
+        await server.model_control.load("model")
+        assert world.backends.made[1].source.model_dir.parent == world.repository
+
+    asyncio.run(scenario())
+
+
+def test_next_plain_load_of_a_model_in_no_repository_fails_and_it_goes_on(world: Any) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        await server.model_control.load("model", world.override_json(), {"file:1/model.py": b""})
+        error = await world.refused_later(server.model_control.load("model"))
+        assert error.message == POLL_FAILURE
+        assert (await world.infer(server, "model")).error is None
+
+    asyncio.run(scenario())
+
+
+def test_files_without_a_config_are_a_poll_failure(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        error = await world.refused_later(server.model_control.load("model", None, {"file:1/model.py": b""}))
+        assert error.message == POLL_FAILURE
+
+    asyncio.run(scenario())
+    text = "Poll failed for model directory 'model': Load parameter 'config' must be specified for model file override"
+    assert text in caplog.messages
+
+
+@pytest.mark.parametrize("parameter", ["file:../x", "file:/etc/x", "file:1/../../x", "file:", "file:."])
+def test_file_that_leaves_the_folder_is_refused(parameter: str) -> None:
+    with pytest.raises(Exception, match="must stay within model directory") as caught:
+        LoadOverride.create("model", "{}", {parameter: b"x"})
+    assert f"Invalid file parameter '{parameter}' with normalized path '" in str(caught.value)
+
+
+def test_temporary_folder_goes_with_its_last_user() -> None:
+    folder = TemporaryFolder("model")
+    path = folder.path
+    folder.write("file:1/model.py", b"pass")
+    assert (path / "1" / "model.py").exists()
+    del folder
+    assert not path.parent.exists()
