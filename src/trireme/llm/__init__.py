@@ -1,0 +1,1 @@
+"""A language-model engine with in-flight batching, usable alone: `from trireme.llm import Engine`."""

@@ -1,0 +1,266 @@
+"""The engine: receives requests, schedules steps, runs them, settles what they bring.
+
+One thread owns the scheduler and the executor. The next step is planned and handed to the device before the results of
+the one before are looked at, so the device does not wait for the host.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from trireme.llm.executors.port import Executor, StepResult
+from trireme.llm.options import EngineOptions
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput
+from trireme.llm.sampling.params import SamplingError, SamplingParams
+from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
+from trireme.llm.stats import EngineStats, StatsRecorder
+
+log = logging.getLogger(__name__)
+
+_Flight = tuple[StepPlan, Any]
+
+
+class EngineClosedError(RuntimeError):
+    """The engine takes no more requests; the text says why."""
+
+
+class EngineCore:
+    """Tokens in, tokens out. `Engine` puts texts around it."""
+
+    def __init__(self, executor: Executor, options: EngineOptions) -> None:
+        self.executor = executor
+        self.spec = executor.spec
+        self.options = options
+        self._scheduler = Scheduler(executor.limits)
+        self._recorder = StatsRecorder()
+        self._clock = options.clock
+        self._ids = itertools.count(1)
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wakeup = threading.Condition()
+        self._sequences: dict[int, Sequence] = {}
+        self._closing = ""
+        self._step_began: float | None = None
+        self._thread = threading.Thread(target=self._main, name="llm-engine", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        prompt: Iterable[int],
+        params: SamplingParams,
+        listener: Listener,
+        *,
+        priority: int = 0,
+        timeout_s: float | None = None,
+        end_ids: Iterable[int] = (),
+        salt: bytes = b"",
+    ) -> int:
+        """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
+
+        Raises SamplingError where it can never be, EngineClosedError after the end.
+        """
+        tokens = list(prompt)
+        self._check(tokens, params)
+        now = self._clock()
+        room = self.executor.limits.block_count * self.executor.limits.block_size
+        limit = min(self.spec.max_positions, room)
+        wanted = limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens)
+        sequence = Sequence(
+            next(self._ids),
+            tokens,
+            len(tokens),
+            params,
+            listener,
+            BlockKeys(self.executor.limits.block_size, salt),
+            wanted,
+            seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
+            priority=priority,
+            deadline=None if timeout_s is None else now + timeout_s,
+            end_ids=frozenset(params.stop_ids) | (frozenset() if params.ignores_eos else frozenset(end_ids)),
+            arrival=now,
+        )
+        self._post(lambda: self._receive(sequence))
+        return sequence.sequence_id
+
+    def cancel(self, sequence_id: int, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        """Ends a sequence and frees its blocks; one that has ended is left alone."""
+        self._post(lambda: self._end_by_id(sequence_id, reason))
+
+    def stats(self) -> EngineStats:
+        """How the engine fares at this moment; may be called from any thread."""
+        return self._recorder.snapshot(self._scheduler)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether steps are still run."""
+        return self._thread.is_alive() and not self._closing
+
+    def stalled_s(self) -> float:
+        """How long the step under way has been waited for."""
+        began = self._step_began
+        return 0.0 if began is None else self._clock() - began
+
+    def close(self) -> None:
+        """Ends every sequence and gives the device's memory back."""
+        with self._wakeup:
+            self._closing = self._closing or "the engine was closed"
+            self._wakeup.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=30)
+
+    def _check(self, tokens: list[int], params: SamplingParams) -> None:
+        if self._closing:
+            raise EngineClosedError(self._closing)
+        if not tokens:
+            raise SamplingError("the prompt is empty: it has to have at least one token")
+        limit = self.spec.max_positions
+        if len(tokens) >= limit:
+            raise SamplingError(f"the prompt has {len(tokens)} tokens; the model takes {limit}, its answer included")
+        problem = self._scheduler.check(len(tokens))
+        if problem:
+            raise SamplingError(problem)
+        if min(tokens) < 0 or max(tokens) >= self.spec.vocab_size:
+            wrong = next(token for token in tokens if not 0 <= token < self.spec.vocab_size)
+            raise SamplingError(f"token id {wrong} is not one of the {self.spec.vocab_size} of the vocabulary")
+        for token in (*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)):
+            if not 0 <= token < self.spec.vocab_size:
+                raise SamplingError(f"token id {token} is not one of the {self.spec.vocab_size} of the vocabulary")
+
+    def _post(self, message: Callable[[], None]) -> None:
+        with self._wakeup:
+            self._inbox.append(message)
+            self._wakeup.notify()
+
+    def _main(self) -> None:
+        flight: _Flight | None = None
+        try:
+            while True:
+                self._receive_all(may_wait=flight is None and not self._scheduler.has_work)
+                if self._closing:
+                    break
+                flight = self._step(flight)
+        except Exception as error:
+            log.exception("the engine has failed")
+            self._closing = f"the engine has failed: {type(error).__name__}: {error}"
+        finally:
+            self._closing = self._closing or "the engine was closed"
+            self._end_all(self._closing)
+            self.executor.close()
+
+    def _step(self, flight: _Flight | None) -> _Flight | None:
+        """Schedules and begins a step, then settles the one before."""
+        plan = self._scheduler.schedule()
+        following = None
+        if plan is not None:
+            self._recorder.step(plan)
+            self._step_began = self._clock()
+            now = self._step_began
+            for sequence in plan.joined:
+                sequence.started = sequence.started or now
+            following = (plan, self.executor.submit(plan))
+            if not self.executor.is_async:
+                self._settle(*following)
+                following = None
+        if flight is not None:
+            self._settle(*flight)
+        if following is None:
+            self._step_began = None
+            if plan is None and flight is None:
+                self._refuse_stuck()
+        return following
+
+    def _receive_all(self, may_wait: bool) -> None:
+        with self._wakeup:
+            if may_wait:
+                self._wakeup.wait_for(lambda: self._inbox or self._closing, timeout=None)
+            messages, self._inbox = self._inbox, deque()
+        for message in messages:
+            message()
+        self._end_overdue()
+
+    def _receive(self, sequence: Sequence) -> None:
+        self._sequences[sequence.sequence_id] = sequence
+        self._scheduler.add(sequence)
+
+    def _end_by_id(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._finish(sequence, reason, ())
+
+    def _end_overdue(self) -> None:
+        if not self.options.has_deadlines:
+            return
+        now = self._clock()
+        overdue = [sequence for sequence in self._sequences.values() if sequence.deadline and sequence.deadline <= now]
+        for sequence in overdue:
+            self._finish(sequence, FinishReason.TIMEOUT, ())
+
+    def _refuse_stuck(self) -> None:
+        """Nothing runs and nothing can: the first in line does not fit and never will."""
+        for sequence in list(self._scheduler.sequences())[:1]:
+            sequence.error = "the sequence does not fit into the cache"
+            self._finish(sequence, FinishReason.ERROR, ())
+
+    def _settle(self, plan: StepPlan, handle: Any) -> None:
+        result = self.executor.collect(handle)
+        now = self._clock()
+        index = 0
+        for position, chunk in enumerate(plan.chunks):
+            if not chunk.samples:
+                self._scheduler.settle(chunk, None)
+                continue
+            token = int(result.tokens[index])
+            if self._scheduler.settle(chunk, token):
+                self._deliver(chunk, token, index, position, result, now)
+            index += 1
+
+    def _deliver(self, chunk: Chunk, token: int, index: int, position: int, result: StepResult, now: float) -> None:
+        sequence = chunk.sequence
+        if not sequence.first_token:
+            sequence.first_token = now
+        self._recorder.token(sequence, now)
+        sequence.last_token = now
+        logprobs = (result.logprobs[index],) if index in result.logprobs else ()
+        enough = sequence.output_count >= sequence.params.min_tokens
+        if token in sequence.end_ids and enough:
+            sequence.stop_token = token
+            self._finish(sequence, FinishReason.STOP, (token,), logprobs)
+        elif len(sequence.tokens) >= sequence.max_size:
+            self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)
+        else:
+            self._tell(sequence, SequenceOutput((token,), logprobs))
+
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...], logprobs: tuple[Any, ...] = ()
+    ) -> None:
+        self._scheduler.finish(sequence, reason)
+        if self._sequences.pop(sequence.sequence_id, None) is None:
+            return
+        self._recorder.finished(sequence)
+        news = SequenceOutput(
+            tokens, logprobs, reason, sequence.stop_token, sequence.error, sequence.times, sequence.cached
+        )
+        self._tell(sequence, news)
+
+    def _tell(self, sequence: Sequence, news: SequenceOutput) -> None:
+        try:
+            sequence.listener(news)
+        except Exception:
+            log.exception("a listener failed; its sequence is ended")
+            if news.finish_reason is None:
+                self._finish(sequence, FinishReason.ERROR, ())
+
+    def _end_all(self, why: str) -> None:
+        with self._wakeup:
+            messages, self._inbox = self._inbox, deque()
+        for message in messages:
+            message()
+        for sequence in list(self._sequences.values()):
+            sequence.error = why
+            self._finish(sequence, FinishReason.ERROR, ())

@@ -1,0 +1,1 @@
+"""What computes a step: numpy, PyTorch on a processor or a GPU."""

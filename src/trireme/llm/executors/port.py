@@ -1,0 +1,45 @@
+"""The interface between the engine's loop and what computes its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.request import TokenLogprobs
+from trireme.llm.scheduler import SchedulerLimits, StepPlan
+
+
+class ExecutorError(Exception):
+    """The device or the model cannot do what is asked for; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step brought."""
+
+    tokens: Sequence[int]
+    """One for each chunk that samples, in their order."""
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+    """Of those tokens, by their index, where they were asked for."""
+    prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    """By the index of the chunk: for each of its tokens what the prompt's next one had."""
+
+
+class Executor(Protocol):
+    """Computes steps one after another. All calls come from one thread."""
+
+    spec: DecoderSpec
+    limits: SchedulerLimits
+    is_async: bool
+    """Whether `submit` returns before the step is done, so that the next one can be planned meanwhile."""
+
+    def submit(self, plan: StepPlan) -> Any:
+        """Begins a step; what it returns is for `collect`. The plan is read before it returns, never changed."""
+
+    def collect(self, handle: Any) -> StepResult:
+        """Waits for a step. Steps are collected in the order in which they were submitted."""
+
+    def close(self) -> None:
+        """Gives the device's memory back."""

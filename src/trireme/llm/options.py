@@ -1,0 +1,32 @@
+"""What an engine is started with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The limits of an engine; None leaves a limit to what the device has room for."""
+
+    max_sequences: int = 256
+    """How many sequences run at the same time."""
+    max_step_tokens: int = 8192
+    """How many tokens one step computes; longer prompts take several."""
+    max_length: int | None = None
+    """How many tokens a sequence may have; None: as many as the model takes."""
+    block_size: int = 16
+    """Tokens in a block of the cache."""
+    cache_bytes: int | None = None
+    """The size of the key/value cache; None: what the device has left, less a reserve."""
+    memory_share: float = 0.9
+    """The part of a GPU's memory that weights, cache and steps may take together."""
+    has_prefix_cache: bool = True
+    step_timeout_s: float = 60.0
+    """After so long a step is taken to hang."""
+    has_deadlines: bool = True
+    has_graphs: bool = True
+    """Whether steps are recorded once and replayed, on devices that can."""
+    clock: Callable[[], float] = time.monotonic

@@ -1,0 +1,43 @@
+"""What the content of a block is called: a digest of its tokens and of all that came before them."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+
+from trireme.llm.block_pool import BlockPool
+
+_DIGEST_BYTES = 16
+
+
+class BlockKeys:
+    """The keys of one sequence's full blocks, made as far as they are asked for."""
+
+    __slots__ = ("_block_size", "_keys", "_salt")
+
+    def __init__(self, block_size: int, salt: bytes = b"") -> None:
+        self._block_size = block_size
+        self._salt = salt
+        """What else decides about the content: an adapter's name, a tenant's."""
+        self._keys: list[bytes] = []
+
+    def up_to(self, tokens: Sequence[int], count: int) -> list[bytes]:
+        """The keys of the first `count` blocks; `tokens` holds at least those blocks, and never changes within them."""
+        while len(self._keys) < count:
+            start = len(self._keys) * self._block_size
+            before = self._keys[-1] if self._keys else self._salt
+            piece = array("q", tokens[start : start + self._block_size]).tobytes()
+            self._keys.append(hashlib.blake2b(before + piece, digest_size=_DIGEST_BYTES).digest())
+        return self._keys[:count]
+
+
+def find_prefix(pool: BlockPool, keys: Sequence[bytes]) -> list[int]:
+    """The blocks that hold the longest known beginning; nobody holds them yet for this."""
+    found = []
+    for key in keys:
+        block = pool.find(key)
+        if block is None:
+            break
+        found.append(block)
+    return found

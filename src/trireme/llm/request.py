@@ -1,0 +1,117 @@
+"""One sequence of tokens that is being written: what is known of it, how far it is computed, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.sampling.params import SamplingParams
+
+
+class FinishReason(Enum):
+    """Why no more tokens come."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The logarithm of a token's probability, and the most likely tokens in its place."""
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceTimes:
+    """Moments of a sequence's life, in seconds of the engine's clock; 0 where it has not come to that."""
+
+    arrival: float
+    started: float
+    first_token: float
+    last_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOutput:
+    """News of a sequence."""
+
+    token_ids: tuple[int, ...]
+    """Tokens since the last news."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+    """Set once, in the last news."""
+    stop_token: int | None = None
+    """The token that ended the sequence, where one did."""
+    error: str = ""
+    times: SequenceTimes | None = None
+    """With the last news."""
+    cached_tokens: int = 0
+    """How many tokens of the prompt were found in the cache."""
+
+
+Listener = Callable[[SequenceOutput], None]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Mutable; owned by the scheduler from `add` to its end."""
+
+    sequence_id: int
+    tokens: list[int]
+    """The prompt, and behind it what was written."""
+    prompt_size: int
+    params: SamplingParams
+    listener: Listener
+    keys: BlockKeys
+    max_size: int
+    """Prompt and answer together have at most so many tokens."""
+    seed: int = 0
+    priority: int = 0
+    """The smaller, the sooner."""
+    deadline: float | None = None
+    end_ids: frozenset[int] = frozenset()
+    arrival: float = 0.0
+    started: float = 0.0
+    first_token: float = 0.0
+    last_token: float = 0.0
+
+    blocks: list[int] = field(default_factory=list)
+    slot: int = -1
+    """Its row in the executor's tables; -1 while it waits."""
+    admissions: int = 0
+    """How often it was let in; more than once where others needed its blocks meanwhile."""
+    computed: int = 0
+    """Tokens whose keys and values are in the cache once the steps under way are done."""
+    pending: int = 0
+    """Tokens that steps under way will bring."""
+    cached: int = 0
+    remembered: int = 0
+    """How many of its blocks the pool knows by their content."""
+    finish_reason: FinishReason | None = None
+    stop_token: int | None = None
+    error: str = ""
+
+    @property
+    def size(self) -> int:
+        """Tokens, with those under way."""
+        return len(self.tokens) + self.pending
+
+    @property
+    def output_count(self) -> int:
+        return len(self.tokens) - self.prompt_size
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def times(self) -> SequenceTimes:
+        return SequenceTimes(self.arrival, self.started, self.first_token, self.last_token)

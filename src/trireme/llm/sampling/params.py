@@ -1,0 +1,109 @@
+"""How a request wants its tokens chosen, checked once when it comes in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MAX_TOP_LOGPROBS = 20
+MAX_STOP_STRINGS = 64
+MAX_CHOICES = 128
+
+
+class SamplingError(ValueError):
+    """A parameter that cannot be followed; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """What one request asks for; the defaults are greedy."""
+
+    max_tokens: int | None = None
+    """How many tokens to write; None: until the model's context is full."""
+    min_tokens: int = 0
+    """No end and no stop before so many tokens."""
+    temperature: float = 0.0
+    """0 takes the most likely token."""
+    top_k: int = 0
+    """0: no limit."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    """The same seed gives the same tokens, whatever else runs; None: another one for each request."""
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignores_eos: bool = False
+    includes_stop: bool = False
+    """Whether the text ends with the stop string that ended it."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that must not be written."""
+    logprobs: int | None = None
+    """How many alternatives to report for each token, beside the chosen one; None: no probabilities."""
+    prompt_logprobs: int | None = None
+    choices: int = 1
+    """How many answers to write (`n`)."""
+    beams: int = 0
+    """0: no beam search."""
+    length_penalty: float = 1.0
+    grammar: object | None = None
+    """A compiled grammar that the text has to follow."""
+
+    def __post_init__(self) -> None:
+        _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _check(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 or more")
+        if self.max_tokens is not None:
+            _check(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, "at most max_tokens")
+        _check(_is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        _check(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
+        _check(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _check(_is_number(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
+        penalty = self.repetition_penalty
+        _check(_is_number(penalty) and penalty > 0, "repetition_penalty", penalty, "above 0")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _check(_is_number(value) and -2 <= value <= 2, name, value, "between -2 and 2")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            _check(value is None or 0 <= value <= MAX_TOP_LOGPROBS, name, value, f"between 0 and {MAX_TOP_LOGPROBS}")
+        _check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} strings")
+        _check(all(self.stop), "stop", '""', "strings that are not empty")
+        _check(1 <= self.choices <= MAX_CHOICES, "n", self.choices, f"between 1 and {MAX_CHOICES}")
+        _check(0 <= self.beams <= MAX_CHOICES, "beams", self.beams, f"between 0 and {MAX_CHOICES}")
+        _check(all(_is_number(value) for value in self.logit_bias.values()), "logit_bias", "nan", "finite numbers")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken."""
+        return self.temperature == 0.0
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """Whether the largest logit decides, with nothing else to look at."""
+        return self.is_greedy and not self.needs_history and self.logprobs is None
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the choice depends on what was written before, so that the last token has to be known first."""
+        return bool(
+            self.repetition_penalty != 1.0
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.bad_words
+            or self.logit_bias
+            or self.min_tokens
+            or self.grammar is not None
+        )
+
+
+def _is_number(value: float) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _check(is_right: bool, name: str, value: object, wanted: str) -> None:
+    if not is_right:
+        raise SamplingError(f"'{name}' must be {wanted}, found {value}")

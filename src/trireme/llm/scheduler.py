@@ -1,0 +1,275 @@
+"""Which tokens of which sequences the next step computes, and which blocks of the cache they use.
+
+A step is planned while the one before it still runs. So a sequence may be planned whose last token is not known yet
+(`pending`): the executor has it. A sequence that turns out to have ended runs one step too many, whose result is thrown
+away; its blocks can be given to others at once, because steps run one after another.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trireme.llm.block_pool import BlockPool
+from trireme.llm.prefix_cache import find_prefix
+from trireme.llm.request import FinishReason, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """What the executor has room for."""
+
+    block_size: int
+    block_count: int
+    max_sequences: int
+    max_step_tokens: int
+    """Tokens in one step; longer prompts are computed in several."""
+    has_prefix_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some tokens of a sequence in a step."""
+
+    sequence: Sequence
+    start: int
+    """The position of the first."""
+    count: int
+    samples: bool
+    """Whether the step brings a token of the sequence."""
+    is_pending: bool
+    """Whether the chunk is one token that the step before brings."""
+    admission: int
+    """Which stay of the sequence among those that run this belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What a step computes."""
+
+    chunks: tuple[Chunk, ...]
+    token_count: int
+    joined: tuple[Sequence, ...] = ()
+    """Sequences that have got a slot with this step."""
+
+
+@dataclass(slots=True)
+class SchedulerStats:
+    """Counted since the start."""
+
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Tokens of prompts that were found in the cache."""
+    looked_up_tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan while it is made."""
+
+    budget: int
+    chunks: list[Chunk] = field(default_factory=list)
+    joined: list[Sequence] = field(default_factory=list)
+    has_preempted: bool = False
+
+
+class Scheduler:
+    """Owns the sequences that wait and run, and the blocks."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.limits = limits
+        self.pool = BlockPool(limits.block_count)
+        self.stats = SchedulerStats()
+        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._running: list[Sequence] = []
+        self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
+
+    @property
+    def running_count(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(1 for _, _, sequence in self._waiting if not sequence.is_finished)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Those that wait and those that run."""
+        yield from self._running
+        yield from (sequence for _, _, sequence in self._waiting)
+
+    def check(self, prompt_size: int) -> str:
+        """Why a prompt can never be computed here; "": it can."""
+        room = self.limits.block_count * self.limits.block_size
+        if prompt_size + 1 > room:
+            return f"the prompt has {prompt_size} tokens, but the cache has room for {room} in all"
+        return ""
+
+    def add(self, sequence: Sequence) -> None:
+        """Lets a new sequence wait for its turn."""
+        heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """Ends a sequence wherever it is; its blocks are free at once."""
+        if sequence.is_finished:
+            return
+        sequence.finish_reason = reason
+        if sequence.slot >= 0:
+            self._running.remove(sequence)
+            self._release(sequence)
+        else:
+            self._waiting = [entry for entry in self._waiting if entry[2] is not sequence]
+            heapq.heapify(self._waiting)
+
+    def schedule(self) -> StepPlan | None:
+        """The next step; None where nothing can run now."""
+        draft = _Draft(self.limits.max_step_tokens)
+        self._plan_running(draft)
+        if not draft.has_preempted:
+            self._plan_waiting(draft)
+        if not draft.chunks:
+            return None
+        return StepPlan(tuple(draft.chunks), self.limits.max_step_tokens - draft.budget, tuple(draft.joined))
+
+    def _plan_running(self, draft: _Draft) -> None:
+        index = 0
+        while index < len(self._running) and draft.budget > 0:
+            sequence = self._running[index]
+            if self._must_wait(sequence):
+                index += 1
+                continue
+            count = min(sequence.size - sequence.computed, draft.budget)
+            if self._grow(sequence, sequence.computed + count, draft):
+                self._append(draft, sequence, count)
+                index += 1
+            elif sequence not in self._running:  # the last one gave way to itself
+                continue
+            else:
+                index += 1
+
+    def _must_wait(self, sequence: Sequence) -> bool:
+        """Whether all of it is under way, or its next token depends on one that is."""
+        if sequence.computed >= sequence.size or sequence.size >= sequence.max_size:
+            return True
+        return sequence.pending > 0 and sequence.params.needs_history
+
+    def _append(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+        end = sequence.computed + count
+        samples = end == sequence.size
+        is_pending = sequence.pending > 0 and count == 1 and end == sequence.size
+        draft.chunks.append(Chunk(sequence, sequence.computed, count, samples, is_pending, sequence.admissions))
+        draft.budget -= count
+        sequence.computed = end
+        sequence.pending += samples
+
+    def _grow(self, sequence: Sequence, token_count: int, draft: _Draft) -> bool:
+        """Gets blocks for so many tokens; the last of those that run give up theirs, in the end the sequence itself."""
+        missing = self._blocks_for(token_count) - len(sequence.blocks)
+        while missing > 0:
+            blocks = self.pool.allocate(missing)
+            if blocks is not None:
+                sequence.blocks += blocks
+                return True
+            victim = self._running[-1]
+            planned = any(chunk.sequence is victim for chunk in draft.chunks)
+            if planned:
+                return False
+            self._preempt(victim)
+            draft.has_preempted = True
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.stats.preemptions += 1
+        self._running.remove(sequence)
+        self._release(sequence)
+        sequence.computed = 0
+        sequence.remembered = 0
+        heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
+
+    def _plan_waiting(self, draft: _Draft) -> None:
+        held_back = []
+        while self._waiting and draft.budget > 0 and self._free_slots:
+            entry = heapq.heappop(self._waiting)
+            sequence = entry[2]
+            if sequence.pending:  # preempted with a token under way, which has to be known first
+                held_back.append(entry)
+                continue
+            if not self._admit(sequence, draft):
+                held_back.append(entry)
+                break
+        for entry in held_back:
+            heapq.heappush(self._waiting, entry)
+
+    def _admit(self, sequence: Sequence, draft: _Draft) -> bool:
+        size, found = len(sequence.tokens), self._known_blocks(sequence)
+        start = len(found) * self.limits.block_size
+        count = min(size - start, draft.budget)
+        free_found = sum(self.pool.is_free(block) for block in found)
+        fresh = self._blocks_for(start + count) - len(found)
+        if fresh + free_found > self.pool.free_count or not self._leaves_room(sequence, fresh + free_found):
+            return False
+        for block in found:
+            self.pool.hold(block)
+        sequence.blocks = found + (self.pool.allocate(fresh) or [])
+        sequence.computed = start
+        sequence.remembered = len(found)
+        sequence.slot = self._free_slots.pop()
+        sequence.admissions += 1
+        if not sequence.output_count:
+            sequence.cached = start
+            self.stats.prompt_tokens += size
+        self.stats.cached_tokens += start
+        self.stats.looked_up_tokens += size
+        self._running.append(sequence)
+        draft.joined.append(sequence)
+        self._append(draft, sequence, count)
+        return True
+
+    def _leaves_room(self, sequence: Sequence, wanted: int) -> bool:
+        """Whether those that run can each go on for a block: without, newcomers would be thrown out at once."""
+        return not self._running or self.pool.free_count - wanted >= len(self._running) // self.limits.block_size
+
+    def _known_blocks(self, sequence: Sequence) -> list[int]:
+        """The blocks that hold the sequence's beginning; at least its last token is computed in any case."""
+        if not self.limits.has_prefix_cache or sequence.params.prompt_logprobs is not None:
+            return []
+        count = (len(sequence.tokens) - 1) // self.limits.block_size
+        return find_prefix(self.pool, sequence.keys.up_to(sequence.tokens, count))
+
+    def settle(self, chunk: Chunk, token: int | None) -> bool:
+        """Takes over what a step brought for a chunk; False where the sequence has ended meanwhile."""
+        sequence = chunk.sequence
+        if chunk.samples:
+            sequence.pending -= 1
+        if sequence.is_finished:
+            return False
+        if chunk.samples and token is not None:
+            sequence.tokens.append(token)
+        if sequence.slot >= 0 and sequence.admissions == chunk.admission and self.limits.has_prefix_cache:
+            self._remember(sequence, min(chunk.start + chunk.count, len(sequence.tokens)))
+        return True
+
+    def _remember(self, sequence: Sequence, computed: int) -> None:
+        full = computed // self.limits.block_size
+        if full <= sequence.remembered:
+            return
+        keys = sequence.keys.up_to(sequence.tokens, full)
+        for index in range(sequence.remembered, min(full, len(sequence.blocks))):
+            self.pool.remember(sequence.blocks[index], keys[index])
+        sequence.remembered = full
+
+    def _blocks_for(self, token_count: int) -> int:
+        return -(-token_count // self.limits.block_size)
+
+    def _release(self, sequence: Sequence) -> None:
+        self.pool.release(sequence.blocks)
+        sequence.blocks = []
+        self._free_slots.append(sequence.slot)
+        sequence.slot = -1

@@ -1,0 +1,192 @@
+"""The scheduler and the block pool: no block is lost or given twice, whatever comes, stops and goes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trireme.llm.block_pool import BlockPool
+from trireme.llm.prefix_cache import BlockKeys, find_prefix
+from trireme.llm.request import FinishReason, Sequence
+from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.scheduler import Scheduler, SchedulerLimits, StepPlan
+
+BLOCK = 4
+
+
+def limits(blocks: int = 16, sequences: int = 4, tokens: int = 16, has_prefix_cache: bool = True) -> SchedulerLimits:
+    return SchedulerLimits(BLOCK, blocks, sequences, tokens, has_prefix_cache)
+
+
+def sequence(number: int, prompt: list[int], wanted: int = 8, **params: object) -> Sequence:
+    return Sequence(
+        number,
+        list(prompt),
+        len(prompt),
+        SamplingParams(**params),  # type: ignore[arg-type]
+        lambda news: None,
+        BlockKeys(BLOCK),
+        len(prompt) + wanted,
+    )
+
+
+def run(scheduler: Scheduler, plan: StepPlan, token: Callable[[Sequence], int] = lambda sequence: 7) -> None:
+    """Settles a step and ends what has all its tokens."""
+    for chunk in plan.chunks:
+        alive = scheduler.settle(chunk, token(chunk.sequence) if chunk.samples else None)
+        if alive and len(chunk.sequence.tokens) >= chunk.sequence.max_size:
+            scheduler.finish(chunk.sequence, FinishReason.LENGTH)
+
+
+def test_a_prompt_longer_than_a_step_is_computed_in_chunks_beside_others() -> None:
+    scheduler = Scheduler(limits(tokens=8))
+    short, long = sequence(1, [1, 2]), sequence(2, list(range(20)))
+    scheduler.add(short)
+    scheduler.add(long)
+    seen = []
+    for _ in range(4):
+        plan = scheduler.schedule()
+        assert plan is not None
+        assert plan.token_count <= 8
+        seen.append([(chunk.sequence.sequence_id, chunk.start, chunk.count, chunk.samples) for chunk in plan.chunks])
+        run(scheduler, plan)
+    assert seen[0] == [(1, 0, 2, True), (2, 0, 6, False)]
+    assert seen[1] == [(1, 2, 1, True), (2, 6, 7, False)]
+    assert seen[2] == [(1, 3, 1, True), (2, 13, 7, True)]
+
+
+def test_a_step_is_planned_before_the_token_of_the_one_before_is_known() -> None:
+    scheduler = Scheduler(limits())
+    scheduler.add(sequence(1, [1, 2, 3]))
+    first = scheduler.schedule()
+    second = scheduler.schedule()
+    assert first is not None
+    assert second is not None
+    (chunk,) = second.chunks
+    assert (chunk.start, chunk.count, chunk.is_pending, chunk.samples) == (3, 1, True, True)
+    run(scheduler, first)
+    run(scheduler, second)
+    assert chunk.sequence.tokens == [1, 2, 3, 7, 7]
+
+
+def test_a_sequence_whose_choice_depends_on_its_last_token_waits_for_it() -> None:
+    scheduler = Scheduler(limits())
+    scheduler.add(sequence(1, [1, 2, 3], repetition_penalty=1.5))
+    first = scheduler.schedule()
+    assert first is not None
+    assert scheduler.schedule() is None
+    run(scheduler, first)
+    assert scheduler.schedule() is not None
+
+
+def test_no_token_beyond_the_last_is_planned() -> None:
+    scheduler = Scheduler(limits())
+    scheduler.add(sequence(1, [1, 2, 3], wanted=2))
+    plans = [scheduler.schedule() for _ in range(3)]
+    assert [plan is not None for plan in plans] == [True, True, False]
+
+
+def test_a_known_prefix_is_not_computed_again() -> None:
+    scheduler = Scheduler(limits())
+    prompt = list(range(11))
+    scheduler.add(first := sequence(1, prompt))
+    while (plan := scheduler.schedule()) is not None:
+        run(scheduler, plan)
+    assert first.is_finished
+    scheduler.add(second := sequence(2, prompt))
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert [(chunk.start, chunk.count) for chunk in plan.chunks] == [(8, 3)]
+    assert second.cached == 8
+    scheduler.add(other := sequence(3, [99, *prompt[1:]]))
+    scheduler.schedule()
+    assert other.cached == 0
+
+
+def test_a_sequence_gives_up_its_blocks_and_comes_back_with_all_its_tokens() -> None:
+    scheduler = Scheduler(limits(blocks=5, has_prefix_cache=False))
+    old, young = sequence(1, [1] * 7, wanted=8), sequence(2, [2] * 7, wanted=8)
+    scheduler.add(old)
+    scheduler.add(young)
+    for _ in range(100):
+        plan = scheduler.schedule()
+        if plan is None:
+            break
+        run(scheduler, plan)
+    assert scheduler.stats.preemptions >= 1
+    assert (len(old.tokens), len(young.tokens)) == (15, 15)
+    assert scheduler.pool.free_count == 5
+
+
+def test_the_longest_unused_prefix_is_forgotten_first() -> None:
+    pool = BlockPool(2)
+    first, second = pool.allocate(2) or []
+    pool.remember(first, b"first")
+    pool.remember(second, b"second")
+    pool.release([first])
+    pool.release([second])
+    assert find_prefix(pool, [b"first"]) == [first]
+    assert pool.allocate(1) == [first]
+    assert pool.find(b"first") is None
+    assert pool.find(b"second") == second
+    assert pool.allocate(2) is None
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    blocks=st.integers(6, 24),
+    sequences=st.integers(1, 6),
+    tokens=st.integers(2, 24),
+    has_prefix_cache=st.booleans(),
+    depth=st.integers(0, 1),
+)
+def test_whatever_comes_and_goes_no_block_is_lost_or_shared_by_mistake(
+    seed: int, blocks: int, sequences: int, tokens: int, has_prefix_cache: bool, depth: int
+) -> None:
+    chance = random.Random(seed)
+    scheduler = Scheduler(limits(blocks, sequences, tokens, has_prefix_cache))
+    room = blocks * BLOCK
+    everybody, flights = [], []
+    for number in range(30):
+        prompt = [chance.randrange(3) for _ in range(chance.randrange(1, room - 2))]
+        one = sequence(number, prompt, wanted=min(room - len(prompt), chance.randrange(1, 12)))
+        everybody.append(one)
+        scheduler.add(one)
+    for _ in range(3000):
+        plan = scheduler.schedule()
+        if plan is not None:
+            check_plan(scheduler, plan)
+            flights.append(plan)
+        while flights and (plan is None or len(flights) > depth):
+            run(scheduler, flights.pop(0), lambda one: chance.randrange(3))
+        if chance.random() < 0.05:
+            scheduler.finish(chance.choice(everybody), FinishReason.CANCELLED)
+        if not scheduler.has_work and not flights:
+            break
+    assert all(one.is_finished for one in everybody)
+    assert scheduler.pool.free_count == blocks
+
+
+def check_plan(scheduler: Scheduler, plan: StepPlan) -> None:
+    assert plan.token_count == sum(chunk.count for chunk in plan.chunks) <= scheduler.limits.max_step_tokens
+    slots = [chunk.sequence.slot for chunk in plan.chunks]
+    assert len(set(slots)) == len(slots)
+    assert min(slots) >= 0
+    writers: dict[int, int] = {}
+    for chunk in plan.chunks:
+        one = chunk.sequence
+        assert len(one.blocks) * BLOCK >= chunk.start + chunk.count
+        assert one.size <= one.max_size
+        for position in range(chunk.start, chunk.start + chunk.count):
+            block = one.blocks[position // BLOCK]
+            assert writers.setdefault(block, one.sequence_id) == one.sequence_id
+
+
+@pytest.mark.parametrize(("size", "fits"), [(3, True), (63, True), (64, False)])
+def test_a_prompt_that_can_never_fit_is_told(size: int, fits: bool) -> None:
+    assert (Scheduler(limits()).check(size) == "") is fits
