@@ -3,12 +3,19 @@
 from trireme.backends.python.pb_utils.control import get_model_dir, is_model_ready, load_model, unload_model
 from trireme.backends.python.pb_utils.errors import TritonError, TritonModelException
 from trireme.backends.python.pb_utils.logger import Logger
+from trireme.backends.python.pb_utils.lookup import (
+    get_input_config_by_name,
+    get_input_tensor_by_name,
+    get_output_config_by_name,
+    get_output_tensor_by_name,
+    using_decoupled_model_transaction_policy,
+)
 from trireme.backends.python.pb_utils.metrics import Metric, MetricFamily
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest, InferenceTrace
 from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.response_iterator import ResponseIterator
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
-from trireme.backends.python.pb_utils.server_calls import ResponseIterator
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import (
     TRITON_STRING_TO_NUMPY,
@@ -21,15 +28,10 @@ from trireme.backends.python.pb_utils.types import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     PreferredMemory,
     deserialize_bytes_tensor,
-    get_input_config_by_name,
-    get_input_tensor_by_name,
-    get_output_config_by_name,
-    get_output_tensor_by_name,
     numpy_to_triton_type,
     serialize_byte_tensor,
     triton_string_to_numpy,
     triton_to_numpy_type,
-    using_decoupled_model_transaction_policy,
 )
 
 __all__ = [

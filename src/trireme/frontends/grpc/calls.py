@@ -19,7 +19,7 @@ from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Call(ABC):
         "stream",
     )
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         self.connection = connection
         self.context = connection.context
         self.stream = stream
@@ -256,7 +256,7 @@ class StreamCall(Call):
         "is_half_closed",
     )
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self.arriving_bytes = 0
         """What the arriving message was charged with; whoever keeps the message takes this over."""

@@ -7,10 +7,11 @@ import logging
 from typing import Final, cast
 
 from trireme.core.elements import Buffer
-from trireme.frontends.grpc.calls import Call, StreamCall
+from trireme.frontends.grpc.calls import Call
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
+from trireme.frontends.grpc.ports import BufferingCall
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.stream import Stream
@@ -64,7 +65,7 @@ class GrpcConnection(asyncio.Protocol):
         self._open_connections = open_connections
         self._transport: asyncio.Transport | None = None
         self._keepalive: Keepalive | None = None
-        self._dirty: list[StreamCall] = []
+        self._dirty: list[BufferingCall] = []
         self._is_flush_due = False
         self._is_hung_up = False
         self._is_paused = False
@@ -112,7 +113,7 @@ class GrpcConnection(asyncio.Protocol):
             self._is_flush_due = True
             self.context.loop.call_soon(self.flush)
 
-    def add_dirty(self, call: StreamCall) -> None:
+    def add_dirty(self, call: BufferingCall) -> None:
         """The call has messages that it wants to hand over before the next write."""
         self._dirty.append(call)
         self.schedule_flush()

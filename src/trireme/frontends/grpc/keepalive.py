@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trireme.protocol.http2.wire import ENHANCE_YOUR_CALM
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
 
 _PING = b"trireme!"
 _IDLE_PING_INTERVAL_S = 7200.0
@@ -31,7 +31,7 @@ class Keepalive:
         "_timer",
     )
 
-    def __init__(self, connection: GrpcConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._loop = connection.context.loop
         self._options = connection.context.options

@@ -11,8 +11,7 @@ from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.headers import Header, RequestHeaders, encode_block
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.calls import Call
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection, OpenCall
     from trireme.protocol.http2.stream import Stream
 
 _RESERVED: Final = frozenset(
@@ -30,7 +29,7 @@ class Method(NamedTuple):
 
     path: bytes
     protocol: str
-    open: Callable[[GrpcConnection, Stream, CallPlan], Call]
+    open: Callable[[Connection, Stream, CallPlan], OpenCall]
     is_inference: bool = False
 
 

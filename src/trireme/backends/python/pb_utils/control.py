@@ -44,7 +44,7 @@ def _ask(failure: str, operation: str, arguments: tuple[object, ...]) -> object:
     if runtime.phase not in (pb_runtime.INITIALIZING, pb_runtime.SERVING):
         raise TritonModelException(f"{failure}: this is supported in 'initialize' and 'execute' only")
     try:
-        return runtime.errands.ask(messages.CONTROL, operation, arguments)
+        return runtime.server_calls.ask(messages.CONTROL, operation, arguments)
     except TritonModelException as error:
         raise TritonModelException(f"{failure}: {error}") from None
 

@@ -52,7 +52,7 @@ class MetricFamily:
         runtime = pb_runtime.current()
         arguments = (str(name), str(description), kind.name.lower())
         try:
-            handle = runtime.errands.ask(messages.METRIC, "create_family", arguments)
+            handle = runtime.server_calls.ask(messages.METRIC, "create_family", arguments)
         except TritonModelException as error:
             raise TritonModelException(f"Error when creating MetricFamily: {error}") from None
         self._family = _Family(runtime, handle, kind)
@@ -100,7 +100,7 @@ class Metric:
         self._family = family
         try:
             arguments = (family.handle, labels, buckets)
-            self._handle = family.runtime.errands.ask(messages.METRIC, "create_metric", arguments)
+            self._handle = family.runtime.server_calls.ask(messages.METRIC, "create_metric", arguments)
         except TritonModelException as error:
             raise TritonModelException(f"Error when creating Metric: {error}") from None
 
@@ -123,7 +123,7 @@ class Metric:
         """The present value of a counter or gauge, shared by everyone who has this series."""
         self._check("get", "value", "Value")
         try:
-            return float(self._family.runtime.errands.ask(messages.METRIC, "value", (self._handle,)))
+            return float(self._family.runtime.server_calls.ask(messages.METRIC, "value", (self._handle,)))
         except TritonModelException as error:
             raise TritonModelException(f"Failed to get metric value: {error}") from None
 

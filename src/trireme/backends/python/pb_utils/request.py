@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import TritonModelException
 from trireme.backends.python.pb_utils.response import InferenceResponse, Parameters, checked_parameters
+from trireme.backends.python.pb_utils.response_iterator import ResponseIterator
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
-from trireme.backends.python.pb_utils.tensor import Tensor, decode_tensor
+from trireme.backends.python.pb_utils.tensor import Tensor, decode_tensor, encode_tensor
 from trireme.backends.python.pb_utils.types import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_REQUEST_RELEASE_ALL,
     PreferredMemory,
 )
 
-if TYPE_CHECKING:
-    from trireme.backends.python.pb_utils.server_calls import ResponseIterator
-
+_OUTSIDE = "BLS is only supported during the 'execute' function."
 _DEFAULT_MEMORY = PreferredMemory(TRITONSERVER_MEMORY_CPU)
 _new = object.__new__
 
@@ -153,11 +152,16 @@ class InferenceRequest:
     def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
         """Runs the request on its model and waits: the response (errors are inside it), or with `decoupled` an
         iterator over the responses."""
-        return pb_runtime.current().errands.execute(self, decoupled)
+        runtime = _serving_runtime()
+        return runtime.server_calls.execute(_encode_call(self, runtime), decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Awaitable[InferenceResponse | ResponseIterator]:
         """The same without blocking the running event loop."""
-        return pb_runtime.current().errands.execute_async(self, decoupled)
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        runtime = _serving_runtime()
+        return runtime.server_calls.execute_async(_encode_call(self, runtime), decoupled, loop)
 
 
 def decode_request(message: tuple[Any, ...], runtime: pb_runtime.Runtime) -> InferenceRequest:
@@ -177,6 +181,30 @@ def parameters_of(request: InferenceRequest) -> Parameters:
     """The parameters as values."""
     parameters: Parameters = request._message[7]
     return parameters
+
+
+def _serving_runtime() -> pb_runtime.Runtime:
+    runtime = pb_runtime.current()
+    if runtime.phase != pb_runtime.SERVING:
+        raise TritonModelException(_OUTSIDE)
+    return runtime
+
+
+def _encode_call(request: InferenceRequest, runtime: pb_runtime.Runtime) -> pb_runtime.CallRequest:
+    key, request_id, _, names, correlation_id, _, timeout, parameters, trace = request._message
+    arena = runtime.channel.arena
+    body = (
+        key or pb_runtime.parent_key.get(),
+        request_id,
+        [encode_tensor(tensor, arena) for tensor in request._inputs],
+        names,
+        correlation_id,
+        request._flags,
+        timeout,
+        parameters,
+        trace,
+    )
+    return (*request._model, body)
 
 
 def _check(name: str, value: object, expected: type) -> None:

@@ -6,17 +6,17 @@ none, and what needs the server says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trireme.backends.python.channel.arena import Arena, Attachments
+from trireme.backends.python.channel.channel import Channel
 from trireme.backends.python.pb_utils.errors import TritonModelException
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.response_iterator import ResponseIterator
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-
-    from trireme.backends.python.pb_utils.server_calls import Errands
 
 LOADING, INITIALIZING, SERVING, ENDING = range(4)
 """The phases of a worker's life."""
@@ -25,31 +25,23 @@ parent_key: ContextVar[int] = ContextVar("parent_key", default=0)
 """The request on whose behalf the present code runs, where that is exactly one."""
 
 
-class Channel(Protocol):
-    """The way to the server. Every method may be called from any thread."""
+CallRequest = tuple[str, int, tuple[Any, ...]]
+"""Model name, version, and the request as a CALL message has it."""
 
-    arena: Arena | None
-    """Where large tensors are put; None where everything travels inside the messages."""
-    attachments: Attachments | None
-    """The server's memory, mapped here."""
 
-    def send(self, message: tuple[Any, ...]) -> None:
-        """Sends, and blocks while the server does not read."""
+class ServerCallsPort(Protocol):
+    """What a model can ask of the server, as `ServerCalls` does it."""
 
-    def post(self, message: tuple[Any, ...]) -> None:
-        """Sends as soon as possible, but never waits for another sender: for finalizers, which may run anywhere."""
+    def ask(self, kind: int, operation: str, arguments: tuple[Any, ...]) -> Any:
+        """Sends CONTROL or METRIC and waits for the value; raises TritonModelException with the server's message."""
 
-    def wait_until(self, is_done: Callable[[], object]) -> None:
-        """Blocks until the condition holds, handling messages meanwhile."""
+    def execute(self, request: CallRequest, is_decoupled: bool) -> InferenceResponse | ResponseIterator:
+        """Runs the request on its model and waits: the response, or an iterator over the responses."""
 
-    def poll(self) -> None:
-        """Handles the messages that have arrived."""
-
-    def watch(self, loop: AbstractEventLoop) -> None:
-        """The loop, running in this thread, handles messages as well until as many calls of `unwatch`."""
-
-    def unwatch(self, loop: AbstractEventLoop) -> None:
-        """The counterpart of `watch`."""
+    def execute_async(
+        self, request: CallRequest, is_decoupled: bool, loop: AbstractEventLoop
+    ) -> Awaitable[InferenceResponse | ResponseIterator]:
+        """The same for the loop that runs in this thread, without blocking it."""
 
 
 class Runtime:
@@ -58,18 +50,18 @@ class Runtime:
     __slots__ = (
         "cancelled",
         "channel",
-        "errands",
         "granted",
         "instance_name",
         "is_decoupled",
         "model_dir",
         "phase",
+        "server_calls",
         "verbose_level",
     )
 
-    def __init__(self, channel: Channel, errands: Errands) -> None:
+    def __init__(self, channel: Channel, server_calls: ServerCallsPort) -> None:
         self.channel = channel
-        self.errands = errands
+        self.server_calls = server_calls
         self.model_dir = ""
         self.is_decoupled = False
         self.verbose_level = 0

@@ -1,21 +1,15 @@
-"""Constants of pb_utils and its functions about types, byte tensors and the configuration dictionary."""
+"""Constants of pb_utils and its functions about types and byte tensors."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trireme.core.datatype import BF16, from_config
 from trireme.core.elements import decode_bytes, encode_bytes
-
-if TYPE_CHECKING:
-    from trireme.backends.python.pb_utils.request import InferenceRequest
-    from trireme.backends.python.pb_utils.response import InferenceResponse
-    from trireme.backends.python.pb_utils.tensor import Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -104,42 +98,3 @@ def serialize_byte_tensor(input_tensor: NDArray[Any]) -> bytes | tuple[()] | Non
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> NDArray[np.object_]:
     """The elements, as `bytes`, in an array of one dimension."""
     return np.array(decode_bytes(encoded_tensor), dtype=np.object_)
-
-
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
-    """The input of that name, or None where the request has none."""
-    for tensor in inference_request.inputs():
-        if tensor.name() == name:
-            return tensor
-    return None
-
-
-def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
-    """The output of that name, or None where the response has none."""
-    for tensor in inference_response.output_tensors():
-        if tensor.name() == name:
-            return tensor
-    return None
-
-
-def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The entry of `input` with that name, or None."""
-    return _entry(model_config, "input", name)
-
-
-def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The entry of `output` with that name, or None."""
-    return _entry(model_config, "output", name)
-
-
-def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
-    """Whether the configuration dictionary says `decoupled`."""
-    return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
-
-
-def _entry(model_config: Mapping[str, Any], field: str, name: str) -> dict[str, Any] | None:
-    for properties in model_config.get(field, ()):
-        if properties["name"] == name:
-            found: dict[str, Any] = properties
-            return found
-    return None

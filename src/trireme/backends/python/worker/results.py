@@ -6,10 +6,11 @@ from typing import Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena
+from trireme.backends.python.channel.channel import Channel
 from trireme.backends.python.pb_utils.errors import exception_text
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse, encode_response
-from trireme.backends.python.pb_utils.runtime import Channel, Runtime
+from trireme.backends.python.pb_utils.runtime import Runtime
 from trireme.backends.python.pb_utils.types import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 

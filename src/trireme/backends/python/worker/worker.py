@@ -8,13 +8,14 @@ from time import monotonic_ns
 from typing import Any
 
 from trireme.backends.python.channel import messages
+from trireme.backends.python.channel.channel import Channel
 from trireme.backends.python.pb_utils import logger as pb_logger
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import exception_text
+from trireme.backends.python.pb_utils.lookup import using_decoupled_model_transaction_policy
 from trireme.backends.python.pb_utils.request import InferenceRequest, decode_request
-from trireme.backends.python.pb_utils.runtime import Channel, Runtime
-from trireme.backends.python.pb_utils.server_calls import Errands
-from trireme.backends.python.pb_utils.types import using_decoupled_model_transaction_policy
+from trireme.backends.python.pb_utils.runtime import Runtime
+from trireme.backends.python.pb_utils.server_calls import ServerCalls
 from trireme.backends.python.worker.model_import import extend_path, is_coroutine_function, load_model_class
 from trireme.backends.python.worker.results import ModelReturnError, encode_results, failure_text
 from trireme.backends.python.worker.torch_threads import TorchThreads
@@ -51,8 +52,8 @@ class Worker:
     def connect(self, channel: Channel) -> None:
         """Gives the worker its way to the server; before anything else."""
         self.channel = channel
-        self.errands = Errands(channel)
-        self.runtime = Runtime(channel, self.errands)
+        self.server_calls = ServerCalls(channel)
+        self.runtime = Runtime(channel, self.server_calls)
         pb_runtime.install(self.runtime)
 
     def disconnect(self) -> None:
@@ -65,9 +66,9 @@ class Worker:
         if kind == messages.EXECUTE:
             return True
         if kind == messages.CALL_RESPONSE:
-            self.errands.on_call_response(message)
+            self.server_calls.on_call_response(message)
         elif kind == messages.CONTROL_RESULT:
-            self.errands.on_result(message)
+            self.server_calls.on_result(message)
         elif kind == messages.CANCEL:
             self.runtime.cancelled.add(message[1])
         elif kind == messages.GRANT:

@@ -14,7 +14,7 @@ from trireme.protocol.grpc_descriptors import HEALTH_SERVICE, ServiceDescriptors
 from trireme.protocol.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
 
 DESCRIPTORS: Final = ServiceDescriptors()
 _REQUEST: Final = DESCRIPTORS.message("grpc.health.v1.HealthCheckRequest")
@@ -32,7 +32,7 @@ class WatchCall(StreamCall):
 
     __slots__ = ("_task",)
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self._task: asyncio.Task[None] | None = None
 

@@ -25,7 +25,7 @@ from trireme.server.tracing import Tracing
 from trireme.server.waterfall import waterfall
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
     from trireme.registry.model import Model
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
@@ -36,7 +36,7 @@ class InferCall(UnaryCall):
 
     __slots__ = ("_classified", "_early", "_targets")
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self._classified: tuple[Model, dict[str, int]] | None = None
         self._early: list[InferenceResponse] | None = None

@@ -15,7 +15,7 @@ from trireme.protocol.grpc_descriptors import HEALTH_SERVICE, REFLECTION_PACKAGE
 from trireme.protocol.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
 
 _SERVICES: Final = (
     INFERENCE_SERVICE,
@@ -29,7 +29,7 @@ class ReflectionCall(StreamCall):
 
     __slots__ = ("_package",)
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self._package = stream.headers.path.decode()[1:].partition(".ServerReflection/")[0]
 

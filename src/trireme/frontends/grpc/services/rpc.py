@@ -15,7 +15,7 @@ from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.protocol.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
 
 Rpc = Callable[[Any, Any], Any]
 """Server and request message to response message, or to an awaitable of it; raises ServingError."""
@@ -29,7 +29,7 @@ class RpcCall(UnaryCall):
     __slots__ = ("_request_class", "_rpc")
 
     def __init__(
-        self, connection: GrpcConnection, stream: Stream, plan: CallPlan, request_class: Any, rpc: Rpc
+        self, connection: Connection, stream: Stream, plan: CallPlan, request_class: Any, rpc: Rpc
     ) -> None:
         super().__init__(connection, stream, plan)
         self._request_class = request_class
@@ -68,7 +68,7 @@ def parse(message_class: Any, message: Buffer) -> Any:
 def unary(path: str, protocol: str, request_class: Any, rpc: Rpc) -> Method:
     """The method that serves this function."""
 
-    def open_call(connection: GrpcConnection, stream: Stream, plan: CallPlan) -> RpcCall:
+    def open_call(connection: Connection, stream: Stream, plan: CallPlan) -> RpcCall:
         return RpcCall(connection, stream, plan, request_class, rpc)
 
     return Method(path.encode(), protocol, open_call)

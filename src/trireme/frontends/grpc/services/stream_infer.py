@@ -28,7 +28,7 @@ from trireme.protocol.http2.stream import Stream
 from trireme.server.shared_memory import OutputTarget, write_outputs
 
 if TYPE_CHECKING:
-    from trireme.frontends.grpc.connection import GrpcConnection
+    from trireme.frontends.grpc.ports import Connection
     from trireme.registry.model import Model
 
 Encoded = tuple[list[Buffer], int]
@@ -196,7 +196,7 @@ class StreamInferCall(StreamCall):
 
     __slots__ = ("inflight", "ordered")
 
-    def __init__(self, connection: GrpcConnection, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
         super().__init__(connection, stream, plan)
         self.inflight: dict[StreamedRequest, None] = {}
         self.ordered: deque[StreamedRequest] = deque()

@@ -36,7 +36,7 @@ def metrics_of(serving: Start, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
                 raise answer
             return answer
 
-        monkeypatch.setattr(host.worker.errands, "ask", ask)
+        monkeypatch.setattr(host.worker.server_calls, "ask", ask)
         return host
 
     return start

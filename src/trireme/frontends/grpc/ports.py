@@ -1,0 +1,57 @@
+"""What a connection and the calls on it know of each other."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trireme.core.elements import Buffer
+from trireme.frontends.grpc.context import ServiceContext
+from trireme.protocol.http2.connection import Http2Connection
+
+
+class OpenCall(Protocol):
+    """A call, as its connection sees it. All methods are for the event loop's thread."""
+
+    def receive(self, data: Buffer, is_ended: bool) -> None:
+        """Takes some of the request's bytes; never raises."""
+
+    def abandon(self) -> None:
+        """The client left: nothing can be sent any more."""
+
+
+class BufferingCall(Protocol):
+    """A call that keeps its messages until the connection is about to write."""
+
+    def flush(self) -> None:
+        """Hands over the messages that wait."""
+
+
+class Connection(Protocol):
+    """A client's connection, as calls and timers see it. All methods are for the event loop's thread."""
+
+    context: ServiceContext
+    http2: Http2Connection
+    is_draining: bool
+    """The connection closes with its last call."""
+    is_held_off: bool
+    """Nothing is read at present."""
+    last_received: float
+    """When bytes came last, by the event loop's clock."""
+
+    def schedule_flush(self) -> None:
+        """What was added is written in this turn of the loop, together with what others add."""
+
+    def add_dirty(self, call: BufferingCall) -> None:
+        """The call has messages that it wants to hand over before the next write."""
+
+    def charge(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what came compressed."""
+
+    def flush(self) -> None:
+        """Writes everything that waits."""
+
+    def close(self) -> None:
+        """Ends the connection and every call on it."""
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection without a word."""
