@@ -86,7 +86,7 @@ def test_processes_that_start_beside_the_server_are_quiet_as_well(tmp_path: Path
     while not children.read_text():
         assert process.poll() is None
         time.sleep(0.0005)
-    for _ in range(300):  # the nursery has not come far; whoever presses once more is not told more
+    for _ in range(300):  # the fork server has not come far; whoever presses once more is not told more
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.1)
         if process.poll() is not None:

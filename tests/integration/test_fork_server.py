@@ -1,4 +1,4 @@
-"""Workers forked in the nursery: they belong to the server, see their own environment, and end as others do."""
+"""Workers forked by the fork server: they belong to the server, see their own environment, and end as others do."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.process.fork_server import ForkedWorker, Nursery
+from trireme.backends.python.process.fork_server import ForkedWorker, ForkServer
 from trireme.backends.python.process.variables import worker_environment
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the nursery needs Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 
 TELL = """
 import json, os, sys
@@ -33,8 +33,8 @@ class TritonPythonModel:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    started = Nursery.start()
+def fork_server() -> Iterator[ForkServer]:
+    started = ForkServer.start()
     assert started is not None
     yield started
     started.close()
@@ -43,11 +43,11 @@ def nursery() -> Iterator[Nursery]:
 class Peer:
     """The server's ends of a forked worker's sockets."""
 
-    def __init__(self, nursery: Nursery, **variables: str) -> None:
+    def __init__(self, fork_server: ForkServer, **variables: str) -> None:
         self.sock, worker_sock = socket.socketpair()
         self.side, worker_side = socket.socketpair()
         environment = {**worker_environment(os.environ, 1), **variables}
-        worker = nursery.fork(Path(sys.executable), environment, worker_sock.fileno(), worker_side.fileno())
+        worker = fork_server.fork(Path(sys.executable), environment, worker_sock.fileno(), worker_side.fileno())
         worker_sock.close()
         worker_side.close()
         assert worker is not None
@@ -96,8 +96,8 @@ def facts_of(peer: Peer, folder: Path) -> dict[str, object]:
     return facts
 
 
-def test_a_forked_worker_is_our_child_with_an_environment_of_its_own(nursery: Nursery, tmp_path: Path) -> None:
-    peer = Peer(nursery, MARK="here")
+def test_a_forked_worker_is_our_child_with_an_environment_of_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
+    peer = Peer(fork_server, MARK="here")
     facts = facts_of(peer, tmp_path)
     assert facts["parent"] == os.getpid()
     assert facts["mark"] == "here"
@@ -108,57 +108,59 @@ def test_a_forked_worker_is_our_child_with_an_environment_of_its_own(nursery: Nu
     assert peer.worker.returncode == 0
 
 
-def test_two_workers_draw_different_random_numbers(nursery: Nursery, tmp_path: Path) -> None:
-    peers = [Peer(nursery), Peer(nursery)]
+def test_two_workers_draw_different_random_numbers(fork_server: ForkServer, tmp_path: Path) -> None:
+    peers = [Peer(fork_server), Peer(fork_server)]
     first, second = (facts_of(peer, tmp_path)["draw"] for peer in peers)
     assert first != second
     for peer in peers:
         peer.close()
 
 
-def test_finalize_ends_a_forked_worker_with_zero(nursery: Nursery, tmp_path: Path) -> None:
-    peer = Peer(nursery)
+def test_finalize_ends_a_forked_worker_with_zero(fork_server: ForkServer, tmp_path: Path) -> None:
+    peer = Peer(fork_server)
     peer.load(tmp_path)
     assert peer.ask((messages.FINALIZE,)) == (messages.FINALIZED,)
     assert peer.worker.wait() == 0
     peer.close()
 
 
-def test_a_killed_worker_tells_its_signal_and_the_next_fork_works(nursery: Nursery, tmp_path: Path) -> None:
-    peer = Peer(nursery)
+def test_a_killed_worker_tells_its_signal_and_the_next_fork_works(fork_server: ForkServer, tmp_path: Path) -> None:
+    peer = Peer(fork_server)
     peer.worker.send_signal(signal.SIGKILL)
     assert peer.worker.wait() == -signal.SIGKILL
     peer.close()
-    after = Peer(nursery)
+    after = Peer(fork_server)
     after.load(tmp_path)
     after.close()
 
 
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "LD_PRELOAD"])
-def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(nursery: Nursery, variable: str) -> None:
+def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(
+    fork_server: ForkServer, variable: str
+) -> None:
     environment = {**worker_environment(os.environ, 1), variable: "77"}
-    assert nursery.fork(Path(sys.executable), environment, 0, 0) is None
-    assert nursery.fork(Path("/another/python"), worker_environment(os.environ, 1), 0, 0) is None
+    assert fork_server.fork(Path(sys.executable), environment, 0, 0) is None
+    assert fork_server.fork(Path("/another/python"), worker_environment(os.environ, 1), 0, 0) is None
 
 
-def test_a_nursery_that_is_gone_leaves_it_to_starts_from_scratch(tmp_path: Path) -> None:
-    nursery = Nursery.start()
-    assert nursery is not None
-    peer = Peer(nursery)
-    os.kill(nursery._process.pid, signal.SIGKILL)
-    nursery._process.wait()
-    assert nursery.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
-    assert nursery.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
+def test_a_fork_server_that_is_gone_leaves_it_to_starts_from_scratch(tmp_path: Path) -> None:
+    fork_server = ForkServer.start()
+    assert fork_server is not None
+    peer = Peer(fork_server)
+    os.kill(fork_server._process.pid, signal.SIGKILL)
+    fork_server._process.wait()
+    assert fork_server.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
+    assert fork_server.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
     peer.load(tmp_path)  # what it forked before goes on
     peer.close()
 
 
-def test_processes_that_models_leave_behind_are_collected(nursery: Nursery) -> None:
-    stranger = os.fork()
-    if not stranger:
+def test_processes_that_models_leave_behind_are_collected(fork_server: ForkServer) -> None:
+    orphan = os.fork()
+    if not orphan:
         os._exit(0)
     deadline = time.monotonic() + 5
-    while Path(f"/proc/{stranger}").exists():
-        nursery.reap_strangers()
+    while Path(f"/proc/{orphan}").exists():
+        fork_server.reap_orphans()
         assert time.monotonic() < deadline
         time.sleep(0.01)

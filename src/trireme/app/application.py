@@ -17,7 +17,7 @@ from trireme.app.start_tables import log_tables
 from trireme.app.worker_memory import resident_bytes
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
 from trireme.backends.python.host.thread_shares import ThreadShares
-from trireme.backends.python.process.fork_server import Nursery
+from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import InternalError, ServingError
@@ -48,11 +48,11 @@ Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
 def run(
     options: ServerOptions,
     on_ready: OnReady | None = None,
-    nursery: Nursery | None = None,
+    fork_server: ForkServer | None = None,
     search: DeviceSearch | None = None,
 ) -> int:
     """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served; workers are
-    forked in the nursery where there is one, which ends with the server; `search` is a look for devices that was
+    forked by the fork server where there is one, which ends with the server; `search` is a look for devices that was
     begun earlier."""
     settings = app_options.log_settings(options)
     try:
@@ -64,7 +64,9 @@ def run(
         log.warning("%s", notice)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            application = _Application(options, settings, on_ready, nursery, search or DeviceSearch(options.devices))
+            application = _Application(
+                options, settings, on_ready, fork_server, search or DeviceSearch(options.devices)
+            )
         except ServingError as error:
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
             return 1
@@ -84,12 +86,12 @@ class _Application:
         options: ServerOptions,
         settings: LogSettings,
         on_ready: OnReady | None,
-        nursery: Nursery | None,
+        fork_server: ForkServer | None,
         search: DeviceSearch,
     ) -> None:
         self._options = options
         self._on_ready = on_ready
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._threads = ThreadShares(core_count())
         self._log_settings = settings
         self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
@@ -129,15 +131,15 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
-        strangers = asyncio.create_task(self._reap_strangers())
+        orphans = asyncio.create_task(self._reap_orphans())
         await self._signal.wait()
-        strangers.cancel()
+        orphans.cancel()
         return await self._shut_down()
 
-    async def _reap_strangers(self) -> None:
-        while self._nursery is not None:
+    async def _reap_orphans(self) -> None:
+        while self._fork_server is not None:
             await asyncio.sleep(REAP_INTERVAL_S)
-            self._nursery.reap_strangers()
+            self._fork_server.reap_orphans()
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -222,8 +224,8 @@ class _Application:
             await self._cache.close()
         if self._device_reader is not None:
             self._device_reader.stop()
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
         if not is_drained:
             print("failed to stop server: Internal - Exit timeout expired. Exiting immediately.", file=sys.stderr)
         return 0 if is_drained else 1
@@ -247,7 +249,7 @@ class _Application:
                 verbose_level=lambda: self._log_settings.log_verbose_level,
                 workers=self._metrics.workers,
                 devices=self._devices,
-                nursery=self._nursery,
+                fork_server=self._fork_server,
                 threads=self._threads,
             ),
         )

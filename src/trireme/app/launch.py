@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
-from trireme.backends.python.process.fork_server import Nursery
+from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.interruption import ending_at_once
@@ -14,23 +14,25 @@ from trireme.devices.inventory import DeviceSearch
 
 def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None] | None = None) -> int:
     """Serves until a signal comes; the exit code of the process."""
-    nursery = _start_nursery()  # imports on another core what workers need, while this process imports the server
+    fork_server = (
+        _start_fork_server()
+    )  # imports on another core what workers need, while this process imports the server
     try:
         search = DeviceSearch(options.devices)
         with ending_at_once():
             from trireme.app.application import run as run_application
 
-        return run_application(options, on_ready, nursery, search)
+        return run_application(options, on_ready, fork_server, search)
     finally:
-        if nursery is not None:
-            nursery.close()
+        if fork_server is not None:
+            fork_server.close()
 
 
-def _start_nursery() -> Nursery | None:
-    """Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the nursery from its first
-    moment on, and comes to this process, late, all the same."""
+def _start_fork_server() -> ForkServer | None:
+    """Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the fork server from its
+    first moment on, and comes to this process, late, all the same."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return Nursery.start()
+        return ForkServer.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

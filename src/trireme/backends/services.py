@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trireme.backends.python.host.thread_shares import ThreadShares
-from trireme.backends.python.process.fork_server import Nursery
+from trireme.backends.worker_ports import ForkServerPort, ThreadSharesPort
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 from trireme.devices.ownership import DeviceOwnership
 
@@ -49,7 +48,7 @@ class BackendServices:
     """Told how worker processes fare; None: nobody wants to know."""
     devices: DeviceOwnership | None = None
     """The machine's devices and who has them; None: there is the processor alone."""
-    nursery: Nursery | None = None
+    fork_server: ForkServerPort | None = None
     """Where worker processes are forked; None: each starts from scratch."""
-    threads: ThreadShares | None = None
+    threads: ThreadSharesPort | None = None
     """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

@@ -221,7 +221,11 @@ class PythonBackend:
             merged = {**given.get("", {}), **given.get(source.config.backend, {})}
             variables[SETTINGS_VARIABLE] = json.dumps(merged)
         return Launch(
-            source.name, interpreter.python, variables, inherits_terminal=self._is_debug, nursery=self._services.nursery
+            source.name,
+            interpreter.python,
+            variables,
+            inherits_terminal=self._is_debug,
+            fork_server=self._services.fork_server,
         )
 
     def _expected_config(self) -> ModelConfig:

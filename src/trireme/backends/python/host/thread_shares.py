@@ -15,9 +15,9 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from trireme.backends.python.channel import messages
+from trireme.backends.worker_ports import ComputingInstance, WorkerLink
 from trireme.core.clock import Clock, monotonic_ns
 
 log = logging.getLogger(__name__)
@@ -27,28 +27,6 @@ HOLD_S = 10.0
 """Shares shrink at once, and grow when there have been fewer busy instances for this long."""
 BUSY_CPU_S = LOOK_INTERVAL_S / 10
 """An instance whose worker computed for less than this between two looks is in nobody's way: it waits for others."""
-
-
-class Channel(Protocol):
-    """The way to one worker process."""
-
-    def send(self, message: tuple[Any, ...]) -> None: ...
-
-
-class Executor(Protocol):
-    """An instance, as `PythonInstance` is one."""
-
-    @property
-    def batch_count(self) -> int:
-        """Grows with every batch."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the worker has nothing to do."""
-
-    @property
-    def link(self) -> Channel | None:
-        """To the worker that serves now; None while there is none, or while it still loads."""
 
 
 class ThreadShares:
@@ -63,12 +41,12 @@ class ThreadShares:
         self._core_count = core_count
         self._clock = clock
         self._cpu_time_s = cpu_time_s or cpu_time_s_of
-        self._members: dict[Executor, _Member] = {}
+        self._members: dict[ComputingInstance, _Member] = {}
         self._busy_counts: deque[tuple[int, int]] = deque()  # when, and how many, for as long as shares are held
         self._share = core_count
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self, instance: Executor, start_share: int, pid: Callable[[], int | None]) -> None:
+    def join(self, instance: ComputingInstance, start_share: int, pid: Callable[[], int | None]) -> None:
         """From now on the instance counts, and its workers get their share of the cores: those that they start with,
         or fewer. `pid` tells the process of the present worker."""
         member = self._members[instance] = _Member(start_share, pid, instance.batch_count, start_share)
@@ -77,7 +55,7 @@ class ThreadShares:
         if self._timer is None:
             self._plan_look()
 
-    def leave(self, instance: Executor) -> None:
+    def leave(self, instance: ComputingInstance) -> None:
         """The counterpart of `join`; nothing where the instance did not join."""
         self._members.pop(instance, None)
         if not self._members and self._timer is not None:
@@ -103,7 +81,7 @@ class ThreadShares:
         for instance, member in self._members.items():
             self._tell(instance, member)
 
-    def _is_busy(self, instance: Executor, member: _Member) -> bool:
+    def _is_busy(self, instance: ComputingInstance, member: _Member) -> bool:
         """Whether it has had something to execute since the last look, and computed."""
         batch_count = instance.batch_count
         if batch_count == member.batch_count and instance.is_idle:
@@ -112,7 +90,7 @@ class ThreadShares:
         before, member.cpu_s = member.cpu_s, self._cpu_s(member)
         return before is None or member.cpu_s is None or member.cpu_s - before >= BUSY_CPU_S
 
-    def _tell(self, instance: Executor, member: _Member) -> None:
+    def _tell(self, instance: ComputingInstance, member: _Member) -> None:
         """Sends the worker its share where it has another one."""
         link = instance.link
         if link is not member.link:
@@ -137,7 +115,7 @@ class _Member:
     batch_count: int
     thread_count: int
     """As the worker behind `link` was told last."""
-    link: Channel | None = None
+    link: WorkerLink | None = None
     cpu_s: float | None = None
 
 

@@ -1,9 +1,9 @@
-"""The server's side of the nursery: a process that forks workers, which then belong to the server.
+"""The server's side of the fork server: a process that forks workers, which then belong to the server.
 
 Starting a worker from scratch costs 0.2 s of processor time, most of it importing numpy; a fork costs 5 ms. The server
-declares itself the one that adopts orphans (Linux), the nursery forks twice, and so a worker is the server's child
+declares itself the one that adopts orphans (Linux), the fork server forks twice, and so a worker is the server's child
 like any other: it can be waited for, and it ends with the server. Where anything of this is missing, or a model needs
-another interpreter or other variables than the nursery began with, workers start from scratch.
+another interpreter or other variables than the fork server began with, workers start from scratch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trireme.backends.python.process.variables import worker_environment
 
 log = logging.getLogger(__name__)
 
-NURSERY_SCRIPT = Path(__file__).parents[1] / "programs" / "fork_server_main.py"
+FORK_SERVER_SCRIPT = Path(__file__).parents[1] / "programs" / "fork_server_main.py"
 REPLY_TIMEOUT_S = 20.0
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 _READ_AT_START = (
@@ -44,7 +44,7 @@ _READ_AT_START = (
 
 
 class ForkedWorker:
-    """A worker that the nursery forked: the part of `subprocess.Popen` that a worker process needs."""
+    """A worker that the fork server forked: the part of `subprocess.Popen` that a worker process needs."""
 
     def __init__(self, pid: int, stdout: int, stderr: int) -> None:
         self.pid = pid
@@ -78,7 +78,7 @@ class ForkedWorker:
         return self.returncode
 
 
-class Nursery:
+class ForkServer:
     """Owns the process that forks workers. All methods are for the server's main thread."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Nursery:
         self._ended_before: int | None = None
 
     @classmethod
-    def start(cls) -> Nursery | None:
+    def start(cls) -> ForkServer | None:
         """Starts the process and returns at once; None where the system cannot do it."""
         if sys.platform != "linux" or ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             return None
@@ -99,7 +99,7 @@ class Nursery:
         control.settimeout(REPLY_TIMEOUT_S)
         try:
             process = subprocess.Popen(
-                [sys.executable, str(NURSERY_SCRIPT), str(inherited.fileno())],
+                [sys.executable, str(FORK_SERVER_SCRIPT), str(inherited.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 pass_fds=(inherited.fileno(),),
@@ -124,7 +124,7 @@ class Nursery:
             if not reply:
                 raise ConnectionResetError("it has ended")
         except OSError as error:
-            log.warning("workers are started from scratch from now on, the nursery does not answer: %s", error)
+            log.warning("workers are started from scratch from now on, the fork server does not answer: %s", error)
             self.close()
             os.close(stdout)
             os.close(stderr)
@@ -134,18 +134,18 @@ class Nursery:
             os.close(worker_stderr)
         return ForkedWorker(marshal.loads(reply), stdout, stderr)
 
-    def reap_strangers(self) -> None:
+    def reap_orphans(self) -> None:
         """Collects an ended process that a model left behind and this process adopted. To be called now and then: a
         process found ended at two calls in a row is nobody's, since our own are waited for at once."""
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             ended = None
-        stranger = None if ended is None else ended.si_pid
-        if stranger is not None and stranger == self._ended_before:
-            os.waitpid(stranger, os.WNOHANG)
-            stranger = None
-        self._ended_before = stranger
+        orphan = None if ended is None else ended.si_pid
+        if orphan is not None and orphan == self._ended_before:
+            os.waitpid(orphan, os.WNOHANG)
+            orphan = None
+        self._ended_before = orphan
 
     def close(self) -> None:
         """Ends the process; workers it forked go on."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trireme.backends.python.process.fork_server import ForkedWorker, Nursery
 from trireme.backends.python.process.output_capture import OutputCapture
+from trireme.backends.worker_ports import ForkedProcess, ForkServerPort
 from trireme.core.errors import InternalError
 
 WORKER_SCRIPT = Path(__file__).parents[1] / "programs" / "worker_main.py"
@@ -34,7 +34,7 @@ class Launch:
     """All variables of the process."""
     inherits_terminal: bool = False
     """The worker reads and writes the server's terminal, for a debugger; nothing is captured."""
-    nursery: Nursery | None = None
+    fork_server: ForkServerPort | None = None
     """Where workers are forked whose interpreter and variables fit; None starts every one from scratch."""
 
 
@@ -141,10 +141,10 @@ class WorkerProcess:
             self._poll.cancel()
 
 
-def _spawn(launch: Launch, sock_fd: int, side_fd: int) -> subprocess.Popen[bytes] | ForkedWorker:
+def _spawn(launch: Launch, sock_fd: int, side_fd: int) -> subprocess.Popen[bytes] | ForkedProcess:
     own = launch.inherits_terminal
-    if launch.nursery is not None and not own:
-        forked = launch.nursery.fork(launch.python, launch.environment, sock_fd, side_fd)
+    if launch.fork_server is not None and not own:
+        forked = launch.fork_server.fork(launch.python, launch.environment, sock_fd, side_fd)
         if forked is not None:
             return forked
     return subprocess.Popen(

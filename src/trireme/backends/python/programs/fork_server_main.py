@@ -1,7 +1,7 @@
-"""The program of the nursery: `python nursery_main.py <control socket>`, an inherited descriptor.
+"""The program of the fork server: `python fork_server_main.py <control socket>`, an inherited descriptor.
 
 It has imported what every worker needs and forks workers on request, so that each starts in milliseconds and shares
-the memory of those imports. It never loads a model itself. See nursery.py for the server's side.
+the memory of those imports. It never loads a model itself. See fork_server.py for the server's side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the server had blocked until here
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a signal to the whole group: the server decides who ends when
     program = importlib.import_module("worker_main")  # the file beside this one: there is no package yet
-    program.name_process("trireme-nursery")
+    program.name_process("trireme-forker")
     program.add_packages()
     preload()
     gc.freeze()  # what was imported is not looked at again, so its pages stay shared
@@ -87,7 +87,7 @@ def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int]) -
     os.dup2(stderr, 2)
     os.close(stdout)
     os.close(stderr)
-    # The nursery's own streams believe that they write to what its descriptors were.
+    # The fork server's own streams believe that they write to what its descriptors were.
     sys.stdout = sys.__stdout__ = unbuffered(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = unbuffered(2)  # type: ignore[misc]
     os.environ.clear()
@@ -119,7 +119,7 @@ def unbuffered(descriptor: int) -> io.TextIOWrapper:
 
 
 def leave(code: int) -> None:
-    """Ends the process the way an interpreter does, without going back into the nursery's loop."""
+    """Ends the process the way an interpreter does, without going back into the fork server's loop."""
     import threading
 
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the model's threads, as a normal end does

@@ -28,9 +28,7 @@ class RpcCall(UnaryCall):
 
     __slots__ = ("_request_class", "_rpc")
 
-    def __init__(
-        self, connection: Connection, stream: Stream, plan: CallPlan, request_class: Any, rpc: Rpc
-    ) -> None:
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan, request_class: Any, rpc: Rpc) -> None:
         super().__init__(connection, stream, plan)
         self._request_class = request_class
         self._rpc = rpc
