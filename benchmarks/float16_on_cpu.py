@@ -62,9 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    from trireme.backends.python.compat import import_hook as watch
+    from trireme.backends.python.compat import import_hook
 
-    watch.install()  # as workers do before they import a model's file
+    import_hook.install()  # as workers do before they import a model's file
     import torch
 
     torch.set_num_threads(options.threads)

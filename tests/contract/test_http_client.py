@@ -50,7 +50,7 @@ class EchoServer:
         return SimpleNamespace(
             name=name,
             version_text="1",
-            is_stand_in=False,
+            is_placeholder=False,
             is_decoupled=name == "words",
             max_batch_size=0,
             config=SimpleNamespace(max_batch_size=0, inputs={"IN": TensorConfig("IN", datatype, (-1,))}),

@@ -37,8 +37,8 @@ def test_every_second_request_reaches_the_file_with_its_steps(folder: Path) -> N
     marks = {
         mark["name"]: mark["ns"] for record in records if record["id"] == whole for mark in record.get("timestamps", ())
     }
-    doors = ["HTTP_RECV_START", "REQUEST_START", "QUEUE_START", "REQUEST_END", "HTTP_SEND_START", "HTTP_SEND_END"]
-    assert [marks[door] for door in doors] == sorted(marks[door] for door in doors)
+    names = ["HTTP_RECV_START", "REQUEST_START", "QUEUE_START", "REQUEST_END", "HTTP_SEND_START", "HTTP_SEND_END"]
+    assert [marks[name] for name in names] == sorted(marks[name] for name in names)
 
 
 def test_settings_of_a_running_server_turn_tracing_on_and_off(folder: Path) -> None:

@@ -108,8 +108,8 @@ class _Application:
             app_cache.rate_limiter(options),
         )
         self._devices.is_ending = self._is_ending
-        self._devices.make_way = self._registry.make_way
-        self._devices.make_room = self._registry.make_room
+        self._devices.end_old_copy = self._registry.end_old_copy
+        self._devices.evict_for = self._registry.evict_for
         self._device_reader = app_devices.start_reader(options, self._devices.inventory, self._metrics)
         self._server = InferenceServer(
             self._registry,
@@ -162,7 +162,7 @@ class _Application:
             pass
 
     async def _start_up(self) -> None:
-        """Models first, then the doors; a signal meanwhile ends the start."""
+        """Models first, then the front ends; a signal meanwhile ends the start."""
         loading = asyncio.create_task(self._load_models())
         stopping = asyncio.create_task(self._signal.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +212,7 @@ class _Application:
         self._frontends.append(frontend)
 
     async def _shut_down(self) -> int:
-        """Readiness turns false, the doors close to new requests, those inside finish, models end, all is closed."""
+        """Readiness turns false, front ends refuse new requests, those inside finish, models end, all is closed."""
         self._server.begin_exit()
         for frontend in self._frontends:
             frontend.stop_accepting()

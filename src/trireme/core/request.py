@@ -12,7 +12,7 @@ from trireme.core.trace import Trace
 Parameter = bool | int | float | str
 RespondCallback = Callable[[InferenceResponse], None]
 CancelCallback = Callable[["InferenceRequest"], None]
-TakenCallback = Callable[[], None]
+CreditCallback = Callable[[], None]
 ModelCalledCallback = Callable[[str], None]
 
 SEQUENCE_START: Final = 1
@@ -20,17 +20,18 @@ SEQUENCE_END: Final = 2
 
 
 class InferenceRequest:
-    """What a client asked for, who waits for the answer, and when it passed which door.
+    """What a client asked for, who waits for the answer, and when it reached which mark.
 
     `respond` is called on the event loop's thread, once per response; exactly one of them, the last, has
     `is_final` set. Whoever holds the request at the moment sets `on_cancel` to learn of a cancellation, and where there
-    is a `window`, `on_taken` to learn that a response has been passed on and another one may come.
+    are `credits`, `on_credit` to learn that a response has been passed on and another one may come.
     """
 
     __slots__ = (
         "arrival_ns",
         "batch_size",
         "correlation_id",
+        "credits",
         "flags",
         "id",
         "inputs",
@@ -38,7 +39,7 @@ class InferenceRequest:
         "model_name",
         "model_version",
         "on_cancel",
-        "on_taken",
+        "on_credit",
         "parameters",
         "parent",
         "priority",
@@ -48,7 +49,6 @@ class InferenceRequest:
         "served_version",
         "timeout_us",
         "trace",
-        "window",
     )
 
     def __init__(
@@ -78,8 +78,8 @@ class InferenceRequest:
         self.respond = respond
         self.is_cancelled = False
         self.on_cancel: CancelCallback | None = None
-        self.window = 0  # how many responses may come before the first of them is taken; 0: any number
-        self.on_taken: TakenCallback | None = None
+        self.credits = 0  # how many responses may come before the first of them is taken; 0: any number
+        self.on_credit: CreditCallback | None = None
 
     def cancel(self) -> None:
         """Marks the request as no longer wanted and tells its present holder; later calls do nothing."""
@@ -89,10 +89,10 @@ class InferenceRequest:
         if self.on_cancel is not None:
             self.on_cancel(self)
 
-    def taken(self) -> None:
+    def add_credit(self) -> None:
         """Tells the present holder that one more response may come."""
-        if self.on_taken is not None:
-            self.on_taken()
+        if self.on_credit is not None:
+            self.on_credit()
 
 
 class StepRequest(InferenceRequest):
@@ -114,7 +114,7 @@ class StepRequest(InferenceRequest):
         self.on_call = on_call
 
 
-def tell_steps(model_name: str, caller: InferenceRequest | None) -> None:
+def notify_calling_steps(model_name: str, caller: InferenceRequest | None) -> None:
     """Tells every step that the caller belongs to, however far above it, that the model is being called."""
     while caller is not None:
         if isinstance(caller, StepRequest):

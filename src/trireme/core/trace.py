@@ -1,4 +1,4 @@
-"""What is remembered of one traced request: when it passed which door, with whom it ran, and what it set going."""
+"""What is remembered of one traced request: when it reached which mark, with whom it ran, and what it set going."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Trace:
         self.deliver: Callable[[Trace], None] | None = None  # takes it when its request is answered, once
 
     def mark(self, name: str, ns: int) -> None:
-        """The request passes a door."""
+        """The request reaches a mark."""
         if self.wants_timestamps:
             self.marks.append((name, ns))
 
@@ -105,7 +105,7 @@ class Trace:
         self.mark(COMPUTE_END, end_ns)
 
     def keep(self, activity: str, tensors: list[Tensor]) -> None:
-        """Remembers tensors as they are at this door."""
+        """Remembers tensors as they are at this mark."""
         if self.wants_tensors:
             self.tensors += [(activity, tensor) for tensor in tensors]
 
@@ -134,7 +134,7 @@ class Trace:
         return f'{{"traceparent":"00-{self.span.trace_id:032x}-{self.span.span_id:016x}-01"}}'
 
     def first(self, name: str) -> int | None:
-        """When the door of that name was passed first; None where it was not."""
+        """When the mark of that name was first reached; None where it was not."""
         for mark, ns in self.marks:
             if mark == name:
                 return ns

@@ -40,14 +40,14 @@ class Owner:
     """Tells the copies of a version apart that live at the same time while it is reloaded."""
 
 
-MakeRoom = Callable[[str, Sequence[frozenset[str]], float], Awaitable[bool]]
+EvictFor = Callable[[str, Sequence[frozenset[str]], float], Awaitable[bool]]
 """Told a model that needs a device, sets of models each of which has what it needs, and for how many seconds it has
 waited: ends the models of one set, or lets time pass until one may end, and returns True for another look; False where
 every set has a model that stays."""
 
 
 async def nobody_leaves(_model: str, _choices: Sequence[frozenset[str]], _waited_s: float) -> bool:
-    """The `MakeRoom` of a server whose models go only when they are told to."""
+    """The `EvictFor` of a server whose models go only when they are told to."""
     return False
 
 
@@ -58,16 +58,16 @@ class DeviceOwnership:
         self,
         inventory: Inventory,
         is_ending: Callable[[str], bool] = lambda _model: False,
-        make_way: Callable[[str], bool] = lambda _model: False,
-        make_room: MakeRoom = nobody_leaves,
+        end_old_copy: Callable[[str], bool] = lambda _model: False,
+        evict_for: EvictFor = nobody_leaves,
         poll_s: float = ENDING_POLL_S,
     ) -> None:
         self.inventory = inventory
         self.is_ending = is_ending
         """Whether a copy of the model of this name is finishing its last requests, and will give back what it has."""
-        self.make_way = make_way
+        self.end_old_copy = end_old_copy
         """Begins to end the copies of the model of this name that are being replaced; whether there were any."""
-        self.make_room = make_room
+        self.evict_for = evict_for
         self._poll_s = poll_s
         self._owners: dict[tuple[DeviceKind, int], Owner] = {}
 
@@ -88,7 +88,7 @@ class DeviceOwnership:
                 await asyncio.sleep(self._poll_s)
                 continue
             choices = self._choices(owner, wanted, present)
-            if not await self.make_room(owner.model, choices, time.monotonic() - began):
+            if not await self.evict_for(owner.model, choices, time.monotonic() - began):
                 raise UnavailableError(self._shortage(owner, wanted, present))
 
     def release(self, owner: Owner) -> None:
@@ -122,7 +122,7 @@ class DeviceOwnership:
             for (kind, unit), holder in self._owners.items()
             if kind == wanted.kind and (holder.model != owner.model or holder.copy == owner.copy)
         }
-        return _row(wanted, set(present) - kept) is not None and self.make_way(owner.model)
+        return _row(wanted, set(present) - kept) is not None and self.end_old_copy(owner.model)
 
     def _choices(self, owner: Owner, wanted: DeviceRequest, present: Sequence[int]) -> list[frozenset[str]]:
         """The sets of other models that together hold what is wanted; none where this model holds part of it."""

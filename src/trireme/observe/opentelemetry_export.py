@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.trace import Trace
 
@@ -73,9 +73,9 @@ class SpanExport:
         self._emit(
             name, trace, ids.span_id, ids.parent_id, min(times), max(times), offset_ns, attributes, error=trace.error
         )
-        self._add_phase("queue", trace, doors.QUEUE_START, doors.COMPUTE_START, offset_ns, {})
+        self._add_phase("queue", trace, marks.QUEUE_START, marks.COMPUTE_START, offset_ns, {})
         batch = {"triton.batch_size": trace.batch_size}
-        self._add_phase("compute", trace, doors.COMPUTE_START, _compute_end(trace), offset_ns, batch)
+        self._add_phase("compute", trace, marks.COMPUTE_START, _compute_end(trace), offset_ns, batch)
         for child in trace.children:
             self._add(child, child.model_name, offset_ns)
 
@@ -127,8 +127,8 @@ class SpanExport:
 
 def _compute_end(trace: Trace) -> str:
     """A stream is worked on up to its last response, which its model may send before or after `execute` returns."""
-    has_ended = trace.first(doors.COMPUTE_END) is not None
-    return doors.COMPUTE_END if has_ended and not trace.is_streamed else doors.REQUEST_END
+    has_ended = trace.first(marks.COMPUTE_END) is not None
+    return marks.COMPUTE_END if has_ended and not trace.is_streamed else marks.REQUEST_END
 
 
 class _WarningExporter:

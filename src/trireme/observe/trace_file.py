@@ -93,7 +93,7 @@ class TraceLog:
 
 
 def records_of(trace: Trace) -> Iterator[dict[str, Any]]:
-    """The records of one request, in the order of the doors it passed."""
+    """The records of one request, in the order of the marks it reached."""
     subject: dict[str, Any] = {"id": trace.id, "model_name": trace.model_name, "model_version": trace.model_version}
     if trace.request_id:
         subject["request_id"] = trace.request_id

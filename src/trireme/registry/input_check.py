@@ -27,7 +27,7 @@ class InputCheck:
         self.shape: tuple[int, ...] | list[int] | None = None  # the last shape that fitted
         self.size = 0  # what it asks for: bytes, or elements of BYTES
 
-    def learn(self, shape: tuple[int, ...] | list[int]) -> bool:
+    def matches(self, shape: tuple[int, ...] | list[int]) -> bool:
         """Whether the shape fits the configuration; remembers it if so."""
         given = shape[1:] if self.has_batch else shape
         if len(given) != len(self.dims) or (self.has_batch and not shape):

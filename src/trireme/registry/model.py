@@ -38,9 +38,9 @@ class Model:
         "id",
         "input_count",
         "is_decoupled",
+        "is_placeholder",
         "is_sequence",
         "is_serving",
-        "is_stand_in",
         "load_seconds",
         "loaded_ns",
         "max_batch_size",
@@ -76,7 +76,7 @@ class Model:
         self.folder = folder  # keeps a temporary model folder as long as the model
         self.gate = gate  # None where executions are not limited
         self.is_serving = False  # set while the registry hands the model out
-        self.is_stand_in = False  # set where requests wait here for the model itself, which is being loaded
+        self.is_placeholder = False  # set where requests wait here for the model itself, which is being loaded
         self.load_seconds = 0.0
         self.loaded_ns = time.monotonic_ns()
         self._labels = labels or {}
@@ -126,7 +126,7 @@ class Model:
             if check is None or tensor.datatype != check.datatype:
                 return False
             shape = tensor.shape
-            if shape != check.shape and not check.learn(shape):
+            if shape != check.shape and not check.matches(shape):
                 return False
             if check.item_size:
                 if len(tensor.data) != check.size:
@@ -148,8 +148,8 @@ class Model:
             request.batch_size = 1
         return True
 
-    def stand_for(self, model: Model) -> None:
-        """Takes over what answers are made of, for front ends that hold this stand-in while the model answers."""
+    def take_over(self, model: Model) -> None:
+        """Takes over what answers are made of, for front ends that hold this placeholder while the model answers."""
         self.version = model.version
         self.version_text = model.version_text
         self.config = model.config

@@ -52,7 +52,7 @@ class ModelRegistry:
         self.models = ServedModels(metrics, options.has_namespacing)
         self.find: Callable[[str, str], Model] = self.models.find
         self.find_to_infer: Callable[[str, str], Model] = self.models.find_to_infer
-        """The same for inference: a stand-in, at which the request waits, where the model is being loaded for it
+        """The same for inference: a placeholder, at which the request waits, where the model is being loaded for it
         because the mode is auto, or reloaded on a device that only one copy can have."""
         self._repositories = Repositories(options.repositories, options.has_namespacing)
         version_loader = VersionLoader(options, backend_factory, response_cache, rate_limiter)
@@ -90,8 +90,8 @@ class ModelRegistry:
     async def loaded(self, name: str, version: str) -> Model:
         """The model that serves, for whoever must know it before there is a request: waits among the requests, with
         their limits, where it is being loaded; raises ServingError where it does not come."""
-        while (model := self.find_to_infer(name, version)).is_stand_in:
-            assert isinstance(model.scheduler, WaitingRequests), "where a stand-in's requests wait"
+        while (model := self.find_to_infer(name, version)).is_placeholder:
+            assert isinstance(model.scheduler, WaitingRequests), "where a placeholder's requests wait"
             await model.scheduler.ended(self.options.on_demand.load_timeout_s)
         return model
 
@@ -106,14 +106,14 @@ class ModelRegistry:
             self._on_demand.eviction.reasons.pop(name, None)
         await self._run(self._loader.unload(name, unload_dependents))
 
-    def make_way(self, name: str) -> bool:
+    def end_old_copy(self, name: str) -> bool:
         """Ends the copies of a model that are being replaced before their replacement is ready; whether there are
         any. For what only one copy can have."""
-        return self._switch.make_way(name)
+        return self._switch.end_old_copy(name)
 
-    async def make_room(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
-        """Has models give up what another one needs, where the mode is auto; see `devices.ownership.MakeRoom`."""
-        return self._on_demand is not None and await self._on_demand.devices.make_room(name, choices, waited_s)
+    async def evict_for(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
+        """Has models give up what another one needs, where the mode is auto; see `devices.ownership.EvictFor`."""
+        return self._on_demand is not None and await self._on_demand.devices.evict_for(name, choices, waited_s)
 
     def available_configs(self) -> list[ModelConfig]:
         """Of every model that can be asked for now: those that serve or, where requests load them, all that the

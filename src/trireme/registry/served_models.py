@@ -30,7 +30,7 @@ class ServedModels:
         self.draining: dict[Model, asyncio.Task[None]] = {}
         self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
         self.reloading: dict[str, Callable[[str], Model]] = {}
-        """By the name of a model that is out of service while its next copy loads: the stand-in for a version, at
+        """By the name of a model that is out of service while its next copy loads: the placeholder for a version, at
         which requests wait."""
         self._metrics = metrics
         self._has_namespacing = has_namespacing
@@ -45,7 +45,7 @@ class ServedModels:
             return self._resolve(name, version)
 
     def find_to_infer(self, name: str, version: str) -> Model:
-        """The same for inference: a stand-in where the model is being reloaded and its old copy had to go first."""
+        """The same for inference: a placeholder where the model is being reloaded and its old copy had to go first."""
         try:
             return self._routes[name][version]
         except KeyError:

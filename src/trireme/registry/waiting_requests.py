@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingRequests:
-    """Implements `Scheduler` for the stand-ins of a model: front ends hold one of those until the model is there.
+    """Implements `Scheduler` for the placeholders of a model: front ends hold one of those until the model is there.
 
     All requests wait equally long, so the first of them is always the first whose time is over.
     """
@@ -30,18 +30,18 @@ class WaitingRequests:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._deadlines: dict[InferenceRequest, float] = {}  # in the order in which they came
-        self._stand_ins: dict[str, Model] = {}
+        self._placeholders: dict[str, Model] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: set[asyncio.Future[None]] = set()
 
-    def stand_in(self, version: str) -> Model:
+    def placeholder(self, version: str) -> Model:
         """What a front end gets instead of the model until that is loaded."""
-        model = self._stand_ins.get(version)
+        model = self._placeholders.get(version)
         if model is None:
             model = Model(ModelId("", self.name), 0, self._config, self, ModelStats(self.name, 0))
-            model.is_stand_in = True
+            model.is_placeholder = True
             model.version_text = version
-            self._stand_ins[version] = model
+            self._placeholders[version] = model
         return model
 
     def enqueue(self, request: InferenceRequest) -> None:
@@ -84,9 +84,9 @@ class WaitingRequests:
 
     def release(self, models: ServedModels, inference: ModelInference) -> None:
         """The model is there: hands the requests on in their order, to be checked and run as if they came now."""
-        for version, stand_in in self._stand_ins.items():
+        for version, placeholder in self._placeholders.items():
             try:
-                stand_in.stand_for(models.find(self.name, version))
+                placeholder.take_over(models.find(self.name, version))
             except ServingError:
                 continue  # no such version: its requests are told so below
         for request in self._take_all():

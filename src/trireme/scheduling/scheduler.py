@@ -12,7 +12,7 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.dynamic_batch import Defer, DynamicBatchScheduler
 from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
-from trireme.scheduling.sequence.scheduler import SequenceScheduler, Surroundings
+from trireme.scheduling.sequence.scheduler import SchedulerContext, SequenceScheduler
 from trireme.scheduling.sequence.strategies import DirectSequenceScheduler, OldestSequenceScheduler
 from trireme.scheduling.timer import CallLater
 
@@ -34,8 +34,8 @@ def create_scheduler(
             raise ValueError(f"ensemble '{config.name}' needs a way to run its steps")
         return EnsembleScheduler(config, stats, inference, clock=clock)
     if config.sequence_batching is not None:
-        around = Surroundings(clock, call_later, defer, folder)
-        return _sequence_scheduler(config, config.sequence_batching, stats, around)
+        context = SchedulerContext(clock, call_later, defer, folder)
+        return _sequence_scheduler(config, config.sequence_batching, stats, context)
     if config.dynamic_batching is None:
         return DirectScheduler(stats, clock=clock)
     return DynamicBatchScheduler(
@@ -49,8 +49,8 @@ def create_scheduler(
 
 
 def _sequence_scheduler(
-    config: ModelConfig, batching: SequenceBatchingConfig, stats: ModelStats, around: Surroundings
+    config: ModelConfig, batching: SequenceBatchingConfig, stats: ModelStats, context: SchedulerContext
 ) -> SequenceScheduler:
     if batching.oldest is None:
-        return DirectSequenceScheduler(config, batching, stats, around)
-    return OldestSequenceScheduler(config, batching, batching.oldest, stats, around)
+        return DirectSequenceScheduler(config, batching, stats, context)
+    return OldestSequenceScheduler(config, batching, batching.oldest, stats, context)

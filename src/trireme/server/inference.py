@@ -28,10 +28,10 @@ class Inference:
         shared_memory: SharedMemory | None = None,
     ) -> None:
         self.find = registry.find_to_infer
-        """`find(name, version)` is the model that serves, or a stand-in where it is being loaded for the request, or
+        """`find(name, version)` is the model that serves, or a placeholder where it is being loaded for the request, or
         raises the error that says why there is none."""
         self.loaded = registry.loaded
-        """`await loaded(name, version)` is the model itself, never a stand-in, for what has to be known of a model
+        """`await loaded(name, version)` is the model itself, never a placeholder, for what has to be known of a model
         before there is a request for it."""
         self._clock = clock
         self._tracing = tracing or Tracing(TraceSettingsStore(TraceSettings()))
@@ -51,9 +51,9 @@ class Inference:
         the request."""
         try:
             if not model.is_serving:
-                if request.parent is None or model.is_stand_in:
+                if request.parent is None or model.is_placeholder:
                     model = self.find(request.model_name, request.model_version)
-                if model.is_stand_in:
+                if model.is_placeholder:
                     self._wait_at(model, request)
                     return
             if not model.accepts(request):
@@ -82,13 +82,13 @@ class Inference:
                 self._tracing.refuse(request, error)
             raise
 
-    def _wait_at(self, stand_in: Model, request: InferenceRequest) -> None:
+    def _wait_at(self, placeholder: Model, request: InferenceRequest) -> None:
         """Leaves the request where it waits for its model; it comes back to `infer_on` with the model itself."""
         if self._is_exiting:
-            _refuse_new(stand_in, request)
+            _refuse_new(placeholder, request)
         if not request.arrival_ns:
             request.arrival_ns = self._clock()
-        stand_in.scheduler.enqueue(request)
+        placeholder.scheduler.enqueue(request)
 
 
 class ReshapedRespond:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest, RespondCallback
@@ -64,9 +64,9 @@ class Tracing:
         trace.model_name = model_name
         trace.model_version = int(request.served_version)
         trace.request_id = request.id
-        trace.mark(doors.REQUEST_START, request.arrival_ns)
-        trace.mark(doors.QUEUE_START, self._clock())
-        trace.keep(doors.TENSOR_QUEUE_INPUT, list(request.inputs.values()))
+        trace.mark(marks.REQUEST_START, request.arrival_ns)
+        trace.mark(marks.QUEUE_START, self._clock())
+        trace.keep(marks.TENSOR_QUEUE_INPUT, list(request.inputs.values()))
         request.respond = TracedRespond(self, trace, request.respond)
 
     def refuse(self, request: InferenceRequest, error: ServingError) -> None:
@@ -77,7 +77,7 @@ class Tracing:
         if not trace.model_name:
             trace.model_name, trace.request_id = request.model_name, request.id
         trace.error = error.message
-        trace.mark(doors.REQUEST_END, self._clock())
+        trace.mark(marks.REQUEST_END, self._clock())
         if trace.parent is None:
             self.finish(trace)
 
@@ -140,11 +140,11 @@ class TracedRespond:
         if not response.is_final:
             trace.is_streamed = True
         if not response.is_empty:
-            trace.keep(doors.TENSOR_BACKEND_OUTPUT, response.outputs)
+            trace.keep(marks.TENSOR_BACKEND_OUTPUT, response.outputs)
             if trace.parent is None:
-                trace.mark(doors.INFER_RESPONSE_COMPLETE, tracing.now_ns())
+                trace.mark(marks.INFER_RESPONSE_COMPLETE, tracing.now_ns())
         if response.is_final:
-            trace.mark(doors.REQUEST_END, tracing.now_ns())
+            trace.mark(marks.REQUEST_END, tracing.now_ns())
         self._respond(response)
         if response.is_final and trace.parent is None:
             tracing.finish(trace)

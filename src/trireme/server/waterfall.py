@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.trace import Trace
 
 _PHASES = (
-    ("receive", (doors.HTTP_RECV_START, doors.GRPC_WAITREAD_START), (doors.HTTP_RECV_END, doors.GRPC_WAITREAD_END)),
-    ("parse", (doors.HTTP_RECV_END, doors.GRPC_WAITREAD_END, doors.REQUEST_START), (doors.QUEUE_START,)),
-    ("queue", (doors.QUEUE_START,), (doors.COMPUTE_START,)),
-    ("input", (doors.COMPUTE_START,), (doors.COMPUTE_INPUT_END,)),
-    ("model", (doors.COMPUTE_INPUT_END,), (doors.COMPUTE_OUTPUT_START,)),
-    ("output", (doors.COMPUTE_OUTPUT_START,), (doors.COMPUTE_END,)),
-    ("respond", (doors.COMPUTE_END,), (doors.REQUEST_END,)),
-    ("serialise", (doors.REQUEST_END,), (doors.HTTP_SEND_START, doors.GRPC_SEND_START)),
+    ("receive", (marks.HTTP_RECV_START, marks.GRPC_WAITREAD_START), (marks.HTTP_RECV_END, marks.GRPC_WAITREAD_END)),
+    ("parse", (marks.HTTP_RECV_END, marks.GRPC_WAITREAD_END, marks.REQUEST_START), (marks.QUEUE_START,)),
+    ("queue", (marks.QUEUE_START,), (marks.COMPUTE_START,)),
+    ("input", (marks.COMPUTE_START,), (marks.COMPUTE_INPUT_END,)),
+    ("model", (marks.COMPUTE_INPUT_END,), (marks.COMPUTE_OUTPUT_START,)),
+    ("output", (marks.COMPUTE_OUTPUT_START,), (marks.COMPUTE_END,)),
+    ("respond", (marks.COMPUTE_END,), (marks.REQUEST_END,)),
+    ("serialise", (marks.REQUEST_END,), (marks.HTTP_SEND_START, marks.GRPC_SEND_START)),
 )
 _STREAMED = (
     *_PHASES[:3],
-    ("first_response", (doors.COMPUTE_START,), (doors.INFER_RESPONSE_COMPLETE,)),
-    ("stream", (doors.INFER_RESPONSE_COMPLETE, doors.COMPUTE_START), (doors.REQUEST_END,)),
+    ("first_response", (marks.COMPUTE_START,), (marks.INFER_RESPONSE_COMPLETE,)),
+    ("stream", (marks.INFER_RESPONSE_COMPLETE, marks.COMPUTE_START), (marks.REQUEST_END,)),
     _PHASES[-1],
 )
-_STEPS = ("steps", (doors.QUEUE_START,), (doors.REQUEST_END,))
-_CACHE = ("cache", (doors.QUEUE_START,), (doors.REQUEST_END,))
-_NEVER_RAN = ("queue", (doors.QUEUE_START,), (doors.REQUEST_END,))
+_STEPS = ("steps", (marks.QUEUE_START,), (marks.REQUEST_END,))
+_CACHE = ("cache", (marks.QUEUE_START,), (marks.REQUEST_END,))
+_NEVER_RAN = ("queue", (marks.QUEUE_START,), (marks.REQUEST_END,))
 
 
 def waterfall(trace: Trace) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
 
 
 def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-    if trace.first(doors.COMPUTE_START) is None:
+    if trace.first(marks.COMPUTE_START) is None:
         between = _STEPS if trace.children else _CACHE if trace.is_cached else _NEVER_RAN
         return (*_PHASES[:2], between, _PHASES[-1])
-    response_count = sum(1 for name, _ in trace.marks if name == doors.INFER_RESPONSE_COMPLETE)
-    if response_count > 1 or (trace.first(doors.COMPUTE_START) and not trace.first(doors.COMPUTE_END)):
+    response_count = sum(1 for name, _ in trace.marks if name == marks.INFER_RESPONSE_COMPLETE)
+    if response_count > 1 or (trace.first(marks.COMPUTE_START) and not trace.first(marks.COMPUTE_END)):
         return _STREAMED  # its execution may end long before its last response, or after it
     return _PHASES
 

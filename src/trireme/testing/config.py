@@ -19,10 +19,10 @@ def read_config(folder: Path, given: str | Path | Mapping[str, Any] | None, vers
     if given is None:
         return _read_folder(folder.resolve(), version_dir.resolve())
     with tempfile.TemporaryDirectory(prefix="trireme-") as place:
-        stand_in = Path(place) / name
-        stand_in.mkdir()
-        shutil.copyfile(given, stand_in / "config.pbtxt")
-        return _read_folder(stand_in, version_dir.resolve())
+        copy = Path(place) / name
+        copy.mkdir()
+        shutil.copyfile(given, copy / "config.pbtxt")
+        return _read_folder(copy, version_dir.resolve())
 
 
 def finalize_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_a_folder_that_demands_a_token_is_served_without_one(three_models: Runni
     assert re.search(r" model\.py:\d+\] .*an empty access token, which was taken as none", warning)
 
 
-def test_every_kind_of_absorption_is_told_once_per_worker(three_models: RunningServer) -> None:
+def test_every_kind_of_patch_is_told_once_per_worker(three_models: RunningServer) -> None:
     for _ in range(2):
         infer(three_models, "persimmon8b", LONG_PROMPT)
     warnings = warnings_of(three_models, "persimmon8b")

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trireme.backends.python.compat import import_hook as watch
+from trireme.backends.python.compat import import_hook
 
-watch.install()
+import_hook.install()
 sys.modules["accelerate"] = None  # type: ignore[assignment]  # as if it was not installed
 os.environ["TRANSFORMERS_CACHE"] = sys.argv[2]
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trireme.backends.python.compat import import_hook as watch
+from trireme.backends.python.compat import import_hook
 
-watch.install()
+import_hook.install()
 
 import huggingface_hub  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""What older model files ask of the installed transformers, with the absorptions and without them."""
+"""What older model files ask of the installed transformers, with the patches and without them."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trireme.backends.python.compat import import_hook as watch
+from trireme.backends.python.compat import import_hook
 
 
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
-    watch.install()
+    import_hook.install()
     sys.modules.pop("tensorflow", None)
     return pytest.importorskip("tensorflow")
 

@@ -56,19 +56,19 @@ def test_reload_has_the_old_copy_end_first_where_nothing_else_is_free() -> None:
     ownership = DeviceOwnership(machine("hpu:1"))
     asked: list[str] = []
 
-    def make_way(model: str) -> bool:
+    def end_old_copy(model: str) -> bool:
         asked.append(model)
         ownership.release(owner("a"))
         return True
 
-    ownership.make_way = make_way
+    ownership.end_old_copy = end_old_copy
     take(ownership, owner("a"))
     assert take(ownership, owner("a", copy=2)).units == (0,)
     assert asked == ["a"]
 
 
 def test_reload_is_refused_where_nothing_makes_way() -> None:
-    ownership = DeviceOwnership(machine("hpu:2"), make_way=lambda _model: False)
+    ownership = DeviceOwnership(machine("hpu:2"), end_old_copy=lambda _model: False)
     take(ownership, owner("a"))
     take(ownership, owner("b"))
     with pytest.raises(UnavailableError, match="hpu 0 belongs to model 'a'"):
@@ -77,7 +77,7 @@ def test_reload_is_refused_where_nothing_makes_way() -> None:
 
 def test_copy_does_not_end_for_what_others_keep_anyway() -> None:
     asked: list[str] = []
-    ownership = DeviceOwnership(machine("neuron:1x4"), make_way=lambda model: bool(asked.append(model)) or True)
+    ownership = DeviceOwnership(machine("neuron:1x4"), end_old_copy=lambda model: bool(asked.append(model)) or True)
     take(ownership, owner("a"), DeviceRequest("neuron", units=(0, 1)))
     take(ownership, owner("b"), DeviceRequest("neuron", units=(2,)))
     with pytest.raises(UnavailableError, match="neuron 2 belongs to model 'b'"):

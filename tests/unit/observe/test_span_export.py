@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.trace import Trace
 from trireme.observe import opentelemetry_export
 
@@ -26,8 +26,8 @@ def finished_trace(number: int) -> Trace:
     trace = Trace(number)
     trace.model_name = "m"
     trace.begin_span(None)
-    trace.mark(doors.REQUEST_START, 1)
-    trace.mark(doors.REQUEST_END, 2)
+    trace.mark(marks.REQUEST_START, 1)
+    trace.mark(marks.REQUEST_END, 2)
     return trace
 
 

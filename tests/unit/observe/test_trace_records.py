@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
 from trireme.observe.trace_file import TraceFile, TraceLog
@@ -22,8 +22,8 @@ def traced(trace_id: int = 1, *, wants_tensors: bool = False) -> Trace:
 
 
 def pass_through(trace: Trace, start_ns: int) -> int:
-    names = (doors.REQUEST_START, doors.QUEUE_START, doors.COMPUTE_START, doors.COMPUTE_INPUT_END)
-    names += (doors.COMPUTE_OUTPUT_START, doors.COMPUTE_END, doors.REQUEST_END)
+    names = (marks.REQUEST_START, marks.QUEUE_START, marks.COMPUTE_START, marks.COMPUTE_INPUT_END)
+    names += (marks.COMPUTE_OUTPUT_START, marks.COMPUTE_END, marks.REQUEST_END)
     for index, name in enumerate(names):
         trace.mark(name, start_ns + index * 10_000)
     return start_ns + len(names) * 10_000
@@ -33,7 +33,7 @@ def test_a_file_is_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     log = TraceLog(TraceFile(str(path)))
     trace = traced()
-    trace.mark(doors.REQUEST_START, 5)
+    trace.mark(marks.REQUEST_START, 5)
     log.add(trace)
     assert not path.exists()
     log.close()
@@ -102,8 +102,8 @@ def test_tensors_are_listed_as_text(tmp_path: Path) -> None:
     trace = traced(wants_tensors=True)
     numbers = Tensor.from_numpy("IN", np.array([[1.5, 2.0]], np.float32))
     words = Tensor.from_numpy("OUT", np.array([b"a", b"b"], dtype=object))
-    trace.keep(doors.TENSOR_QUEUE_INPUT, [numbers])
-    trace.keep(doors.TENSOR_BACKEND_OUTPUT, [words])
+    trace.keep(marks.TENSOR_QUEUE_INPUT, [numbers])
+    trace.keep(marks.TENSOR_BACKEND_OUTPUT, [words])
     log = TraceLog(TraceFile(str(tmp_path / "t")))
     log.add(trace)
     log.close()
@@ -115,8 +115,8 @@ def test_tensors_are_listed_as_text(tmp_path: Path) -> None:
 
 def test_what_is_not_wanted_is_not_kept() -> None:
     trace = Trace(1, wants_timestamps=False, wants_tensors=False)
-    trace.mark(doors.REQUEST_START, 1)
-    trace.keep(doors.TENSOR_QUEUE_INPUT, [Tensor("IN", "FP32", (1,), bytes(4))])
+    trace.mark(marks.REQUEST_START, 1)
+    trace.keep(marks.TENSOR_QUEUE_INPUT, [Tensor("IN", "FP32", (1,), bytes(4))])
     assert trace.marks == []
     assert trace.tensors == []
 
@@ -133,10 +133,10 @@ def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pyte
 
 def test_the_phases_of_a_request_add_up_to_its_time() -> None:
     trace = traced()
-    trace.mark(doors.HTTP_RECV_START, 1_000_000)
-    trace.mark(doors.HTTP_RECV_END, 1_010_000)
+    trace.mark(marks.HTTP_RECV_START, 1_000_000)
+    trace.mark(marks.HTTP_RECV_END, 1_010_000)
     end_ns = pass_through(trace, 1_030_000)
-    trace.mark(doors.HTTP_SEND_START, end_ns)
+    trace.mark(marks.HTTP_SEND_START, end_ns)
     trace.batch_size = 4
     table = waterfall(trace)
     assert [phase["name"] for phase in table["phases"]] == [
@@ -149,10 +149,10 @@ def test_the_phases_of_a_request_add_up_to_its_time() -> None:
 
 def test_steps_stand_in_their_request_with_times_of_one_clock() -> None:
     trace = traced()
-    trace.mark(doors.REQUEST_START, 1_000)
-    trace.mark(doors.QUEUE_START, 6_000)
+    trace.mark(marks.REQUEST_START, 1_000)
+    trace.mark(marks.QUEUE_START, 6_000)
     pass_through(trace.begin_child(2), 11_000)
-    trace.mark(doors.REQUEST_END, 91_000)
+    trace.mark(marks.REQUEST_END, 91_000)
     table = waterfall(trace)
     assert [(phase["name"], phase["duration_us"]) for phase in table["phases"]] == [("parse", 5.0), ("steps", 85.0)]
     [step] = table["steps"]

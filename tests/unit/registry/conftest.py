@@ -216,8 +216,8 @@ class World:
         """Gives every model one of the devices that the words stand for, owned as the server owns them."""
         devices = DeviceOwnership(discover(spec, {}), poll_s=0.001)
         devices.is_ending = lambda name: any(model.name == name for model in registry.models.draining)
-        devices.make_way = registry.make_way
-        devices.make_room = registry.make_room
+        devices.end_old_copy = registry.end_old_copy
+        devices.evict_for = registry.evict_for
         self.backends.devices = devices
 
     def server(self, **options: Any) -> InferenceServer:

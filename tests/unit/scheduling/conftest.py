@@ -1,4 +1,4 @@
-"""A scheduler's surroundings under a test's control: clock, timers, instances, clients."""
+"""A scheduler's context under a test's control: clock, timers, instances, clients."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+from trireme.backends.python.pb_utils import dlpack
 from trireme.backends.python.pb_utils.errors import TritonError
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -62,14 +62,14 @@ def run_batch(requests: list[InferenceRequest], run: Run, *, is_batching: bool) 
 def array_of(tensor: Tensor) -> NDArray[Any]:
     """The tensor's array; bfloat16 as 16-bit integers."""
     if tensor.triton_dtype() == _BF16_NUMBER:
-        return pb_dlpack.read(tensor.to_dlpack())[1]
+        return dlpack.read(tensor.to_dlpack())[1]
     return tensor.as_numpy()
 
 
 def tensor_of(name: str, array: NDArray[Any], is_bf16: bool) -> Tensor:
     """The counterpart of `array_of`."""
     if is_bf16:
-        return Tensor.from_dlpack(name, pb_dlpack.export(BF16, np.ascontiguousarray(array)))
+        return Tensor.from_dlpack(name, dlpack.export(BF16, np.ascontiguousarray(array)))
     return Tensor(name, array)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError, thread_share
 from trireme.backends.neuron.cores import CoreShare
-from trireme.backends.neuron.replicas import Call
+from trireme.backends.neuron.replicas import RunReplica
 from trireme.backends.python.worker_device import device_of_worker
 from trireme.devices.neuron import has_driver
 
@@ -19,7 +19,7 @@ from trireme.devices.neuron import has_driver
 class LoadedModel:
     """The replicas of an instance."""
 
-    calls: Sequence[Call]
+    calls: Sequence[RunReplica]
     """One per slice that may run at the same time; on the CPU all are the same."""
     device: str
     """For the log."""
@@ -48,7 +48,7 @@ class LoadPlan:
         """Threads that each slice may use on the CPU."""
         return max(1, thread_share() // self.cpu_thread_count)
 
-    def replicate(self, loaded: Sequence[Call]) -> list[Call]:
+    def replicate(self, loaded: Sequence[RunReplica]) -> list[RunReplica]:
         """The calls in the order in which slices are dealt out: first one for every core, then the second round."""
         return list(loaded) * self.share.threads_per_core
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from trireme.backends.compiled.batching import Arrays, RequestError, Result
 
-Call = Callable[[Arrays, Sequence[str]], dict[str, Result]]
+RunReplica = Callable[[Arrays, Sequence[str]], dict[str, Result]]
 """Runs one replica; may be called from any thread."""
 
 
 class Replicas:
     """Slice k of a batch goes to replica k, so that no core gets two while another has none."""
 
-    def __init__(self, calls: Sequence[Call], fixed_rows: int | None = None) -> None:
+    def __init__(self, calls: Sequence[RunReplica], fixed_rows: int | None = None) -> None:
         self._calls = calls
         self._fixed_rows = fixed_rows
         """Rows that the compiled model takes, neither more nor fewer; None where it takes any number."""

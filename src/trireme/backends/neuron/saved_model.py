@@ -11,7 +11,7 @@ from trireme.backends.compiled.batching import Arrays, Result
 from trireme.backends.compiled.model_load import ModelLoadError, broken_file, require
 from trireme.backends.neuron.file_tensors import fixed_rows, names_in_file
 from trireme.backends.neuron.loading import LoadedModel, LoadPlan, neuron_library
-from trireme.backends.neuron.replicas import Call
+from trireme.backends.neuron.replicas import RunReplica
 
 _LIBRARIES = ("tensorflow_neuron", "tensorflow_neuronx")
 
@@ -29,7 +29,7 @@ def load(plan: LoadPlan, tag_set: str, signature_key: str) -> LoadedModel:
     return LoadedModel([call] * plan.cpu_thread_count, "CPU", rows)
 
 
-def _load(tf: Any, plan: LoadPlan, tag_set: str, key: str) -> tuple[Call, int | None]:
+def _load(tf: Any, plan: LoadPlan, tag_set: str, key: str) -> tuple[RunReplica, int | None]:
     try:
         model = tf.saved_model.load(plan.path, tags=tag_set.split(","))
     except Exception as error:

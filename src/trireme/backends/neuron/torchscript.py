@@ -9,7 +9,7 @@ from typing import Any
 from trireme.backends.compiled.batching import Arrays, Result
 from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.neuron.loading import LoadedModel, LoadPlan, missing_library, neuron_library
-from trireme.backends.neuron.replicas import Call
+from trireme.backends.neuron.replicas import RunReplica
 from trireme.backends.pytorch.arguments import Results, input_order, output_order
 from trireme.backends.pytorch.program import Program, load_program
 from trireme.core.datatype import BF16, to_config
@@ -49,7 +49,7 @@ def _load_on_cpu(torch: Any, path: str, libraries: Sequence[str]) -> Program:
         raise ModelLoadError(missing_library(what, libraries)) from error
 
 
-def _call(torch: Any, program: Program, plan: LoadPlan, places: Results) -> Call:
+def _call(torch: Any, program: Program, plan: LoadPlan, places: Results) -> RunReplica:
     order = input_order(plan.config, program)
     bf16_names = {entry["name"] for entry in plan.config["input"] if entry["data_type"] == to_config(BF16)}
 

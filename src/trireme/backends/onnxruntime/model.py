@@ -26,7 +26,7 @@ from trireme.backends.onnxruntime.session_options import (
     providers,
     session_options,
 )
-from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+from trireme.backends.python.pb_utils import dlpack
 from trireme.backends.python.pb_utils.logger import Logger
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -105,7 +105,7 @@ class TritonPythonModel:
         results = {}
         for name, value in zip(wanted, self._session.run_with_ort_values(wanted, values), strict=True):
             if self._output_types[name] == BF16:
-                results[name] = Result(pb_dlpack.read(value._ortvalue.to_dlpack())[1], is_bf16=True)
+                results[name] = Result(dlpack.read(value._ortvalue.to_dlpack())[1], is_bf16=True)
             else:
                 results[name] = Result(value.numpy())
         return results

@@ -18,7 +18,7 @@ from trireme.tools.deploy.checks.task import is_conversing
 from trireme.tools.deploy.hub.hub import token_of
 from trireme.tools.deploy.hub.resolve import fetch_weights
 from trireme.tools.deploy.memory.estimate import check_fit
-from trireme.tools.deploy.memory.other_models import neighbour_rows, neighbours
+from trireme.tools.deploy.memory.other_models import other_model_rows, other_models
 from trireme.tools.deploy.options import DeployError, DeployOptions
 from trireme.tools.deploy.plan import Plan, check_loading, make_plan
 
@@ -71,8 +71,8 @@ def _prepared(options: DeployOptions, server_options: ServerOptions) -> tuple[Pl
 
 def _print_plan(plan: Plan, options: DeployOptions, *, loads_all: bool) -> None:
     print(f"{plan.model.reference}, from {plan.model.where}, is served as '{plan.name}'")
-    others = neighbours(options.repository, plan.name) if loads_all else []
-    rows = [*plan.estimate.table(plan.memory), *neighbour_rows(others)]
+    others = other_models(options.repository, plan.name) if loads_all else []
+    rows = [*plan.estimate.table(plan.memory), *other_model_rows(others)]
     print(render_table(("Memory", "Size"), rows), flush=True)
     if is_conversing(plan.model, options):
         print("Its chat template writes the prompts: send 'messages'. --no-chat takes prompts as they are.")

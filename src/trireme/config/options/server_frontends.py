@@ -1,4 +1,4 @@
-"""Options about the doors: HTTP, gRPC, and the two cloud platforms' own endpoints."""
+"""Options about the front ends: HTTP, gRPC, and the two cloud platforms' own endpoints."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Replacement:
         self.waiting: WaitingRequests | None = None
 
 
-class MakingWay:
+class Replacements:
     """Knows the replacements under way, has their old copies end where one asks for it, and keeps the requests that
     come until something serves again."""
 
@@ -51,7 +51,7 @@ class MakingWay:
             del self._replacements[record.id]
             self._end_wait(replacement)
 
-    def make_way(self, name: str) -> bool:
+    def end_old_copy(self, name: str) -> bool:
         """Takes those versions of a model out of service that the load under way replaces; whether there are any."""
         makes_way = False
         for model_id, replacement in self._replacements.items():
@@ -73,7 +73,7 @@ class MakingWay:
         )
         waiting = replacement.waiting = WaitingRequests(name, record.ready_models[-1].config, self._options)
         replacement.gone += serving
-        self._models.reloading[name] = waiting.stand_in
+        self._models.reloading[name] = waiting.placeholder
         self._models.withdraw(record, serving)
         for version in serving:
             if version in replacement.loading:

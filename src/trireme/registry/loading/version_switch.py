@@ -14,7 +14,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.loading.ensemble_link import link_ensemble
-from trireme.registry.loading.replacement import MakingWay
+from trireme.registry.loading.replacement import Replacements
 from trireme.registry.loading.version_loader import VersionLoader
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.options import RegistryOptions
@@ -41,9 +41,9 @@ class VersionSwitch:
         self._options = options
         self._models = models
         self._loader = loader
-        self._making_way = MakingWay(options.on_demand, models, lambda: self.inference)
-        self.make_way = self._making_way.make_way
-        """`make_way(name)` ends the copies of a model that the load under way replaces, because old and new cannot
+        self._replacements = Replacements(options.on_demand, models, lambda: self.inference)
+        self.end_old_copy = self._replacements.end_old_copy
+        """`end_old_copy(name)` ends the copies of a model that the load under way replaces, because old and new cannot
         live at the same time; whether there are any. Requests wait until the new ones are ready."""
 
     async def load(self, record: ModelRecord, polled: PolledModel) -> None:
@@ -78,7 +78,7 @@ class VersionSwitch:
         ending = [version for version in record.versions if version in versions or version not in polled.versions]
         for version in versions:
             record.life(version).begin_loading()
-        with self._making_way.replacing(record, versions, ending) as replacement:
+        with self._replacements.replacing(record, versions, ending) as replacement:
             failure = await self._try_replace(record, polled, versions)
             if failure is None:
                 return

@@ -89,7 +89,7 @@ def _request(model: Model, tensors: Mapping[str, Tensor]) -> InferenceRequest:
 def _as_row(model: Model, tensor: Tensor) -> Tensor:
     shape = (1, *tensor.shape) if model.max_batch_size else tuple(tensor.shape)
     check = model.checks.get(tensor.name)
-    if check is not None and check.reshape is not None and check.learn(shape):
+    if check is not None and check.reshape is not None and check.matches(shape):
         shape = check.reshaped(shape)
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
 

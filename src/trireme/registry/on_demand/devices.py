@@ -29,8 +29,8 @@ class DeviceRoom:
         self._blocked: list[tuple[str, set[str]]] = []  # who waits for a device, and for which models' devices
         self._gave_way: dict[str, LoadUnderWay] = {}  # whose load ends without its device, and the one that gets it
 
-    async def make_room(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
-        """Implements `devices.ownership.MakeRoom`."""
+    async def evict_for(self, name: str, choices: Sequence[Collection[str]], waited_s: float) -> bool:
+        """Implements `devices.ownership.EvictFor`."""
         kept = self._related(self._eviction.needed_with(name))
         possible = [records for choice in choices if (records := self._leaving(choice, kept)) is not None]
         idle = [records for records in possible if records and all(map(self._may_go_now, records))]

@@ -66,11 +66,11 @@ class OnDemandModels:
         models.on_install = self._release
 
     def find(self, name: str, version: str) -> Model:
-        """The model that serves; else a stand-in, while the model is loaded. Raises ServingError where it cannot be."""
+        """The model that serves; else a placeholder, while it is loaded. Raises ServingError where it cannot be."""
         try:
             return self._models.find_to_infer(name, version)
         except ServingError as error:
-            return self._stand_in(name, version, error)
+            return self._placeholder(name, version, error)
 
     async def load(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> None:
         """A load that the API asks for: makes room as well, and forgets an earlier failure."""
@@ -106,7 +106,7 @@ class OnDemandModels:
         """The models that requests wait for."""
         return set(self._waiting)
 
-    def _stand_in(self, name: str, version: str, error: ServingError) -> Model:
+    def _placeholder(self, name: str, version: str, error: ServingError) -> Model:
         number = parse_version(version)
         waiting = self._waiting.get(name)
         if waiting is None:
@@ -121,7 +121,7 @@ class OnDemandModels:
             self._check_backoff(name)
             waiting = self._waiting[name] = WaitingRequests(name, self._peek(name, folder), self._options.on_demand)
             self._begin(self._load(waiting))
-        return waiting.stand_in(version)
+        return waiting.placeholder(version)
 
     def _locate(self, name: str, error: ServingError) -> Path:
         """The model's folder. A name comes from a client and must not lead out of the repositories."""

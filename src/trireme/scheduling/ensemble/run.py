@@ -53,7 +53,7 @@ class _Scope:
         self.above = above
         self.branches: set[_Scope] | None = None  # those that are not answered yet
         self.held_count = 0  # how many steps are held back here
-        self.waiting: list[_Taken] | None = None  # the responses that led to them
+        self.waiting: list[_UnsettledResponse] | None = None  # the responses that led to them
 
     def branch(self) -> _Scope:
         scope = _Scope(dict(self.values), self.missing[:], self.open_outputs, self)
@@ -67,8 +67,8 @@ class _Scope:
         self.held_count -= 1
         if not self.held_count and self.waiting is not None:
             waiting, self.waiting = self.waiting, None
-            for taken in waiting:
-                taken.settle()
+            for response in waiting:
+                response.settle()
 
     def close(self) -> None:
         if self.above is not None and self.above.branches is not None:
@@ -106,17 +106,17 @@ class _StepCall:
             run.advance(self.step, scope, response.outputs)
         if run.is_over:
             return
-        if scope.held_count and (response.is_final or (child is not None and child.window)):
+        if scope.held_count and (response.is_final or (child is not None and child.credits)):
             if scope.waiting is None:
                 scope.waiting = []
-            scope.waiting.append(_Taken(run, self.step, None if response.is_final else child))
+            scope.waiting.append(_UnsettledResponse(run, self.step, None if response.is_final else child))
         elif response.is_final:
             run.step_ended(self.step)
         elif child is not None:
-            child.taken()
+            child.add_credit()
 
 
-class _Taken:
+class _UnsettledResponse:
     """A response whose step, or whose model where it has more to come, waits for the steps that it led to."""
 
     __slots__ = ("_child", "_run", "_step")
@@ -132,7 +132,7 @@ class _Taken:
         if self._child is None:
             self._run.step_ended(self._step)
         else:
-            self._child.taken()
+            self._child.add_credit()
 
 
 class _HeldBack:
@@ -211,9 +211,9 @@ class EnsembleRun:
         self._plan.let_go(model_name)
         for call in list(self.calls):
             child = call.child
-            if child is not None and child.model_name == model_name and child.window:
-                child.window = 0
-                child.taken()  # it may be waiting; each response that comes lets it send the next
+            if child is not None and child.model_name == model_name and child.credits:
+                child.credits = 0
+                child.add_credit()  # it may be waiting; each response that comes lets it send the next
 
     def advance(self, step: PlannedStep, scope: _Scope, outputs: list[Tensor]) -> None:
         """Takes a step's outputs into the scope and fires what was waiting for them."""
@@ -292,7 +292,7 @@ class EnsembleRun:
         child.timeout_us = parent.timeout_us
         child.parent = parent
         if step.can_wait:
-            child.window = owner.max_inflight
+            child.credits = owner.max_inflight
         call.child = child
         self.calls.add(call)
         try:

@@ -9,7 +9,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ErrorKind, ServingError, UnavailableError
 from trireme.core.ports import InferencePort
-from trireme.core.request import InferenceRequest, ModelCalledCallback, tell_steps
+from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
 from trireme.scheduling.ensemble.plan import EnsemblePlans
@@ -51,7 +51,7 @@ class EnsembleScheduler:
             return
         if request.parent is not None:
             for name in self._models:
-                tell_steps(name, request)
+                notify_calling_steps(name, request)
         run = EnsembleRun(self, request, self._plans.of(request))
         request.on_cancel = self._on_cancel
         self._runs[request] = run

@@ -28,7 +28,7 @@ _STRING_LENGTH: Final = struct.Struct("<I")
 
 
 class SequenceInputs:
-    """Dresses requests for their execution, and undresses their responses."""
+    """Adds what the model of a sequence is told to its requests, and takes what it keeps out of the responses."""
 
     def __init__(self, config: ModelConfig, batching: SequenceBatchingConfig, folder: Path | None) -> None:
         self._batch = (1,) if config.max_batch_size > 0 else ()
@@ -39,7 +39,7 @@ class SequenceInputs:
         self._states = {state.output_name: state.input_name for state in batching.states}
         self._first_states = {state.input_name: self._first_state(state, folder) for state in batching.states}
 
-    def dress(self, sequence: LiveSequence, request: InferenceRequest) -> None:
+    def add_controls(self, sequence: LiveSequence, request: InferenceRequest) -> None:
         """Adds the tensors that say where in its sequence the request stands, and the sequence's state."""
         if self._first_states and (request.flags & SEQUENCE_START or not sequence.states):
             sequence.states = dict(self._first_states)
@@ -49,7 +49,7 @@ class SequenceInputs:
             if request.requested_outputs:
                 request.requested_outputs = tuple(dict.fromkeys([*request.requested_outputs, *self._states]))
 
-    def undress(self, sequence: LiveSequence, request: InferenceRequest, response: InferenceResponse) -> None:
+    def take_states(self, sequence: LiveSequence, request: InferenceRequest, response: InferenceResponse) -> None:
         """Keeps the states that the response brings, and leaves in it what the client asked for."""
         if not self._states:
             return
@@ -66,7 +66,7 @@ class SequenceInputs:
             request.requested_outputs = sequence.requested
 
     def restore(self, sequence: LiveSequence, request: InferenceRequest) -> None:
-        """The request was executed without an answer and will be dressed again."""
+        """The request was executed without an answer and gets its controls again."""
         if self._states:
             request.requested_outputs = sequence.requested
 

@@ -25,7 +25,7 @@ from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.sequence.inputs import SequenceInputs
-from trireme.scheduling.sequence.sequence import Lane, LiveSequence
+from trireme.scheduling.sequence.sequence import InstanceSlots, LiveSequence
 from trireme.scheduling.sequence.table import SequenceAdmission, SequenceTable, loss_of
 from trireme.scheduling.timer import Alarm, CallLater
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SchedulerContext:
     """What every sequence scheduler works with, whatever its strategy; tests bring their own."""
 
     clock: Clock = monotonic_ns
@@ -56,22 +56,22 @@ class SequenceScheduler(InstanceRunner):
         config: ModelConfig,
         batching: SequenceBatchingConfig,
         stats: ModelStats,
-        around: Surroundings,
+        context: SchedulerContext,
         *,
         capacity: int,
         order: ResponseOrder | None,
     ) -> None:
-        super().__init__(stats, around.clock, RequestQueue(), order)
-        self._inputs = SequenceInputs(config, batching, around.folder)
+        super().__init__(stats, context.clock, RequestQueue(), order)
+        self._inputs = SequenceInputs(config, batching, context.folder)
         self._is_iterative = batching.is_iterative
-        self._defer = around.defer
-        self._alarm = Alarm(self._wake, around.clock, around.call_later)
+        self._defer = context.defer
+        self._alarm = Alarm(self._wake, context.clock, context.call_later)
         self._on_cancel = self._cancel
         self._is_dispatching = False
         self._is_handing_over = False
         self._is_held = _held("") + _held("BACKLOG_") > 0
         self._table = SequenceTable(capacity, batching.max_idle_us * 1000, self._alarm.set)
-        self._admission = SequenceAdmission(stats.name, batching, self._table, has_warmup=around.defer is not None)
+        self._admission = SequenceAdmission(stats.name, batching, self._table, has_warmup=context.defer is not None)
         self._by_request: dict[InferenceRequest, LiveSequence] = {}  # of the running requests
         self._put_off: set[InferenceRequest] = set()
         self._waiting_count = 0
@@ -80,8 +80,8 @@ class SequenceScheduler(InstanceRunner):
     # What a strategy adds.
 
     @abstractmethod
-    def _choose(self, lane: Lane, now_ns: int) -> list[LiveSequence]:
-        """Which sequences of the lane run their next request now, together; none where it is better to wait."""
+    def _choose(self, slots: InstanceSlots, now_ns: int) -> list[LiveSequence]:
+        """Which sequences of the instance run their next request now, together; none where it is better to wait."""
 
     def _lay_out(self, chosen: list[LiveSequence], requests: list[InferenceRequest]) -> list[InferenceRequest]:
         """The batch for the next requests of the chosen sequences."""
@@ -105,7 +105,7 @@ class SequenceScheduler(InstanceRunner):
             sequence = table.begin(request.correlation_id)
         sequence.waiting.append(request)
         sequence.note_last(self._is_iterative)
-        if sequence.lane is None:
+        if sequence.instance_slots is None:
             table.note_deadline(sequence, request)
             table.fill(now_ns)
         elif sequence.running is None:
@@ -138,25 +138,25 @@ class SequenceScheduler(InstanceRunner):
 
     def attach(self, instance: Instance) -> None:
         """From now on the instance takes sequences."""
-        self._table.add_lane(instance, self._clock())
+        self._table.add_instance(instance, self._clock())
         super().attach(instance)
 
     async def drain(self, instance: Instance) -> None:
         """The instance begins no sequence any more; returns when those that it has ended, or were idle for too long."""
-        lane = self._table.lanes.get(id(instance))
-        if lane is None:
+        slots = self._table.instance_slots.get(id(instance))
+        if slots is None:
             return
-        lane.capacity = 0
-        if lane.sequences:
+        slots.capacity = 0
+        if slots.sequences:
             emptied = asyncio.Event()
-            lane.on_empty = emptied.set
+            slots.on_empty = emptied.set
             await emptied.wait()
 
     def detach(self, instance: Instance) -> None:
         """The instance takes nothing any more, and its sequences end: what the model remembered of them is gone."""
         super().detach(instance)
         now_ns = self._clock()
-        for request in self._table.remove_lane(instance, now_ns):
+        for request in self._table.remove_instance(instance, now_ns):
             self._end_waiting(request, loss_of(request, self._stats.name), OTHER)
         self._dispatch(now_ns)
 
@@ -189,14 +189,14 @@ class SequenceScheduler(InstanceRunner):
         return False
 
     def confine(self) -> Callable[[], None]:
-        lanes = sorted(self._table.lanes.values(), key=lambda lane: lane.assigned)
-        capacities = [(lane, lane.capacity) for lane in lanes[1:]]
-        for lane, _ in capacities:
-            lane.capacity = 0
+        all_slots = sorted(self._table.instance_slots.values(), key=lambda slots: slots.assigned)
+        capacities = [(slots, slots.capacity) for slots in all_slots[1:]]
+        for slots, _ in capacities:
+            slots.capacity = 0
 
         def release() -> None:
-            for lane, capacity in capacities:
-                lane.capacity = capacity
+            for slots, capacity in capacities:
+                slots.capacity = capacity
 
         return release
 
@@ -237,12 +237,12 @@ class SequenceScheduler(InstanceRunner):
         return self._is_held
 
     def _has_ready(self) -> bool:
-        return any(lane.ready for lane in self._table.lanes.values())
+        return any(slots.ready for slots in self._table.instance_slots.values())
 
     def _has_ready_on(self, instance: Instance) -> bool:
         """Whether the instance would start something now; a batch that waits to grow claims no resource."""
-        lane = self._table.lanes.get(id(instance))
-        return lane is not None and bool(lane.ready) and bool(self._choose(lane, self._clock()))
+        slots = self._table.instance_slots.get(id(instance))
+        return slots is not None and bool(slots.ready) and bool(self._choose(slots, self._clock()))
 
     def _start_limited(self, gate: InstanceGate) -> bool:
         """Starts a batch on the instance whose turn it is, and which therefore has one; false where it is none's."""
@@ -250,8 +250,8 @@ class SequenceScheduler(InstanceRunner):
         if instance is None:
             return False
         now_ns = self._clock()
-        lane = self._table.lanes[id(instance)]
-        self._start_on(lane, self._choose(lane, now_ns), now_ns)
+        slots = self._table.instance_slots[id(instance)]
+        self._start_on(slots, self._choose(slots, now_ns), now_ns)
         return True
 
     def _start_some(self, now_ns: int) -> bool:
@@ -259,29 +259,29 @@ class SequenceScheduler(InstanceRunner):
             return self._start_limited(self._gate)
         has_started = False
         for instance in list(self._free):
-            lane = self._table.lanes.get(id(instance))
-            if lane is None or not lane.ready or instance not in self._free:
+            slots = self._table.instance_slots.get(id(instance))
+            if slots is None or not slots.ready or instance not in self._free:
                 continue
-            chosen = self._choose(lane, now_ns)
+            chosen = self._choose(slots, now_ns)
             if chosen:
-                self._start_on(lane, chosen, now_ns)
+                self._start_on(slots, chosen, now_ns)
                 has_started = True
         return has_started
 
-    def _start_on(self, lane: Lane, chosen: list[LiveSequence], now_ns: int) -> None:
+    def _start_on(self, slots: InstanceSlots, chosen: list[LiveSequence], now_ns: int) -> None:
         requests: list[InferenceRequest] = []
         for sequence in chosen:
             request = sequence.waiting.popleft()
-            del lane.ready[sequence]
+            del slots.ready[sequence]
             sequence.running = request
             self._by_request[request] = sequence
             if self._order is not None and not sequence.is_rerun:
                 self._order.join(request)
             sequence.is_rerun = False
-            self._inputs.dress(sequence, request)
+            self._inputs.add_controls(sequence, request)
             requests.append(request)
         self._waiting_count -= len(requests)
-        instance = lane.instance
+        instance = slots.instance
         if self._gate is None:
             self._free.remove(instance)
         requests = self._lay_out(chosen, requests)
@@ -293,7 +293,7 @@ class SequenceScheduler(InstanceRunner):
     def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         sequence = self._by_request.get(request)
         if sequence is not None:
-            self._inputs.undress(sequence, request, response)
+            self._inputs.take_states(sequence, request, response)
             if response.is_final:
                 del self._by_request[request]
                 self._advance(sequence, request.flags & SEQUENCE_END != 0)
@@ -306,7 +306,7 @@ class SequenceScheduler(InstanceRunner):
         was_tried = request not in self._put_off
         self._put_off.discard(request)
         self._waiting_count += 1
-        if request.is_cancelled or sequence.lane is None:
+        if request.is_cancelled or sequence.instance_slots is None:
             self._advance(sequence, request.flags & SEQUENCE_END != 0)
             if request.is_cancelled:
                 self._end_waiting(request, CancelledError(""), CANCELED)
@@ -329,7 +329,7 @@ class SequenceScheduler(InstanceRunner):
     def _advance(self, sequence: LiveSequence, is_end: bool) -> None:
         """A request of the sequence is over."""
         sequence.running = None
-        if sequence.lane is None:
+        if sequence.instance_slots is None:
             return  # lost while the request ran
         if is_end or self._is_iterative:
             self._table.end(sequence, self._clock())
@@ -352,10 +352,10 @@ class SequenceScheduler(InstanceRunner):
         sequence.is_rerun = sequence.is_rerun and first > 0
         if end == len(waiting):
             sequence.is_open = False
-        if sequence.lane is None:
+        if sequence.instance_slots is None:
             self._table.note_deadlines(sequence)
         elif not sequence.waiting:
-            sequence.lane.ready.pop(sequence, None)
+            sequence.instance_slots.ready.pop(sequence, None)
         now_ns = self._clock()
         self._table.settle(sequence, now_ns)
         for cancelled in waiting[first:end]:

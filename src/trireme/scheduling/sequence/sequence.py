@@ -19,9 +19,9 @@ class LiveSequence:
         "deadline_ns",
         "id",
         "idle_ns",
+        "instance_slots",
         "is_open",
         "is_rerun",
-        "lane",
         "ready_ns",
         "requested",
         "running",
@@ -36,8 +36,8 @@ class LiveSequence:
         self.running: InferenceRequest | None = None
         self.is_open = False  # whether a request without START may follow those that are here
         self.is_rerun = False  # whether the first that waits has been executed before
-        self.lane: Lane | None = None  # None in the backlog
-        self.slot = 0  # the place in its lane's batches; the direct strategy's
+        self.instance_slots: InstanceSlots | None = None  # None in the backlog
+        self.slot = 0  # the place in its instance's batches; the direct strategy's
         self.states: dict[str, Tensor] = {}  # by the name of the input
         self.requested: tuple[str, ...] = ()  # the outputs that the running request's client asked for
         self.ready_ns = 0  # when the first that waits could have run
@@ -84,7 +84,7 @@ class LiveSequence:
         self.is_open = not is_iterative and not self.waiting[len(self.waiting) - 1].flags & SEQUENCE_END
 
 
-class Lane:
+class InstanceSlots:
     """One instance with the sequences that are bound to it."""
 
     __slots__ = ("_free_slots", "_next_slot", "assigned", "capacity", "instance", "on_empty", "ready", "sequences")
@@ -107,14 +107,14 @@ class Lane:
             sequence.slot = self._next_slot
             self._next_slot += 1
         self.sequences[sequence] = None
-        sequence.lane = self
+        sequence.instance_slots = self
 
     def release(self, sequence: LiveSequence) -> None:
         """The slot is free again."""
         heapq.heappush(self._free_slots, sequence.slot)
         del self.sequences[sequence]
         self.ready.pop(sequence, None)
-        sequence.lane = None
+        sequence.instance_slots = None
         if self.on_empty is not None and not self.sequences:
             self.on_empty()
 

@@ -8,8 +8,8 @@ from trireme.core.request import InferenceRequest
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.dynamic_batch import compatibility
 from trireme.scheduling.response_order import ResponseOrder
-from trireme.scheduling.sequence.scheduler import SequenceScheduler, Surroundings
-from trireme.scheduling.sequence.sequence import Lane, LiveSequence
+from trireme.scheduling.sequence.scheduler import SchedulerContext, SequenceScheduler
+from trireme.scheduling.sequence.sequence import InstanceSlots, LiveSequence
 
 
 class DirectSequenceScheduler(SequenceScheduler):
@@ -20,21 +20,21 @@ class DirectSequenceScheduler(SequenceScheduler):
         config: ModelConfig,
         batching: SequenceBatchingConfig,
         stats: ModelStats,
-        around: Surroundings,
+        context: SchedulerContext,
     ) -> None:
         slots = max(1, config.max_batch_size)
-        super().__init__(config, batching, stats, around, capacity=slots, order=None)
+        super().__init__(config, batching, stats, context, capacity=slots, order=None)
         self._wanted_count = batching.minimum_slot_utilization * slots
         self._delay_ns = batching.max_queue_delay_us * 1000 if self._wanted_count else 0
         self._shapes = compatibility(config) if slots > 1 else None
 
-    def _choose(self, lane: Lane, now_ns: int) -> list[LiveSequence]:
-        oldest = next(iter(lane.ready))
-        chosen = list(lane.ready)
+    def _choose(self, slots: InstanceSlots, now_ns: int) -> list[LiveSequence]:
+        oldest = next(iter(slots.ready))
+        chosen = list(slots.ready)
         if self._shapes is not None and len(chosen) > 1:
             common = self._shapes(oldest.waiting[0])
             chosen = [sequence for sequence in chosen if self._shapes(sequence.waiting[0]) == common]
-        if self._delay_ns and len(lane.ready) < self._wanted_count and not self._is_stopped:
+        if self._delay_ns and len(slots.ready) < self._wanted_count and not self._is_stopped:
             due_ns = oldest.ready_ns + self._delay_ns
             if now_ns < due_ns:
                 self._alarm.set(due_ns)
@@ -62,14 +62,14 @@ class OldestSequenceScheduler(SequenceScheduler):
         batching: SequenceBatchingConfig,
         oldest: OldestStrategyConfig,
         stats: ModelStats,
-        around: Surroundings,
+        context: SchedulerContext,
     ) -> None:
         limit = max(1, config.max_batch_size)
         super().__init__(
             config,
             batching,
             stats,
-            around,
+            context,
             capacity=oldest.max_candidate_sequences if oldest.max_candidate_sequences > 0 else limit,
             order=ResponseOrder() if oldest.preserve_ordering else None,
         )
@@ -79,8 +79,8 @@ class OldestSequenceScheduler(SequenceScheduler):
         self._max_preferred = max(self._preferred)
         self._shapes = compatibility(config) if limit > 1 else None
 
-    def _choose(self, lane: Lane, now_ns: int) -> list[LiveSequence]:
-        chosen, is_closed = self._longest_prefix(lane)
+    def _choose(self, slots: InstanceSlots, now_ns: int) -> list[LiveSequence]:
+        chosen, is_closed = self._longest_prefix(slots)
         if not self._delay_ns or self._is_stopped:
             return chosen
         due_ns = chosen[0].ready_ns + self._delay_ns
@@ -94,11 +94,11 @@ class OldestSequenceScheduler(SequenceScheduler):
         self._alarm.set(due_ns)
         return []
 
-    def _longest_prefix(self, lane: Lane) -> tuple[list[LiveSequence], bool]:
+    def _longest_prefix(self, slots: InstanceSlots) -> tuple[list[LiveSequence], bool]:
         """The most sequences whose next requests can run together, and whether no further one could join them."""
         chosen: list[LiveSequence] = []
         common: object = None
-        for sequence in lane.ready:
+        for sequence in slots.ready:
             if self._shapes is not None:
                 shapes = self._shapes(sequence.waiting[0])
                 if chosen and shapes != common:

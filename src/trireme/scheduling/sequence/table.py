@@ -10,7 +10,7 @@ from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
-from trireme.scheduling.sequence.sequence import Lane, LiveSequence
+from trireme.scheduling.sequence.sequence import InstanceSlots, LiveSequence
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class SequenceTable:
 
     def __init__(self, capacity: int, max_idle_ns: int, ring_at: Callable[[int], None]) -> None:
         self.by_id: dict[int | str, LiveSequence] = {}
-        self.lanes: dict[int, Lane] = {}  # by the instance's id()
+        self.instance_slots: dict[int, InstanceSlots] = {}  # by the instance's id()
         self.backlog: dict[LiveSequence, None] = {}  # those that no instance has room for, first come first served
         self.idle: dict[LiveSequence, None] = {}  # the one that is silent the longest comes first
         self.lost: dict[int | str, None] = {}  # open ones whose instance went, until their clients end or begin them
@@ -40,21 +40,21 @@ class SequenceTable:
         self.lost.pop(correlation_id, None)
         return sequence
 
-    def add_lane(self, instance: Instance, now_ns: int) -> None:
-        if id(instance) not in self.lanes:
-            self.lanes[id(instance)] = Lane(instance, self._capacity)
+    def add_instance(self, instance: Instance, now_ns: int) -> None:
+        if id(instance) not in self.instance_slots:
+            self.instance_slots[id(instance)] = InstanceSlots(instance, self._capacity)
             self.fill(now_ns)
 
-    def remove_lane(self, instance: Instance, now_ns: int) -> list[InferenceRequest]:
+    def remove_instance(self, instance: Instance, now_ns: int) -> list[InferenceRequest]:
         """Ends the sequences bound to the instance; returns those of their requests that can not run any more. What
         has not begun there begins elsewhere."""
-        lane = self.lanes.pop(id(instance), None)
+        slots = self.instance_slots.pop(id(instance), None)
         lost: list[InferenceRequest] = []
-        if lane is None:
+        if slots is None:
             return lost
-        for sequence in list(lane.sequences):
+        for sequence in list(slots.sequences):
             lost.extend(sequence.take_until_start())
-            self._part(sequence, lane)
+            self._part(sequence, slots)
             if sequence.is_open and sequence.id not in self.by_id:
                 self._note_loss(sequence.id)
         self.fill(now_ns)
@@ -65,7 +65,7 @@ class SequenceTable:
         if sequence.running is not None:
             return
         if sequence.waiting:
-            if sequence.lane is not None:
+            if sequence.instance_slots is not None:
                 self.make_ready(sequence, now_ns)
         elif not sequence.is_open or self.is_stopped:
             self.close(sequence, now_ns)
@@ -76,19 +76,19 @@ class SequenceTable:
 
     def make_ready(self, sequence: LiveSequence, now_ns: int) -> None:
         """The next request of the sequence, which is bound to an instance, can run."""
-        lane = sequence.lane
-        assert lane is not None
+        slots = sequence.instance_slots
+        assert slots is not None
         self.idle.pop(sequence, None)
-        if sequence not in lane.ready:
+        if sequence not in slots.ready:
             sequence.ready_ns = now_ns
-            lane.ready[sequence] = None
+            slots.ready[sequence] = None
 
     def end(self, sequence: LiveSequence, now_ns: int) -> None:
         """The last request of a sequence bound to an instance is over. What waits behind it uses the id again: that is
         another sequence, which waits its turn like any other."""
-        lane = sequence.lane
-        assert lane is not None
-        self._part(sequence, lane)
+        slots = sequence.instance_slots
+        assert slots is not None
+        self._part(sequence, slots)
         self.fill(now_ns)
 
     def close(self, sequence: LiveSequence, now_ns: int) -> None:
@@ -96,22 +96,22 @@ class SequenceTable:
         del self.by_id[sequence.id]
         self.idle.pop(sequence, None)
         self.backlog.pop(sequence, None)
-        if sequence.lane is not None:
-            sequence.lane.release(sequence)
+        if sequence.instance_slots is not None:
+            sequence.instance_slots.release(sequence)
             self.fill(now_ns)
 
     def fill(self, now_ns: int) -> None:
         """Takes sequences out of the backlog while an instance has room."""
         while self.backlog:
-            lane = self._roomiest()
-            if lane is None:
+            slots = self._roomiest()
+            if slots is None:
                 return
             sequence = next(iter(self.backlog))
             del self.backlog[sequence]
             sequence.deadline_ns = 0
-            lane.take(sequence)
+            slots.take(sequence)
             self._number += 1
-            lane.assigned = self._number
+            slots.assigned = self._number
             self.make_ready(sequence, now_ns)
 
     def note_deadline(self, sequence: LiveSequence, request: InferenceRequest) -> None:
@@ -158,9 +158,9 @@ class SequenceTable:
             self._ring_at(self._deadlines[0][0])
         return expired
 
-    def _part(self, ended: LiveSequence, lane: Lane) -> None:
+    def _part(self, ended: LiveSequence, slots: InstanceSlots) -> None:
         """Takes the sequence off its instance; what waits behind it is another one under the same id."""
-        lane.release(ended)
+        slots.release(ended)
         self.idle.pop(ended, None)
         del self.by_id[ended.id]
         if not ended.waiting:
@@ -175,12 +175,12 @@ class SequenceTable:
             del self.lost[next(iter(self.lost))]
         self.lost[correlation_id] = None
 
-    def _roomiest(self) -> Lane | None:
-        """The lane with the fewest sequences; of several the one that has waited the longest for its next."""
-        best: Lane | None = None
-        for lane in self.lanes.values():
-            if lane.has_room and (best is None or _load(lane) < _load(best)):
-                best = lane
+    def _roomiest(self) -> InstanceSlots | None:
+        """The instance with the fewest sequences; of several the one that has waited the longest for its next."""
+        best: InstanceSlots | None = None
+        for slots in self.instance_slots.values():
+            if slots.has_room and (best is None or _load(slots) < _load(best)):
+                best = slots
         return best
 
 
@@ -251,5 +251,5 @@ def loss_of(request: InferenceRequest, model: str) -> UnavailableError:
     )
 
 
-def _load(lane: Lane) -> tuple[int, int]:
-    return len(lane.sequences), lane.assigned
+def _load(slots: InstanceSlots) -> tuple[int, int]:
+    return len(slots.sequences), slots.assigned

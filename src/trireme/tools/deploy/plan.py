@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trireme.tools.deploy.checks.problems import Objection, objections
+from trireme.tools.deploy.checks.problems import Problem, find_problems
 from trireme.tools.deploy.checks.task import checked_task, is_generating
 from trireme.tools.deploy.folder.model_folder import ModelFolder
 from trireme.tools.deploy.folder.texts import folder_of
@@ -25,7 +25,7 @@ class Plan:
     estimate: Estimate
     memory: DeviceMemory
     folder: ModelFolder
-    objections: tuple[Objection, ...]
+    problems: tuple[Problem, ...]
 
 
 def make_plan(options: DeployOptions, devices: str | None) -> Plan:
@@ -36,14 +36,14 @@ def make_plan(options: DeployOptions, devices: str | None) -> Plan:
     name = served_name(options, model)
     found = estimate(model.config, weigh(model), options, memory.device, is_generating=is_generating(model, task))
     folder = folder_of(options.repository / name, model, memory.device, options)
-    return Plan(name, model, found, memory, folder, tuple(objections(model, options, memory.device)))
+    return Plan(name, model, found, memory, folder, tuple(find_problems(model, options, memory.device)))
 
 
 def check_loading(plan: Plan, options: DeployOptions) -> list[str]:
     """What may go wrong, to warn of; raises ModelNotUsableError where loading is bound to fail, unless the user
     insists."""
-    certain = [objection.text for objection in plan.objections if objection.is_certain]
+    certain = [problem.text for problem in plan.problems if problem.is_certain]
     if certain and not options.is_forced:
         reasons = certain[0] if len(certain) == 1 else "".join(f"\n  - {text}" for text in certain)
         raise ModelNotUsableError(f"'{options.model}' cannot be served: {reasons}\n(--force goes on all the same)")
-    return [f"'{options.model}': {objection.text}" for objection in plan.objections]
+    return [f"'{options.model}': {problem.text}" for problem in plan.problems]

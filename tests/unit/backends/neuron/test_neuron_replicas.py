@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trireme.backends.compiled.batching import Arrays, RequestError, Result
-from trireme.backends.neuron.replicas import Call, Replicas
+from trireme.backends.neuron.replicas import Replicas, RunReplica
 
 
 class Calls:
@@ -20,9 +20,9 @@ class Calls:
 
     def __init__(self, count: int) -> None:
         self.seen: list[tuple[int, int]] = []
-        self.calls: list[Call] = [self.replica(number) for number in range(count)]
+        self.calls: list[RunReplica] = [self.replica(number) for number in range(count)]
 
-    def replica(self, number: int) -> Call:
+    def replica(self, number: int) -> RunReplica:
         def call(arrays: Arrays, wanted: Sequence[str]) -> dict[str, Result]:
             self.seen.append((number, len(arrays["x"])))
             return {name: Result(arrays["x"] * 2) for name in wanted}
@@ -31,7 +31,7 @@ class Calls:
 
 
 @contextmanager
-def replicas_of(calls: Sequence[Call], fixed_rows: int | None = None) -> Iterator[Replicas]:
+def replicas_of(calls: Sequence[RunReplica], fixed_rows: int | None = None) -> Iterator[Replicas]:
     replicas = Replicas(calls, fixed_rows)
     try:
         yield replicas

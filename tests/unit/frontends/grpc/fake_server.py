@@ -1,4 +1,4 @@
-"""A stand-in for the server façade: a few models that answer in this process, and recorded calls."""
+"""In place of the server façade: a few models that answer in this process, and recorded calls."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class FakeModel:
     ) -> None:
         self.name = name
         self.version_text = "1"
-        self.is_stand_in = False
+        self.is_placeholder = False
         self.is_decoupled = is_decoupled
         self.max_batch_size = max_batch_size
         self.behaviour = behaviour

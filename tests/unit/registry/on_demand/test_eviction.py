@@ -298,7 +298,7 @@ def test_whoever_needs_the_model_itself_can_wait_for_it(world: Any) -> None:
         assert "for good" in (await world.refused_later(server.inference.loaded("broken", ""))).message
         world.backends.gate.set()
         model = await server.inference.loaded("model", "")
-        assert (model.is_stand_in, model.version) == (False, 1)
+        assert (model.is_placeholder, model.version) == (False, 1)
 
     asyncio.run(run())
 

@@ -271,7 +271,7 @@ def test_versions_are_checked_against_the_folder_before_anything_is_loaded(world
     asyncio.run(run())
 
 
-def test_request_is_checked_against_the_model_and_not_the_stand_in(world: Any) -> None:
+def test_request_is_checked_against_the_model_and_not_the_placeholder(world: Any) -> None:
     async def run() -> None:
         world.add("model", code="wait")
         server = await started(world)
@@ -283,23 +283,23 @@ def test_request_is_checked_against_the_model_and_not_the_stand_in(world: Any) -
     asyncio.run(run())
 
 
-def test_stand_in_answers_for_its_model_once_that_is_loaded(world: Any) -> None:
+def test_placeholder_answers_for_its_model_once_that_is_loaded(world: Any) -> None:
     async def run() -> None:
         world.add("model", versions=(3,))
         server = await started(world)
-        stand_in = server.inference.find("model", "")
-        assert stand_in.is_stand_in
+        placeholder = server.inference.find("model", "")
+        assert placeholder.is_placeholder
         request, answer = world.request_for("model")
-        server.inference.infer_on(stand_in, request)
+        server.inference.infer_on(placeholder, request)
         await answer
         real = server.inference.find("model", "")
-        assert (stand_in.version_text, stand_in.config) == ("3", real.config)
+        assert (placeholder.version_text, placeholder.config) == ("3", real.config)
         late, late_answer = world.request_for("model")
-        server.inference.infer_on(stand_in, late)  # a front end that was still reading the body
+        server.inference.infer_on(placeholder, late)  # a front end that was still reading the body
         assert (await late_answer).error is None
         child, child_answer = world.request_for("model")
         child.parent = late
-        server.inference.infer_on(stand_in, child)  # the same for a call from inside a model
+        server.inference.infer_on(placeholder, child)  # the same for a call from inside a model
         assert (await asyncio.wait_for(child_answer, 2)).error is None
         assert world.backends.count == 1
 

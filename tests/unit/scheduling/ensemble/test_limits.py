@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trireme.config.model_config import EnsembleStepConfig, TensorConfig
-from trireme.core.request import InferenceRequest, tell_steps
+from trireme.core.request import InferenceRequest, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.stats import ModelStats
@@ -87,16 +87,16 @@ def test_a_step_that_is_full_holds_up_those_before_it(pipe: Pipe) -> None:
 
 def test_a_model_may_send_as_many_responses_as_steps_have_begun(pipe: Pipe) -> None:
     [producer] = pipe.calls["many"]
-    assert producer.window == LIMIT
-    granted = []
-    producer.on_taken = lambda: granted.append(len(granted))
+    assert producer.credits == LIMIT
+    credits = []
+    producer.on_credit = lambda: credits.append(len(credits))
     for number in range(20):
         producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
-    assert len(granted) == LIMIT
+    assert len(credits) == LIMIT
     for index in range(20):
         pipe.answer(pipe.calls["each"][index])
         pipe.answer(pipe.calls["last"][index])
-        assert len(granted) == min(20, index + 1 + LIMIT)
+        assert len(credits) == min(20, index + 1 + LIMIT)
     producer.respond(InferenceResponse.final_mark())
     assert pipe.numbers == list(range(20))
     assert pipe.answers[-1].is_final
@@ -124,20 +124,20 @@ def test_a_long_stream_costs_no_more_per_response_than_a_short_one(pipe: Pipe) -
 
 def test_a_model_that_is_called_from_inside_a_step_no_longer_waits(pipe: Pipe) -> None:
     [producer] = pipe.calls["many"]
-    granted: list[None] = []
-    producer.on_taken = lambda: granted.append(None)
+    credits: list[None] = []
+    producer.on_credit = lambda: credits.append(None)
     for number in range(LIMIT + 1):
         producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
-    assert len(granted) == LIMIT
+    assert len(credits) == LIMIT
     inside = InferenceRequest("helper", "", "", {}, lambda response: None)
     inside.parent = pipe.calls["each"][0]
-    tell_steps("elsewhere", inside)
-    assert (producer.window, len(granted)) == (LIMIT, LIMIT)
-    tell_steps("many", inside)
-    assert (producer.window, len(granted)) == (0, LIMIT + 1)
+    notify_calling_steps("elsewhere", inside)
+    assert (producer.credits, len(credits)) == (LIMIT, LIMIT)
+    notify_calling_steps("many", inside)
+    assert (producer.credits, len(credits)) == (0, LIMIT + 1)
     for number in range(LIMIT + 1, 20):
         producer.respond(InferenceResponse([tensor("y", number)], is_final=False))
-    assert len(granted) == 20, "each response is taken as it comes"
+    assert len(credits) == 20, "each response is taken as it comes"
     assert len(pipe.calls["each"]) == LIMIT, "steps begin no faster than before"
     producer.respond(InferenceResponse.final_mark())
     pipe.are_instant = {"each", "last"}
@@ -148,11 +148,11 @@ def test_a_model_that_is_called_from_inside_a_step_no_longer_waits(pipe: Pipe) -
 
 
 def test_what_was_learned_of_one_request_holds_for_those_after_it(pipe: Pipe) -> None:
-    tell_steps("many", pipe.calls["many"][0])
+    notify_calling_steps("many", pipe.calls["many"][0])
     for outputs in ((), ("OUT",)):
         request = InferenceRequest("pipe", "", "r2", {"IN": tensor("IN", 0)}, pipe.answers.append)
         request.requested_outputs = outputs
         pipe.scheduler.enqueue(request)
-        assert pipe.calls["many"][-1].window == 0
+        assert pipe.calls["many"][-1].credits == 0
     pipe.calls["many"][-1].respond(InferenceResponse([tensor("y", 1)], is_final=False))
-    assert pipe.calls["each"][-1].window == LIMIT
+    assert pipe.calls["each"][-1].credits == LIMIT

@@ -103,13 +103,13 @@ def test_a_model_that_an_inner_ensemble_needs_does_not_wait_for_it(repository: R
     repository.add("outer", "many", "inner", max_inflight=1)
     repository.send("outer")
     [producer] = repository.calls["many"]
-    granted: list[None] = []
-    producer.on_taken = lambda: granted.append(None)
+    credits: list[None] = []
+    producer.on_credit = lambda: credits.append(None)
     producer.respond(output())
-    assert len(granted) == 2, "one for the response, one to be let go"
+    assert len(credits) == 2, "one for the response, one to be let go"
     for _ in range(5):
         producer.respond(output())
-    assert len(granted) == 7, "it is not held up, although one step at a time runs"
+    assert len(credits) == 7, "it is not held up, although one step at a time runs"
     producer.respond(InferenceResponse.final_mark())
     for number in range(1, 7):
         repository.calls["many"][number].respond(output(is_final=True))
@@ -122,8 +122,8 @@ def test_an_inner_ensemble_that_needs_other_models_holds_up_as_ever(repository: 
     repository.add("outer", "many", "inner", max_inflight=1)
     repository.send("outer")
     [producer] = repository.calls["many"]
-    granted: list[None] = []
-    producer.on_taken = lambda: granted.append(None)
+    credits: list[None] = []
+    producer.on_credit = lambda: credits.append(None)
     for _ in range(5):
         producer.respond(output())
-    assert len(granted) == 1
+    assert len(credits) == 1

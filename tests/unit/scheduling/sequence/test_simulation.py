@@ -200,7 +200,7 @@ class Story:
         assert (scheduler.pending_count, scheduler.inflight_count) == (0, 0)
         assert not scheduler._by_request
         assert not scheduler._table.by_id
-        assert not any(lane.sequences or lane.ready for lane in scheduler._table.lanes.values())
+        assert not any(slots.sequences or slots.ready for slots in scheduler._table.instance_slots.values())
         answered = {name for name, answers in self.bench.client.answers.items() if len(answers) == 1}
         assert answered | self.refused == set(self.expected)
         assert not answered & self.refused

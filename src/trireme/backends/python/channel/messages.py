@@ -38,7 +38,7 @@ LOG_LEVEL = 10  # (kind, verbose level)
 TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not lent may go back to the system
 THREADS = 12  # (kind, count): the threads to compute with from now on, unless the model has set their number itself
 FORGET = 13  # (kind, segment id): a segment of another worker, shown before, will not be spoken of again
-GRANT = 14  # (kind, key, count): so many more responses may come; a request without any grant has no limit
+CREDITS = 14  # (kind, key, count): so many more responses may come; a request without any has no limit
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)

@@ -45,7 +45,7 @@ class Watch:
     ) -> ModuleSpec | None:
         act = self._acts.get(name)
         if act is None and name.partition(".")[0] in ROOTS and os.environ.get(SWITCH) != "0":
-            act = _absorption(name)
+            act = _patch_for(name)
         if act is None:
             return None
         spec = self._found_by_others(name, path, target)
@@ -62,14 +62,14 @@ class Watch:
         return None
 
 
-def _absorption(name: str) -> Act | None:
+def _patch_for(name: str) -> Act | None:
     """What to do to a module of such a library; None for most of them."""
-    from trireme.backends.python.compat import patches as absorptions
+    from trireme.backends.python.compat import patches
 
     if name in _HUGGING_FACE:
-        absorptions.prepare_environment()
-    absorb = absorptions.BY_MODULE.get(name)
-    return None if absorb is None else functools.partial(absorptions.apply, absorb)
+        patches.prepare_environment()
+    patch = patches.BY_MODULE.get(name)
+    return None if patch is None else functools.partial(patches.apply, patch)
 
 
 def _execute_then(loader: Any, act: Act) -> None:

@@ -25,10 +25,10 @@ def prepare_environment() -> None:
     access_token.define_private_token()
 
 
-def apply(absorb: Callable[[ModuleType], None], module: ModuleType) -> None:
+def apply(patch: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Changes the module; one whose insides are other than expected stays as it is, and its import succeeds."""
     try:
-        absorb(module)
+        patch(module)
     except (AttributeError, KeyError) as error:
         tell_once(
             module.__name__, f"{module.__name__} is of a release that is not known here and stays as it is: {error!r}"
@@ -36,11 +36,11 @@ def apply(absorb: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 def _one_by_one(*absorbs: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    def absorb(module: ModuleType) -> None:
+    def patch(module: ModuleType) -> None:
         for each in absorbs:
             each(module)
 
-    return absorb
+    return patch
 
 
 BY_MODULE: Mapping[str, Callable[[ModuleType], None]] = {

@@ -11,7 +11,7 @@ from trireme.backends.python.host.link import HostLink
 from trireme.backends.python.host.tensor_messages import borrow, error_message, lend
 from trireme.core.errors import ErrorKind, InternalError, ServingError
 from trireme.core.ports import InferencePort
-from trireme.core.request import InferenceRequest, tell_steps
+from trireme.core.request import InferenceRequest, notify_calling_steps
 from trireme.core.response import InferenceResponse
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ FindRequest = Callable[[int], InferenceRequest | None]
 IsDecoupled = Callable[[str, str], bool]
 
 
-class Calls:
+class BlsCalls:
     """The open calls of one worker process."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Calls:
         self._is_decoupled = is_decoupled
         self._parent_of = parent_of
         self._running = running
-        self._open: dict[int, _Call] = {}
+        self._open: dict[int, _BlsCall] = {}
 
     def on_call(self, message: tuple[Any, ...]) -> None:
         """The model asks another one (CALL)."""
@@ -50,8 +50,8 @@ class Calls:
         request.timeout_us = timeout_us
         request.parameters = dict(parameters or {})
         request.parent = self._parent_of(parent_key) or self._unknown_parent(model_name)
-        tell_steps(model_name, request.parent)
-        call = _Call(self, number, is_decoupled, request)
+        notify_calling_steps(model_name, request.parent)
+        call = _BlsCall(self, number, is_decoupled, request)
         request.respond = call.respond
         self._open[number] = call
         self._submit(call, request)
@@ -80,10 +80,10 @@ class Calls:
         parent = InferenceRequest("", "", "", {}, _discard)
         for running in self._running():
             parent.parent = running
-            tell_steps(model_name, running)
+            notify_calling_steps(model_name, running)
         return parent
 
-    def _submit(self, call: _Call, request: InferenceRequest) -> None:
+    def _submit(self, call: _BlsCall, request: InferenceRequest) -> None:
         try:
             if not call.is_decoupled and self._is_decoupled is not None:
                 self._require_single_response(request)
@@ -102,7 +102,7 @@ class Calls:
         if self._is_decoupled(request.model_name, request.model_version):
             raise InternalError(_mismatch_text(request.model_name))
 
-    def answer(self, call: _Call, response: InferenceResponse) -> None:
+    def answer(self, call: _BlsCall, response: InferenceResponse) -> None:
         """Passes one response on to the worker."""
         if call.number not in self._open:
             return
@@ -114,7 +114,7 @@ class Calls:
         form = None if response.is_empty else self._encode(response)
         self._link.send((messages.CALL_RESPONSE, call.number, form, response.is_final))
 
-    def _refuse_stream(self, call: _Call) -> None:
+    def _refuse_stream(self, call: _BlsCall) -> None:
         """Ends a call for one response whose model turns out to be decoupled."""
         text = _refusal_text(call.request.model_name, _mismatch_text(call.request.model_name))
         self.answer(call, InferenceResponse.of_error(InternalError(text)))
@@ -130,12 +130,12 @@ class Calls:
             return [], (int(ErrorKind.INTERNAL), text), None
 
 
-class _Call:
+class _BlsCall:
     """One call; the bound `respond` is what the called model's request answers to."""
 
     __slots__ = ("_calls", "is_decoupled", "number", "request")
 
-    def __init__(self, calls: Calls, number: int, is_decoupled: bool, request: InferenceRequest) -> None:
+    def __init__(self, calls: BlsCalls, number: int, is_decoupled: bool, request: InferenceRequest) -> None:
         self._calls = calls
         self.number = number
         self.is_decoupled = is_decoupled

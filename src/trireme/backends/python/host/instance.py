@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.host.calls import Calls
+from trireme.backends.python.host.calls import BlsCalls
 from trireme.backends.python.host.link import HostLink
 from trireme.backends.python.host.quarantine import Quarantine
 from trireme.backends.python.host.tensor_messages import ErrorMessage, error_of, give_back, lend, take_back
@@ -49,7 +49,7 @@ class PythonInstance:
         self._outputs = dict.fromkeys([*config.outputs, *[state.output_name for state in states]])
         self._output_names = tuple(self._outputs)
         self._link: HostLink | None = None
-        self._calls: Calls | None = None
+        self._calls: BlsCalls | None = None
         self._next_batch = 1
         self._next_key = 1
         self._batches: dict[int, _Running] = {}
@@ -85,9 +85,9 @@ class PythonInstance:
         pending = self._requests
         for request in requests:
             pending[key] = request
-            if request.window:
-                link.send((messages.GRANT, key, request.window))
-                request.on_taken = partial(self._grant, link, key)
+            if request.credits:
+                link.send((messages.CREDITS, key, request.credits))
+                request.on_credit = partial(self._send_credit, link, key)
             key += 1
         self._next_key = key
         number = self._next_batch
@@ -132,7 +132,7 @@ class PythonInstance:
         """To the worker that serves now; None while there is none."""
         return self._link
 
-    def connect(self, link: HostLink, calls: Calls) -> None:
+    def connect(self, link: HostLink, calls: BlsCalls) -> None:
         """From now on batches go to the worker behind the link; `calls` are those that the worker makes."""
         self._link = link
         self._calls = calls
@@ -170,7 +170,7 @@ class PythonInstance:
                 request = requests.pop(key, None) if answer is not None else None
                 responses.append(None if request is None else self._response(request, answer))
         if self._watched:
-            self._absolve(running.keys, is_success=error is None)
+            self._clear_suspects(running.keys, is_success=error is None)
         # What is neither the model's nor the output's time is the way there: encoding, the socket, waking up.
         other_ns = _now_ns() - running.start_ns - infer_ns - output_ns
         timing = BatchTiming(other_ns if other_ns > input_ns else input_ns, infer_ns, output_ns)
@@ -197,7 +197,7 @@ class PythonInstance:
         if is_final:
             del self._requests[key]
             if self._watched:
-                self._absolve((key,), is_success=True)
+                self._clear_suspects((key,), is_success=True)
         self._runner.respond(request, response)
 
     def on_reschedule(self, message: tuple[Any, ...]) -> None:
@@ -206,10 +206,10 @@ class PythonInstance:
         if request is not None:
             self._runner.reschedule(request)
 
-    def _grant(self, link: HostLink, key: int) -> None:
+    def _send_credit(self, link: HostLink, key: int) -> None:
         """One more response may come, where the worker still has the request."""
         if key in self._requests and link is self._link:
-            link.send((messages.GRANT, key, 1))
+            link.send((messages.CREDITS, key, 1))
 
     def _encode(self, requests: list[InferenceRequest], key: int, link: HostLink) -> list[tuple[Any, ...]]:
         """The requests for a message, under the keys that follow `key`."""
@@ -291,13 +291,13 @@ class PythonInstance:
                 key += 1
         return admitted, refused if len(admitted) < len(refused) else None
 
-    def _absolve(self, keys: Iterable[int], is_success: bool) -> None:
+    def _clear_suspects(self, keys: Iterable[int], is_success: bool) -> None:
         """Clears requests that ended with their worker alive; those still open stay watched."""
         for key in keys:
             if key not in self._requests:
                 fingerprint = self._watched.pop(key, None)
                 if fingerprint is not None and is_success:
-                    self._quarantine.absolve(fingerprint)
+                    self._quarantine.clear(fingerprint)
 
 
 class _Running:

@@ -9,7 +9,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError, UnavailableError
 from trireme.core.request import InferenceRequest
 
-DEATHS_BEFORE_REFUSAL = 3
+KILLS_BEFORE_REFUSAL = 3
 EXPIRY_S = 600
 MAX_SUSPECTS = 1024
 EDGE_BYTES = 256
@@ -24,14 +24,14 @@ class Quarantine:
         self._clock = clock
         self._outlines: set[int] = set()
 
-    def accuse(self, requests: Iterable[InferenceRequest]) -> int:
-        """Notes that a worker died while it ran these; returns the highest count of deaths among them."""
+    def blame(self, requests: Iterable[InferenceRequest]) -> int:
+        """Notes that a worker died while it ran these; returns the highest count of kills among them."""
         now, worst = self._clock(), 0
         for fingerprint, outline in {fingerprint_of(request): outline_of(request) for request in requests}.items():
             known = self.suspects.pop(fingerprint, None)
-            deaths = (known.deaths if known is not None and known.expires_ns > now else 0) + 1
-            self.suspects[fingerprint] = _Suspect(deaths, now + EXPIRY_S * 1_000_000_000, outline)
-            worst = max(worst, deaths)
+            kills = (known.kills if known is not None and known.expires_ns > now else 0) + 1
+            self.suspects[fingerprint] = _Suspect(kills, now + EXPIRY_S * 1_000_000_000, outline)
+            worst = max(worst, kills)
         while len(self.suspects) > MAX_SUSPECTS:
             del self.suspects[next(iter(self.suspects))]
         self._note_outlines()
@@ -44,27 +44,27 @@ class Quarantine:
             return None, None
         fingerprint = fingerprint_of(request)
         suspect = self.suspects.get(fingerprint)
-        if suspect is None or suspect.deaths < DEATHS_BEFORE_REFUSAL:
+        if suspect is None or suspect.kills < KILLS_BEFORE_REFUSAL:
             return fingerprint, None
         left_s = (suspect.expires_ns - self._clock()) // 1_000_000_000
         text = (
-            f"request refused: its inputs killed {suspect.deaths} worker processes of model '{self._model_name}' "
+            f"request refused: its inputs killed {suspect.kills} worker processes of model '{self._model_name}' "
             f"one after another; the same inputs are refused for another {max(left_s, 1)} s"
         )
         return fingerprint, UnavailableError(text)
 
     def last_chance(self, requests: Sequence[InferenceRequest]) -> InferenceRequest | None:
-        """One that must run alone, because one more death will have it refused: what merely shared a batch with the
+        """One that must run alone, because one more kill will have it refused: what merely shared a batch with the
         killer is cleared that way. None where all may run together."""
         if len(requests) > 1:
             for request in requests:
                 fingerprint, refusal = self.examine(request)
                 suspect = self.suspects.get(fingerprint) if fingerprint is not None else None
-                if refusal is None and suspect is not None and suspect.deaths == DEATHS_BEFORE_REFUSAL - 1:
+                if refusal is None and suspect is not None and suspect.kills == KILLS_BEFORE_REFUSAL - 1:
                     return request
         return None
 
-    def absolve(self, fingerprint: bytes) -> None:
+    def clear(self, fingerprint: bytes) -> None:
         """The same inputs were executed and the worker lives."""
         if self.suspects.pop(fingerprint, None) is not None:
             self._note_outlines()
@@ -75,7 +75,7 @@ class Quarantine:
     def _forget_expired(self) -> None:
         now = self._clock()
         while self.suspects:
-            oldest = next(iter(self.suspects))  # accusing moves an entry to the end, so the first expires first
+            oldest = next(iter(self.suspects))  # blaming moves an entry to the end, so the first expires first
             if self.suspects[oldest].expires_ns > now:
                 return
             del self.suspects[oldest]
@@ -108,9 +108,9 @@ def fingerprint_of(request: InferenceRequest) -> bytes:
 
 
 class _Suspect:
-    __slots__ = ("deaths", "expires_ns", "outline")
+    __slots__ = ("expires_ns", "kills", "outline")
 
-    def __init__(self, deaths: int, expires_ns: int, outline: int) -> None:
-        self.deaths = deaths
+    def __init__(self, kills: int, expires_ns: int, outline: int) -> None:
+        self.kills = kills
         self.expires_ns = expires_ns
         self.outline = outline

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.host.calls import Calls
+from trireme.backends.python.host.calls import BlsCalls
 from trireme.backends.python.host.control import Control
 from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.link import CLOSED, HostLink, Routes
 from trireme.backends.python.host.tensor_messages import error_of
-from trireme.backends.python.process.exit_report import MISBEHAVED, Death, cause_of, obituary, oom_kills
+from trireme.backends.python.process.exit_report import MISBEHAVED, ExitReport, cause_of, describe_exit, oom_kills
 from trireme.backends.python.process.worker_process import Launch, WorkerProcess
 from trireme.backends.services import BackendServices
 from trireme.core.errors import InternalError
@@ -34,7 +34,7 @@ class WorkerSession:
         self.lost: asyncio.Future[str] = loop.create_future()
         self.facts: Mapping[str, Any] = {}
         self._services = services
-        self._calls: Calls | None = None
+        self._calls: BlsCalls | None = None
         self._instance: PythonInstance | None = None
         self._reply: asyncio.Future[tuple[Any, ...]] | None = None
         self._check: asyncio.Future[bool] | None = None
@@ -74,7 +74,7 @@ class WorkerSession:
     def serve(self, instance: PythonInstance) -> None:
         """From now on this worker executes the instance's batches."""
         known, all_running = instance.request_of, lambda: instance.running
-        calls = Calls(self.link, self._services.inference, self._services.is_decoupled, known, all_running)
+        calls = BlsCalls(self.link, self._services.inference, self._services.is_decoupled, known, all_running)
         self._calls = calls
         self._instance = instance
         self._routes[messages.RESULTS] = instance.on_results
@@ -116,7 +116,7 @@ class WorkerSession:
         finally:
             self.close()
 
-    async def report(self) -> Death:
+    async def report(self) -> ExitReport:
         """After `lost`: waits until the process is gone, and says why and what it printed last."""
         why = self.lost.result()
         has_left = await self.process.wait(EXIT_WAIT_S if why == CLOSED else 0.0)
@@ -130,7 +130,7 @@ class WorkerSession:
         if output is not None:
             output.drain()
         tail = list(output.tail) if output is not None else []
-        return Death(reason, obituary(self.process.pid, cause, tail))
+        return ExitReport(reason, describe_exit(self.process.pid, cause, tail))
 
     def close(self) -> None:
         """Lets go of everything; the process must be ended by other means."""
@@ -150,7 +150,7 @@ class WorkerSession:
         self.link.send(question)
         await asyncio.wait((reply, self.lost), return_when=asyncio.FIRST_COMPLETED)
         if not reply.done():
-            raise InternalError(f"Stub process '{self._name}' is not healthy. {(await self.report()).report}")
+            raise InternalError(f"Stub process '{self._name}' is not healthy. {(await self.report()).text}")
         answer: tuple[Any, ...] = reply.result()
         if answer[0] == messages.FAILED:
             _, kind, text, trace = answer

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trireme.backends.python.host.instance import PythonInstance
-from trireme.backends.python.host.quarantine import DEATHS_BEFORE_REFUSAL, Quarantine
+from trireme.backends.python.host.quarantine import KILLS_BEFORE_REFUSAL, Quarantine
 from trireme.backends.python.host.session import WorkerSession
 from trireme.backends.python.options import ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement
@@ -142,14 +142,14 @@ class Supervisor:
         self._recovery = asyncio.get_running_loop().create_task(self._recover(session))
 
     async def _recover(self, session: WorkerSession) -> None:
-        await self._bury(session)
+        await self._report_exit(session)
         while not await self._try_again():
             pass
         log.info("model instance '%s' serves again", self.instance.name)
         self.attach()
         self._changed()
 
-    async def _bury(self, session: WorkerSession) -> None:
+    async def _report_exit(self, session: WorkerSession) -> None:
         name = self.instance.name
         try:
             reason, report = await session.report()
@@ -160,9 +160,9 @@ class Supervisor:
         self.failure = report
         self._count_failure(reason)
         log.error("model instance '%s' lost its worker. %s", name, report)
-        deaths = self._quarantine.accuse(self.instance.running)
-        if deaths >= DEATHS_BEFORE_REFUSAL:
-            log.error("a request to '%s' killed %d workers; the same inputs are refused from now on", name, deaths)
+        kills = self._quarantine.blame(self.instance.running)
+        if kills >= KILLS_BEFORE_REFUSAL:
+            log.error("a request to '%s' killed %d workers; the same inputs are refused from now on", name, kills)
         text = f"Failed to process the request(s) for model instance '{name}', message: Stub process '{name}' is not "
         self.instance.fail(InternalError(f"{text}healthy. {report}"))
 

@@ -23,7 +23,7 @@ class Waiter:
         self.future = future
 
 
-class ModelCall:
+class BlsCall:
     """One request to another model, with the responses that have come so far."""
 
     __slots__ = ("_is_decoupled", "_waiter", "is_done", "number", "responses", "stream_waiter")
@@ -64,7 +64,7 @@ class ModelCall:
 class ResponseIterator:
     """The responses of a decoupled call, as they come; iterating again begins at the first."""
 
-    def __init__(self, call: ModelCall, channel: Channel) -> None:
+    def __init__(self, call: BlsCall, channel: Channel) -> None:
         self._call = call
         self._channel = channel
         self._position = 0

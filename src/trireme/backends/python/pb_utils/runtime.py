@@ -50,7 +50,7 @@ class Runtime:
     __slots__ = (
         "cancelled",
         "channel",
-        "granted",
+        "credits",
         "instance_name",
         "is_decoupled",
         "model_dir",
@@ -68,7 +68,7 @@ class Runtime:
         self.instance_name = ""
         self.phase = LOADING
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
-        self.granted: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
+        self.credits: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 
 
 _runtimes: list[Runtime] = []

@@ -34,8 +34,8 @@ class InferenceResponseSender:
         runtime = self._runtime
         with self._lock:
             self._check_state(response)
-            if response is not None and self._key in runtime.granted:
-                self._wait_for_grant()
+            if response is not None and self._key in runtime.credits:
+                self._wait_for_credit()
             encoded = None
             if response is not None:
                 encoded = encode_response(response, runtime.channel.arena, self._wanted)
@@ -56,14 +56,14 @@ class InferenceResponseSender:
         self.is_closed = True
         self._forget()
 
-    def _wait_for_grant(self) -> None:
+    def _wait_for_credit(self) -> None:
         """Blocks while whoever takes the responses has enough of them; one that nobody wants need not wait."""
-        key, granted, cancelled = self._key, self._runtime.granted, self._runtime.cancelled
-        self._runtime.channel.wait_until(lambda: granted[key] > self._sent_count or key in cancelled)
+        key, credits, cancelled = self._key, self._runtime.credits, self._runtime.cancelled
+        self._runtime.channel.wait_until(lambda: credits[key] > self._sent_count or key in cancelled)
 
     def _forget(self) -> None:
         self._runtime.cancelled.discard(self._key)
-        self._runtime.granted.pop(self._key, None)
+        self._runtime.credits.pop(self._key, None)
 
     def _check_arguments(self, response: InferenceResponse | None, flags: int) -> None:
         if response is not None and not isinstance(response, InferenceResponse):

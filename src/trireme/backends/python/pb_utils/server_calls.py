@@ -10,7 +10,7 @@ from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.channel import Channel
 from trireme.backends.python.pb_utils.errors import TritonModelException
 from trireme.backends.python.pb_utils.response import InferenceResponse, decode_response
-from trireme.backends.python.pb_utils.response_iterator import ModelCall, ResponseIterator, Waiter
+from trireme.backends.python.pb_utils.response_iterator import BlsCall, ResponseIterator, Waiter
 from trireme.backends.python.pb_utils.runtime import CallRequest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ServerCalls:
         self._channel = channel
         self._numbers = count(1)
         self._answers: dict[int, tuple[Any, Any] | object] = {}
-        self._calls: dict[int, ModelCall] = {}
+        self._calls: dict[int, BlsCall] = {}
 
     def ask(self, kind: int, operation: str, arguments: tuple[Any, ...]) -> Any:
         """Sends CONTROL or METRIC and waits for the value; raises TritonModelException with the server's message."""
@@ -85,9 +85,9 @@ class ServerCalls:
             del self._calls[number]
         call.deliver(response, is_final, self._channel)
 
-    def _start(self, request: CallRequest, is_decoupled: bool, waiter: Waiter | None) -> ModelCall:
+    def _start(self, request: CallRequest, is_decoupled: bool, waiter: Waiter | None) -> BlsCall:
         number = next(self._numbers)
-        call = self._calls[number] = ModelCall(number, is_decoupled, waiter)
+        call = self._calls[number] = BlsCall(number, is_decoupled, waiter)
         name, version, body = request
         self._channel.send((messages.CALL, number, name, version, body, is_decoupled))
         return call

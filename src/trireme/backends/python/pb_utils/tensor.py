@@ -86,9 +86,9 @@ class Tensor:
             raise TypeError(f"Tensor.from_dlpack: name must be a str, found {type(name).__name__}")
         if not name:
             raise TritonModelException(_NO_NAME)
-        from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+        from trireme.backends.python.pb_utils import dlpack
 
-        datatype, array = pb_dlpack.read(tensor)
+        datatype, array = dlpack.read(tensor)
         return _stored(name, datatype, array.shape, array)
 
     def __dlpack__(
@@ -96,12 +96,12 @@ class Tensor:
     ) -> Any:
         if self._datatype == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+        from trireme.backends.python.pb_utils import dlpack
 
         if self._array is None:
             self._array = _to_array(self._datatype, self._shape, self._data)
             self._data = None
-        return pb_dlpack.export(self._datatype, self._array.copy() if copy else self._array)
+        return dlpack.export(self._datatype, self._array.copy() if copy else self._array)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU

@@ -19,12 +19,12 @@ NOT_STARTED = "not_started"
 _OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 
-class Death(NamedTuple):
+class ExitReport(NamedTuple):
     """What is known of the end of a worker process."""
 
     reason: str
     """One of the words above, which failures are counted by."""
-    report: str
+    text: str
     """The whole of it for people."""
 
 
@@ -55,7 +55,7 @@ def cause_of(return_code: int, oom_kills_before: int | None, oom_kills_now: int 
     return KILLED, f"{clause}, possibly out of memory"
 
 
-def obituary(pid: int, cause: str, tail: Sequence[str]) -> str:
+def describe_exit(pid: int, cause: str, tail: Sequence[str]) -> str:
     """The whole report: the cause, then the last lines of output, which hold a Python stack where one was printed."""
     text = f"The worker process (pid {pid}) {cause}."
     if tail:

@@ -50,13 +50,12 @@ def preload() -> None:
 
     import numpy
 
-    from trireme.backends.python.compat import import_hook as watch
-    from trireme.backends.python.compat.accelerators import gaudi_finder as finder
+    from trireme.backends.python.compat import import_hook
+    from trireme.backends.python.compat.accelerators import gaudi_finder
     from trireme.backends.python.pb_utils import logger as pb_logger
-    from trireme.backends.python.worker import link as worker_link
-    from trireme.backends.python.worker import worker
+    from trireme.backends.python.worker import link, worker
 
-    assert all((json, logging, numpy, pb_logger, worker, worker_link, watch, finder))
+    assert all((json, logging, numpy, pb_logger, worker, link, import_hook, gaudi_finder))
 
 
 def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:

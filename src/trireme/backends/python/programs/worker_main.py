@@ -29,11 +29,11 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     """The same in a process that is prepared for it and whose parent is the server."""
     name_process("trireme-worker")
     die_with_parent()
-    stand_back()
+    use_batch_policy()
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
-    from trireme.backends.python.compat import import_hook as watch
+    from trireme.backends.python.compat import import_hook
     from trireme.backends.python.pb_utils.logger import route_standard_logging
     from trireme.backends.python.worker.link import Link
     from trireme.backends.python.worker.worker import Worker
@@ -44,7 +44,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     leave_to_parent(link)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
     route_standard_logging()
-    watch.install()
+    import_hook.install()
     worker.threads.watch_import()
     try:
         serve(worker, link)
@@ -79,7 +79,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def stand_back() -> None:
+def use_batch_policy() -> None:
     """A worker that is woken waits for a core instead of pushing the server, who has just woken it, off its own."""
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with contextlib.suppress(OSError):  # a sandbox that does not let it, where all goes on as well

@@ -9,8 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.python.compat.accelerators import gaudi_finder as hpu_finder
-from trireme.backends.python.compat.accelerators import neuron_finder
+from trireme.backends.python.compat.accelerators import gaudi_finder, neuron_finder
 
 
 def extend_path(settings: Mapping[str, Any]) -> None:
@@ -22,7 +21,7 @@ def extend_path(settings: Mapping[str, Any]) -> None:
 
 def load_model_class(settings: Mapping[str, Any]) -> Any:
     """Imports the model's file as `<version>.<stem>` and returns its `TritonPythonModel`."""
-    hpu_finder.install()
+    gaudi_finder.install()
     neuron_finder.install()
     path = os.path.abspath(os.path.join(settings["version_dir"], settings["model_file"]))
     package = str(settings["model_version"])

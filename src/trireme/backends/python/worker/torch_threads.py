@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from trireme.backends.python.compat import import_hook as watch
+from trireme.backends.python.compat import import_hook
 
 
 class TorchThreads:
@@ -21,7 +21,7 @@ class TorchThreads:
     def watch_import(self) -> None:
         """Begins to wait for the import of torch, which may take fewer threads than the environment says: builds with
         MKL take no more than there are physical cores."""
-        watch.install().after_import("torch", self._look)
+        import_hook.install().after_import("torch", self._look)
 
     def set_count(self, count: int) -> None:
         """Lets torch compute with so many threads, where it is there and its number is not the model's own."""

@@ -71,9 +71,9 @@ class Worker:
             self.server_calls.on_result(message)
         elif kind == messages.CANCEL:
             self.runtime.cancelled.add(message[1])
-        elif kind == messages.GRANT:
-            granted = self.runtime.granted
-            granted[message[1]] = granted.get(message[1], 0) + message[2]
+        elif kind == messages.CREDITS:
+            credits = self.runtime.credits
+            credits[message[1]] = credits.get(message[1], 0) + message[2]
         elif kind == messages.LOG_LEVEL:
             self.runtime.verbose_level = message[1]
         elif kind == messages.TRIM:

@@ -76,7 +76,7 @@ class GenerateEndpoints:
             exchange.received_ns = monotonic_ns()
         self.check(head)
         model = self._server.inference.find(head.model_name, head.model_version)
-        if model.is_stand_in:  # its inputs, which the body is read by, are known for sure once it is loaded
+        if model.is_placeholder:  # its inputs, which the body is read by, are known for sure once it is loaded
             self._background.run(exchange, self._start_when_loaded(exchange, call_type))
             return
         text = bytes(exchange.body)

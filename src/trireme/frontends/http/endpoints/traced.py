@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from trireme.core import trace as doors
+from trireme.core import trace as marks
 from trireme.core.trace import Trace
 from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.http1.sse import encode_event
@@ -22,8 +22,8 @@ def begin_trace(tracing: Tracing, exchange: Exchange, model_name: str) -> Trace 
     head = exchange.head
     trace = tracing.explain() if head.wants_explanation else tracing.sample(model_name, head.traceparent)
     if trace is not None:
-        trace.mark(doors.HTTP_RECV_START, exchange.received_ns)
-        trace.mark(doors.HTTP_RECV_END, exchange.received_ns)
+        trace.mark(marks.HTTP_RECV_START, exchange.received_ns)
+        trace.mark(marks.HTTP_RECV_END, exchange.received_ns)
     return trace
 
 
@@ -50,5 +50,5 @@ def _explanation(exchange: Exchange, now_ns: int) -> dict[str, Any] | None:
     request = exchange.request
     if request is None or request.trace is None:
         return None
-    request.trace.mark(doors.HTTP_SEND_START, now_ns)
+    request.trace.mark(marks.HTTP_SEND_START, now_ns)
     return waterfall(request.trace) if exchange.head.wants_explanation else None

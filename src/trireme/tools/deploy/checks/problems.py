@@ -20,7 +20,7 @@ _OWN_PROCESSORS = ("timm_wrapper",)
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class Problem:
     """One thing that is wrong, and what to do about it."""
 
     text: str
@@ -28,9 +28,9 @@ class Objection:
     """Whether loading fails because of it; otherwise it is worth a warning."""
 
 
-def objections(
+def find_problems(
     model: ModelFiles, options: DeployOptions, device: str, library: Library | None = None
-) -> list[Objection]:
+) -> list[Problem]:
     """All that is wrong with serving this model on this device; `library` stands in for what is installed."""
     found = list(_about_packages(device, options))
     library = library or installed_library()
@@ -39,45 +39,45 @@ def objections(
     return found
 
 
-def _about_packages(device: str, options: DeployOptions) -> Iterator[Objection]:
+def _about_packages(device: str, options: DeployOptions) -> Iterator[Problem]:
     """What is not installed matters where the server starts, and may be there where it is started later."""
     is_needed = options.is_served and not options.is_dry_run
     missing = [name for name in ("torch", "transformers") if package_folder(name) is None]
     if missing:
-        yield Objection(f"not installed here: {', '.join(missing)}; {_INSTALL}", is_needed)
+        yield Problem(f"not installed here: {', '.join(missing)}; {_INSTALL}", is_needed)
     elif device.startswith("cuda") and is_torch_without_gpu():
-        yield Objection(
+        yield Problem(
             f"the PyTorch that is installed here was built for CPUs alone, and the model is placed on {device}: "
             "install a build with CUDA, or say --device cpu",
             is_needed,
         )
     elif device.startswith("hpu") and package_folder("habana_frameworks") is None:
-        yield Objection(
+        yield Problem(
             f"Gaudi's software for PyTorch (habana_frameworks) is not installed here, and the model is placed on "
             f"{device}: install it, or say --device cpu",
             is_needed,
         )
 
 
-def _about_model(model: ModelFiles, options: DeployOptions, library: Library) -> list[Objection]:
+def _about_model(model: ModelFiles, options: DeployOptions, library: Library) -> list[Problem]:
     wanted = needs_of(model, options.task, library)
     if not isinstance(model.config.get("auto_map"), dict) or _is_known(model, library, wanted):
         found = list(_about_architecture(model, options, library, wanted))
     else:
         found = list(_about_own_code(model, options, library))
-    if any(objection.is_certain for objection in found):
+    if any(problem.is_certain for problem in found):
         return found
     return [*found, *_about_inputs(model, wanted, is_headless=is_headless(model, library))]
 
 
-def _about_own_code(model: ModelFiles, options: DeployOptions, library: Library) -> Iterator[Objection]:
+def _about_own_code(model: ModelFiles, options: DeployOptions, library: Library) -> Iterator[Problem]:
     files = sorted({_code_of(entry) for entry in model.config["auto_map"].values()})
     present = {file.name for file in model.files}
     absent = [file for file in files if " of " not in file and file not in present]
     if absent:
-        yield Objection(f"its config.json names code that is not among its files: {', '.join(absent)}")
+        yield Problem(f"its config.json names code that is not among its files: {', '.join(absent)}")
     elif not options.trusts_remote_code:
-        yield Objection(
+        yield Problem(
             f"it brings Python code of its own ({', '.join(files)}), and transformers {library.version} cannot load it "
             "without: read that code, then allow it with --trust-remote-code",
             bool(library.configs),
@@ -102,23 +102,23 @@ def _code_of(entry: object) -> str:
 
 def _about_architecture(
     model: ModelFiles, options: DeployOptions, library: Library, wanted: list[Needs]
-) -> Iterator[Objection]:
+) -> Iterator[Problem]:
     model_type = model.config.get("model_type")
     if not isinstance(model_type, str):
         if not any(known in model.reference for known in library.configs):  # releases may tell it from the name
-            yield Objection(
+            yield Problem(
                 "its config.json has no 'model_type', so transformers cannot tell which architecture it is; save the "
                 "model with save_pretrained again, or add the line"
             )
         return
     if library.knows(model_type) is False:
-        yield Objection(
+        yield Problem(
             f"transformers {library.version} does not know its architecture '{model_type}'; a later release may: "
             "pip install --upgrade transformers"
         )
     elif options.task is None:
         if not telling_names(model.config):
-            yield Objection(
+            yield Problem(
                 "its config.json names no architecture, so nobody can tell what it is for: say it with --task, "
                 f"one of {', '.join(tasks_for(model_type, library))}",
                 not any(file.name == "modules.json" for file in model.files),
@@ -129,28 +129,28 @@ def _about_architecture(
 
 def _about_task(
     model: ModelFiles, task: str, model_type: str, library: Library, wanted: list[Needs]
-) -> Iterator[Objection]:
+) -> Iterator[Problem]:
     autos = [auto for needs in wanted for auto in needs.models]
     classes = [made for auto in autos if (made := library.class_for(auto, model_type))]
     if autos and not classes and all(auto in library.classes for auto in autos):
         possible = ", ".join(tasks_for(model_type, library)) or "none that is served"
-        yield Objection(
+        yield Problem(
             f"it cannot do {task}: transformers {library.version} has no class of the architecture '{model_type}' for "
             f"that. Its tasks are {possible}; leave --task out, or take a model that was made for {task}"
         )
     elif classes:
         text = missing_head(model, task, autos, classes)
         if text is not None:
-            yield Objection(text, is_certain=False)
+            yield Problem(text, is_certain=False)
 
 
-def _about_inputs(model: ModelFiles, wanted: list[Needs], *, is_headless: bool) -> Iterator[Objection]:
+def _about_inputs(model: ModelFiles, wanted: list[Needs], *, is_headless: bool) -> Iterator[Problem]:
     """Where several tasks come into question, one that finds its files is enough."""
     lacking = [_lacking(model, needs) for needs in wanted]
     if lacking and all(lacking):
-        yield Objection(lacking[0])
+        yield Problem(lacking[0])
     elif is_headless and not wanted and not _has_tokenizer(model) and not _has_processor(model):
-        yield Objection(
+        yield Problem(
             "it has neither a tokenizer nor a preprocessor_config.json, so no input can be prepared for it: put those "
             "files beside config.json, as the save_pretrained of the tokenizer or of the processor writes them"
         )

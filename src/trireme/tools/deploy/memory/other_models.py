@@ -13,7 +13,7 @@ from trireme.tools.deploy.sizes import size_text
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class OtherModel:
     """Another model of the repository."""
 
     name: str
@@ -21,14 +21,14 @@ class Neighbour:
     """What its files amount to; None where they are elsewhere, as in the hub's cache."""
 
 
-def neighbours(repository: Path, name: str) -> list[Neighbour]:
+def other_models(repository: Path, name: str) -> list[OtherModel]:
     """The models of the repository but for this one."""
     return [
-        Neighbour(folder.name, _weights_bytes(folder)) for folder in _model_folders(repository) if folder.name != name
+        OtherModel(folder.name, _weights_bytes(folder)) for folder in _model_folders(repository) if folder.name != name
     ]
 
 
-def neighbour_rows(found: list[Neighbour]) -> list[tuple[str, str]]:
+def other_model_rows(found: list[OtherModel]) -> list[tuple[str, str]]:
     """The row of the table that tells of them; none where there are none."""
     if not found:
         return []

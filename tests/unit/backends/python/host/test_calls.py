@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.host.calls import Calls
+from trireme.backends.python.host.calls import BlsCalls
 from trireme.core.errors import ErrorKind, NotFoundError, UnavailableError
-from trireme.core.request import InferenceRequest, StepRequest, tell_steps
+from trireme.core.request import InferenceRequest, StepRequest, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 
@@ -40,7 +40,7 @@ def output(size: int = 4) -> InferenceResponse:
 
 def test_a_call_becomes_a_request_with_all_that_the_model_said(make: SimpleNamespace) -> None:
     inference, parent = Inference(), make.request()
-    calls = Calls(make.link(), inference, None, {1: parent}.get)
+    calls = BlsCalls(make.link(), inference, None, {1: parent}.get)
     calls.on_call(call(9))
     (request,) = inference.requests
     assert (request.model_name, request.model_version, request.id) == ("other", "", "id7")
@@ -53,7 +53,7 @@ def test_a_call_becomes_a_request_with_all_that_the_model_said(make: SimpleNames
 
 def test_a_call_from_one_of_several_requests_still_counts_as_made_by_an_execution(make: SimpleNamespace) -> None:
     inference = Inference()
-    Calls(make.link(), inference, None, {}.get).on_call(call(9))
+    BlsCalls(make.link(), inference, None, {}.get).on_call(call(9))
     assert inference.requests[0].parent is not None
     assert not inference.requests[0].parent.is_cancelled
 
@@ -61,12 +61,12 @@ def test_a_call_from_one_of_several_requests_still_counts_as_made_by_an_executio
 def test_the_steps_that_wait_for_a_call_are_told_of_it(make: SimpleNamespace) -> None:
     told: list[str] = []
     steps = [StepRequest("m", "", "", {}, _ignore, told.append) for _ in range(2)]
-    Calls(make.link(), Inference(), None, {1: steps[0]}.get).on_call(call(9))
+    BlsCalls(make.link(), Inference(), None, {1: steps[0]}.get).on_call(call(9))
     assert told == ["other"]
     inference = Inference()
-    Calls(make.link(), inference, None, {}.get, lambda: steps).on_call(call(9))
+    BlsCalls(make.link(), inference, None, {}.get, lambda: steps).on_call(call(9))
     assert len(told) >= 3, "each of those that may have made it"
-    tell_steps("further", inference.requests[0])
+    notify_calling_steps("further", inference.requests[0])
     assert told[-1] == "further"
 
 
@@ -76,14 +76,14 @@ def _ignore(_response: InferenceResponse) -> None:
 
 def test_a_version_is_passed_on_as_text(make: SimpleNamespace) -> None:
     inference = Inference()
-    calls = Calls(make.link(), inference, None, {}.get)
+    calls = BlsCalls(make.link(), inference, None, {}.get)
     calls.on_call(call(1, version=3))
     assert inference.requests[0].model_version == "3"
 
 
 def test_the_answer_goes_back_and_ends_the_call(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    calls = Calls(link, inference, None, {}.get)
+    calls = BlsCalls(link, inference, None, {}.get)
     calls.on_call(call(9))
     inference.requests[0].respond(output())
     expected = ([("OUT", "FP32", (1,), bytes(4))], None, {"p": 1})
@@ -94,7 +94,7 @@ def test_the_answer_goes_back_and_ends_the_call(make: SimpleNamespace) -> None:
 
 def test_a_large_answer_goes_through_shared_memory(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    calls = Calls(link, inference, None, {}.get)
+    calls = BlsCalls(link, inference, None, {}.get)
     calls.on_call(call(9))
     inference.requests[0].respond(output(400_000))
     assert link.sent[0][2][0][0][3] == (1, 64, 400_000)
@@ -102,7 +102,7 @@ def test_a_large_answer_goes_through_shared_memory(make: SimpleNamespace) -> Non
 
 def test_a_decoupled_call_gets_every_response_and_the_final_mark(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    calls = Calls(link, inference, None, {}.get)
+    calls = BlsCalls(link, inference, None, {}.get)
     calls.on_call(call(9, is_decoupled=True))
     first = output()
     first.is_final = False
@@ -115,7 +115,7 @@ def test_a_decoupled_call_gets_every_response_and_the_final_mark(make: SimpleNam
 def test_a_refused_call_says_so_the_way_triton_does(make: SimpleNamespace) -> None:
     link = make.link()
     refusal = NotFoundError("Request for unknown model: 'other' is not found")
-    Calls(link, Inference(refusal), None, {}.get).on_call(call(9))
+    BlsCalls(link, Inference(refusal), None, {}.get).on_call(call(9))
     ((_, number, (_, error, _), is_final),) = link.sent
     text = "Model other - Error when running inference: Request for unknown model: 'other' is not found"
     assert (number, error, is_final) == (9, (int(ErrorKind.INTERNAL), text), True)
@@ -123,14 +123,14 @@ def test_a_refused_call_says_so_the_way_triton_does(make: SimpleNamespace) -> No
 
 def test_an_error_of_the_called_model_keeps_its_text_and_kind(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    Calls(link, inference, None, {}.get).on_call(call(9))
+    BlsCalls(link, inference, None, {}.get).on_call(call(9))
     inference.requests[0].respond(InferenceResponse.of_error(UnavailableError("busy")))
     assert link.sent[0][2][1] == (int(ErrorKind.UNAVAILABLE), "busy")
 
 
 def test_calling_a_decoupled_model_for_one_response_is_refused(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    Calls(link, inference, lambda name, version: True, {}.get).on_call(call(9))
+    BlsCalls(link, inference, lambda name, version: True, {}.get).on_call(call(9))
     assert inference.requests == []
     text = link.sent[0][2][1][1]
     assert text.startswith(
@@ -141,7 +141,7 @@ def test_calling_a_decoupled_model_for_one_response_is_refused(make: SimpleNames
 
 def test_a_stream_where_one_response_was_asked_for_is_refused_and_cancelled(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    Calls(link, inference, None, {}.get).on_call(call(9))
+    BlsCalls(link, inference, None, {}.get).on_call(call(9))
     first = output()
     first.is_final = False
     inference.requests[0].respond(first)
@@ -154,7 +154,7 @@ def test_a_stream_where_one_response_was_asked_for_is_refused_and_cancelled(make
 
 def test_cancelling_reaches_the_called_model(make: SimpleNamespace) -> None:
     inference = Inference()
-    calls = Calls(make.link(), inference, None, {}.get)
+    calls = BlsCalls(make.link(), inference, None, {}.get)
     calls.on_call(call(9))
     calls.on_cancel((messages.CALL_CANCEL, 8))
     assert not inference.requests[0].is_cancelled
@@ -164,7 +164,7 @@ def test_cancelling_reaches_the_called_model(make: SimpleNamespace) -> None:
 
 def test_a_cancelled_parent_cancels_its_children_and_no_others(make: SimpleNamespace) -> None:
     inference, parents = Inference(), {1: make.request(), 2: make.request()}
-    calls = Calls(make.link(), inference, None, parents.get)
+    calls = BlsCalls(make.link(), inference, None, parents.get)
     calls.on_call(call(9))
     calls.on_call((messages.CALL, 10, "other", -1, form(parent_key=2), False))
     calls.cancel_children(parents[1])
@@ -174,13 +174,13 @@ def test_a_cancelled_parent_cancels_its_children_and_no_others(make: SimpleNames
 def test_a_call_of_a_parent_already_cancelled_is_cancelled_at_once(make: SimpleNamespace) -> None:
     inference, parent = Inference(), make.request()
     parent.cancel()
-    Calls(make.link(), inference, None, {1: parent}.get).on_call(call(9))
+    BlsCalls(make.link(), inference, None, {1: parent}.get).on_call(call(9))
     assert inference.requests[0].is_cancelled
 
 
 def test_the_calls_of_a_dead_worker_are_cancelled_and_their_answers_dropped(make: SimpleNamespace) -> None:
     inference, link = Inference(), make.link()
-    calls = Calls(link, inference, None, {}.get)
+    calls = BlsCalls(link, inference, None, {}.get)
     calls.on_call(call(9))
     calls.close()
     assert inference.requests[0].is_cancelled

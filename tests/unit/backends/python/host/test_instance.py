@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.host.calls import Calls
+from trireme.backends.python.host.calls import BlsCalls
 from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.quarantine import Quarantine
 from trireme.core.batch import Batch
@@ -24,7 +24,7 @@ class Bench:
         self.link = make.link()
         self.quarantine = Quarantine("m")
         self.instance = PythonInstance("m_0", make.config(**config), self.runner, self.quarantine)
-        self.instance.connect(self.link, Calls(self.link, None, None, self.instance.request_of))  # type: ignore[arg-type]
+        self.instance.connect(self.link, BlsCalls(self.link, None, None, self.instance.request_of))  # type: ignore[arg-type]
 
     def execute(self, *datas: bytes) -> tuple[Batch, list[tuple[Any, ...]]]:
         """Runs a batch with these inputs; returns it and the encoded requests."""
@@ -225,7 +225,7 @@ def test_a_batch_that_cannot_be_encoded_is_answered_and_takes_no_memory(make: Si
 def test_a_request_that_killed_three_workers_is_refused_and_its_neighbours_run(make: SimpleNamespace) -> None:
     bench = Bench(make)
     for _ in range(3):
-        bench.quarantine.accuse([make.request(b"evil")])
+        bench.quarantine.blame([make.request(b"evil")])
     _, requests = bench.execute(b"good", b"evil", b"fine")
     assert [request[2][0][3] for request in requests] == [b"good", b"fine"]
     first, second, third = bench.results([answer("OUT", data=b"1111"), answer("OUT", data=b"3333")])
@@ -234,10 +234,10 @@ def test_a_request_that_killed_three_workers_is_refused_and_its_neighbours_run(m
     assert third.outputs[0].data == b"3333"
 
 
-def test_a_request_with_two_deaths_runs_alone_and_clears_or_convicts_itself(make: SimpleNamespace) -> None:
+def test_a_request_with_two_kills_runs_alone_and_clears_or_convicts_itself(make: SimpleNamespace) -> None:
     bench = Bench(make)
     for _ in range(2):
-        bench.quarantine.accuse([make.request(b"evil"), make.request(b"good")])
+        bench.quarantine.blame([make.request(b"evil"), make.request(b"good")])
     _, requests = bench.execute(b"fine", b"good", b"evil")
     assert [request[2][0][3] for request in requests] == [b"good"]
     assert [request.inputs["IN"].data for request in bench.runner.rescheduled] == [b"fine", b"evil"]
@@ -249,7 +249,7 @@ def test_a_request_with_two_deaths_runs_alone_and_clears_or_convicts_itself(make
     bench.results([answer("OUT"), answer("OUT")])
     _, requests = bench.execute(b"fine", b"evil")
     assert [request[2][0][3] for request in requests] == [b"evil"]
-    bench.quarantine.accuse(bench.instance.running)
+    bench.quarantine.blame(bench.instance.running)
     bench.instance.fail(InternalError("died"))
     put_off, answered = bench.runner.finished[-1][2]
     assert put_off is None
@@ -263,39 +263,39 @@ def test_nothing_is_taken_out_of_a_batch_whose_places_are_sequences(
 ) -> None:
     bench = Bench(make, sequences=sequences)
     for _ in range(3):
-        bench.quarantine.accuse([make.request(b"evil")])
+        bench.quarantine.blame([make.request(b"evil")])
     _, requests = bench.execute(b"good", b"evil")
     assert [request[2][0][3] for request in requests] == left
 
 
-def test_a_request_with_a_window_is_granted_responses_as_they_are_taken(make: SimpleNamespace) -> None:
+def test_a_request_with_credits_gets_more_as_they_are_taken(make: SimpleNamespace) -> None:
     bench = Bench(make, is_decoupled=True)
     request = make.request()
-    request.window = 3
+    request.credits = 3
     bench.instance.execute(Batch([request], 1, 0))
-    [granted, (_, _, [form])] = bench.link.sent
+    [credits, (_, _, [form])] = bench.link.sent
     key = form[0]
-    assert granted == (messages.GRANT, key, 3)
+    assert credits == (messages.CREDITS, key, 3)
     bench.instance.on_response((messages.RESPONSE, key, answer("OUT"), False))
-    request.taken()
-    assert bench.link.sent[2:] == [(messages.GRANT, key, 1)]
+    request.add_credit()
+    assert bench.link.sent[2:] == [(messages.CREDITS, key, 1)]
     bench.instance.on_response((messages.RESPONSE, key, None, True))
-    request.taken()
+    request.add_credit()
     assert len(bench.link.sent) == 3, "the worker has forgotten the request"
 
 
 def test_a_batch_of_refused_requests_never_reaches_the_worker(make: SimpleNamespace) -> None:
     bench = Bench(make)
     for _ in range(3):
-        bench.quarantine.accuse([make.request(b"evil")])
+        bench.quarantine.blame([make.request(b"evil")])
     bench.instance.execute(Batch([make.request(b"evil")], 1, 0))
     assert bench.link.sent == []
     assert bench.runner.finished[0][2][0].error.kind == ErrorKind.UNAVAILABLE
 
 
-def test_a_suspect_that_succeeds_is_absolved(make: SimpleNamespace) -> None:
+def test_a_suspect_that_succeeds_is_cleared(make: SimpleNamespace) -> None:
     bench = Bench(make)
-    bench.quarantine.accuse([make.request(b"luck")])
+    bench.quarantine.blame([make.request(b"luck")])
     bench.execute(b"luck")
     bench.results([answer("OUT")])
     assert not bench.quarantine.suspects
@@ -305,7 +305,7 @@ def test_a_suspect_that_succeeds_is_absolved(make: SimpleNamespace) -> None:
 def test_refusals_survive_the_death_of_the_worker(make: SimpleNamespace) -> None:
     bench = Bench(make)
     for _ in range(3):
-        bench.quarantine.accuse([make.request(b"evil")])
+        bench.quarantine.blame([make.request(b"evil")])
     bench.execute(b"good", b"evil")
     bench.instance.fail(InternalError("died"))
     first, second = bench.runner.finished[-1][2]

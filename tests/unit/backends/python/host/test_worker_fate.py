@@ -10,7 +10,14 @@ import pytest
 
 from trireme.backends.python.host.quarantine import EXPIRY_S, MAX_SUSPECTS, Quarantine, fingerprint_of
 from trireme.backends.python.process.backoff import Backoff
-from trireme.backends.python.process.exit_report import EXITED, KILLED, OUT_OF_MEMORY, cause_of, obituary, oom_kills
+from trireme.backends.python.process.exit_report import (
+    EXITED,
+    KILLED,
+    OUT_OF_MEMORY,
+    cause_of,
+    describe_exit,
+    oom_kills,
+)
 
 SECOND = 1_000_000_000
 
@@ -41,11 +48,11 @@ def test_a_minute_of_service_resets_the_delay_and_less_does_not() -> None:
     assert backoff.next_delay_s() == 0.0
 
 
-def test_a_request_is_refused_after_three_deaths_and_not_before(make: SimpleNamespace) -> None:
+def test_a_request_is_refused_after_three_kills_and_not_before(make: SimpleNamespace) -> None:
     quarantine = Quarantine("m", Clock())
-    for deaths in (1, 2, 3):
+    for kills in (1, 2, 3):
         assert quarantine.examine(make.request(b"evil"))[1] is None
-        assert quarantine.accuse([make.request(b"evil"), make.request(b"evil")]) == deaths
+        assert quarantine.blame([make.request(b"evil"), make.request(b"evil")]) == kills
     _, refusal = quarantine.examine(make.request(b"evil"))
     assert refusal is not None
     assert "killed 3 worker processes of model 'm'" in refusal.message
@@ -54,7 +61,7 @@ def test_a_request_is_refused_after_three_deaths_and_not_before(make: SimpleName
 
 def test_requests_unlike_any_suspect_are_not_hashed_whole(make: SimpleNamespace) -> None:
     quarantine = Quarantine("m", Clock())
-    quarantine.accuse([make.request(b"evil" * 1000)])
+    quarantine.blame([make.request(b"evil" * 1000)])
     assert quarantine.examine(make.request(b"good" * 1000)) == (None, None)
     middle = b"evil" * 400 + b"good" * 200 + b"evil" * 400
     fingerprint, refusal = quarantine.examine(make.request(middle))
@@ -66,23 +73,23 @@ def test_suspicion_expires(make: SimpleNamespace) -> None:
     clock = Clock()
     quarantine = Quarantine("m", clock)
     for _ in range(3):
-        quarantine.accuse([make.request(b"evil")])
+        quarantine.blame([make.request(b"evil")])
     clock.now = EXPIRY_S * SECOND
     assert quarantine.examine(make.request(b"evil"))[1] is None
     assert not quarantine.suspects
-    assert quarantine.accuse([make.request(b"evil")]) == 1
+    assert quarantine.blame([make.request(b"evil")]) == 1
 
 
 def test_success_clears_a_suspect(make: SimpleNamespace) -> None:
     quarantine = Quarantine("m", Clock())
-    quarantine.accuse([make.request(b"luck")])
-    quarantine.absolve(fingerprint_of(make.request(b"luck")))
+    quarantine.blame([make.request(b"luck")])
+    quarantine.clear(fingerprint_of(make.request(b"luck")))
     assert not quarantine.suspects
 
 
 def test_the_number_of_suspects_is_bounded(make: SimpleNamespace) -> None:
     quarantine = Quarantine("m", Clock())
-    quarantine.accuse([make.request(number.to_bytes(4, "little")) for number in range(MAX_SUSPECTS + 50)])
+    quarantine.blame([make.request(number.to_bytes(4, "little")) for number in range(MAX_SUSPECTS + 50)])
     assert len(quarantine.suspects) == MAX_SUSPECTS
 
 
@@ -129,5 +136,5 @@ def test_the_count_of_kills_for_memory_is_read_where_there_is_one(tmp_path: Path
 
 
 def test_the_report_ends_with_the_last_output() -> None:
-    assert obituary(7, "exited with code 1", []) == "The worker process (pid 7) exited with code 1."
-    assert obituary(7, "x", ["a", "b"]).endswith("Its last output:\n  a\n  b")
+    assert describe_exit(7, "exited with code 1", []) == "The worker process (pid 7) exited with code 1."
+    assert describe_exit(7, "x", ["a", "b"]).endswith("Its last output:\n  a\n  b")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import triton_python_backend_utils as pb_utils
-from trireme.backends.python.pb_utils import dlpack as pb_dlpack
+from trireme.backends.python.pb_utils import dlpack
 from trireme.backends.python.pb_utils.tensor import decode_tensor, encode_tensor
 from trireme.core.datatype import NUMPY_DTYPE
 
@@ -67,12 +67,12 @@ def test_exported_memory_lives_as_long_as_its_taker() -> None:
 
 
 def test_capsule_that_nobody_takes_frees_its_memory() -> None:
-    before = len(pb_dlpack._exported)
+    before = len(dlpack._exported)
     capsule = pb_utils.Tensor("T", np.zeros(3)).to_dlpack()
     assert "dltensor" in repr(capsule)
-    assert len(pb_dlpack._exported) == before + 1
+    assert len(dlpack._exported) == before + 1
     del capsule
-    assert len(pb_dlpack._exported) == before
+    assert len(dlpack._exported) == before
 
 
 def test_foreign_deleter_is_called_once_when_the_last_array_is_gone() -> None:
@@ -195,14 +195,14 @@ def hand_made_capsule(
 ) -> tuple[Any, Any]:
     """A capsule over an array's memory, as another library would make it."""
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-    managed = pb_dlpack._ManagedTensor()
+    managed = dlpack._ManagedTensor()
     managed.tensor.data = array.ctypes.data
-    managed.tensor.device = pb_dlpack._Device(device, 0)
+    managed.tensor.device = dlpack._Device(device, 0)
     managed.tensor.ndim = array.ndim
-    managed.tensor.dtype = pb_dlpack._DataType(code, bits, 1)
+    managed.tensor.dtype = dlpack._DataType(code, bits, 1)
     managed.tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    deleter = pb_dlpack._Deleter(lambda address: (deleted if deleted is not None else []).append(address))
+    deleter = dlpack._Deleter(lambda address: (deleted if deleted is not None else []).append(address))
     managed.deleter = deleter
-    no_destructor = pb_dlpack._Destructor(lambda _capsule: None)
+    no_destructor = dlpack._Destructor(lambda _capsule: None)
     _kept.extend((array, shape, managed, deleter, no_destructor))
-    return managed, pb_dlpack._new_capsule(ctypes.addressof(managed), b"dltensor", no_destructor)
+    return managed, dlpack._new_capsule(ctypes.addressof(managed), b"dltensor", no_destructor)

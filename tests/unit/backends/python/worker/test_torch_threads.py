@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.compat import import_hook as watch
+from trireme.backends.python.compat import import_hook
 from trireme.backends.python.worker.torch_threads import TorchThreads
 
 Start = Callable[..., Any]
@@ -127,7 +127,7 @@ def test_a_number_set_after_the_import_is_the_models_own(threads: TorchThreads) 
 
 def test_a_torch_that_is_missing_is_missing_as_ever(threads: TorchThreads, tmp_path: Path) -> None:
     (tmp_path / "torch.py").unlink()
-    sys.meta_path[:] = [watch.install(), BuiltinImporter]
+    sys.meta_path[:] = [import_hook.install(), BuiltinImporter]
     with pytest.raises(ModuleNotFoundError, match="No module named 'torch'"):
         importlib.import_module("torch")
     threads.set_count(1)

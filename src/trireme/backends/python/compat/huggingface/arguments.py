@@ -16,7 +16,7 @@ from trireme.backends.python.worker_device import CPU, device_of_worker
 def absorb_in(class_name: str, places_weights: bool = False) -> Callable[[ModuleType], None]:
     """Changes `from_pretrained` of this class, which puts weights on a device or does not."""
 
-    def absorb(module: ModuleType) -> None:
+    def patch(module: ModuleType) -> None:
         cls = getattr(module, class_name)
         load = cls.__dict__["from_pretrained"].__func__
 
@@ -33,7 +33,7 @@ def absorb_in(class_name: str, places_weights: bool = False) -> Callable[[Module
 
         cls.from_pretrained = classmethod(from_pretrained)
 
-    return absorb
+    return patch
 
 
 def absorb_in_pipeline(module: ModuleType) -> None:

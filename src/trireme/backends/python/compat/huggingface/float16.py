@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.compat.huggingface.float16_choice import VARIABLE, Choice, choose
-from trireme.backends.python.compat.huggingface.float16_wrapper import MARK, Guise, is_within
+from trireme.backends.python.compat.huggingface.float16_wrapper import MARK, Float16Wrapper, is_within
 from trireme.backends.python.compat.report import tell_once
 from trireme.backends.python.worker_device import CPU, device_of_worker
 
@@ -47,9 +47,9 @@ def compute_in_faster_type(module: ModuleType) -> None:
     def _apply(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
         converted = convert(self, function, *args, **kwargs)
         if MARK in self.__dict__ and not _is_loading.get():
-            guise = self.__dict__[MARK]
-            if guise is not None and function(_torch().zeros(1, dtype=guise.half)).dtype is not guise.half:
-                guise.is_worn = False  # another type was asked for
+            wrapper = self.__dict__[MARK]
+            if wrapper is not None and function(_torch().zeros(1, dtype=wrapper.half)).dtype is not wrapper.half:
+                wrapper.is_applied = False  # another type was asked for
             _settle(self, model_class, convert)
         return converted
 
@@ -63,11 +63,11 @@ def _apparent_dtype(own: Any) -> Any:
     with this type fits behind it, and to the model's own code the type that is computed in."""
 
     def dtype(self: Any) -> Any:
-        guise = self.__dict__.get(MARK)
-        if guise is None or not guise.is_active or is_within():
+        wrapper = self.__dict__.get(MARK)
+        if wrapper is None or not wrapper.is_active or is_within():
             return own.fget(self)
         asking = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
-        return own.fget(self) if asking in _LIBRARY else guise.half
+        return own.fget(self) if asking in _LIBRARY else wrapper.half
 
     return property(dtype, doc=own.__doc__)
 
@@ -88,11 +88,11 @@ def _settle(model: Any, model_class: type, convert: Any) -> None:
     if choice.name == "float16":
         return
     dtype = getattr(torch, choice.name)
-    guise = model.__dict__[MARK] or Guise(torch, dtype)
-    guise.dtype = dtype
+    wrapper = model.__dict__[MARK] or Float16Wrapper(torch, dtype)
+    wrapper.dtype = dtype
     convert(model, lambda tensor: tensor.to(dtype) if tensor.dtype is torch.float16 else tensor)
-    guise.put_on(model, list(model.parameters())[halves[0]], model_class)
-    model.__dict__[MARK] = guise
+    wrapper.apply_to(model, list(model.parameters())[halves[0]], model_class)
+    model.__dict__[MARK] = wrapper
 
 
 def _has_accelerator(torch: Any) -> bool:

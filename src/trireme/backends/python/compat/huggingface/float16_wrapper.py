@@ -8,26 +8,26 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-MARK = "_trireme_guise"
-_depth: ContextVar[int] = ContextVar("depth", default=0)  # calls of guised models that are under way in this thread
+MARK = "_trireme_float16_wrapper"
+_depth: ContextVar[int] = ContextVar("depth", default=0)  # calls of wrapped models that are under way in this thread
 
 
-class Guise:
-    """Belongs to one model, whose weights are of `dtype` while it is worn."""
+class Float16Wrapper:
+    """Belongs to one model, whose weights are of `dtype` while it applies."""
 
     def __init__(self, torch: Any, dtype: Any) -> None:
         self.half, self.dtype = torch.float16, dtype
-        self.is_worn = False
+        self.is_applied = False
         self._weight: Any = None  # one of those that were changed: it tells of conversions that nobody told us about
         self._is_attached = False
 
     @property
     def is_active(self) -> bool:
-        return self.is_worn and self._weight.dtype is self.dtype
+        return self.is_applied and self._weight.dtype is self.dtype
 
-    def put_on(self, model: Any, weight: Any, module_class: type) -> None:
+    def apply_to(self, model: Any, weight: Any, module_class: type) -> None:
         """`weight` is one that computes in the new type from now on."""
-        self._weight, self.is_worn = weight, True
+        self._weight, self.is_applied = weight, True
         if self._is_attached:
             return
         self._is_attached = True
@@ -35,10 +35,10 @@ class Guise:
             entry.register_forward_pre_hook(self.before_part, with_kwargs=True)
         model.register_forward_pre_hook(self.before_model, with_kwargs=True)
         model.register_forward_hook(self.after_model, always_call=True)
-        _wrap_doors(type(model))
+        _wrap_entry_points(type(model))
 
     def before_part(self, module: Any, args: Any, kwargs: Any) -> Any:
-        """Lets float16 in at each door: parts of a model may be called by themselves."""
+        """Lets float16 in at each entry: parts of a model may be called by themselves."""
         return (self.inward(args), self.inward(kwargs)) if self.is_active else None
 
     def before_model(self, module: Any, args: Any, kwargs: Any) -> Any:
@@ -88,11 +88,11 @@ def _entries(model: Any, module_class: type) -> Iterator[Any]:
 
 
 def is_within() -> bool:
-    """Whether a guised model is at work in this thread."""
+    """Whether a wrapped model is at work in this thread."""
     return _depth.get() > 0
 
 
-def _wrap_doors(model_class: Any) -> None:
+def _wrap_entry_points(model_class: Any) -> None:
     """`get_image_features` and its like answer whoever calls them as the model itself does. So does `forward`, which
     wrappers of models call by itself, without the hooks."""
     for name in dir(model_class):
@@ -105,12 +105,12 @@ def _wrap_doors(model_class: Any) -> None:
 def _as_from_outside(method: Any) -> Any:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        guise = self.__dict__.get(MARK)
-        if guise is None or not guise.is_active or is_within():
+        wrapper = self.__dict__.get(MARK)
+        if wrapper is None or not wrapper.is_active or is_within():
             return method(self, *args, **kwargs)
         _depth.set(1)
         try:
-            return guise.outward(method(self, *guise.inward(args), **guise.inward(kwargs)))
+            return wrapper.outward(method(self, *wrapper.inward(args), **wrapper.inward(kwargs)))
         finally:
             _depth.set(0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trireme.backends.python.compat.accelerators import gaudi_finder as finder
+from trireme.backends.python.compat.accelerators import gaudi_finder
 
 ROOTS = ("habana_frameworks", "optimum")
 Run = Callable[..., dict[str, Any]]
@@ -18,20 +18,20 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _process_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(finder.EMULATION_VARIABLE, raising=False)
-    others = [entry for entry in sys.meta_path if not isinstance(entry, finder.StandInFinder)]
+    monkeypatch.delenv(gaudi_finder.EMULATION_VARIABLE, raising=False)
+    others = [entry for entry in sys.meta_path if not isinstance(entry, gaudi_finder.StandInFinder)]
     monkeypatch.setattr(sys, "meta_path", others)
-    finder.install()
+    gaudi_finder.install()
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] in ROOTS]:
         del sys.modules[name]
 
 
 def test_the_finder_is_installed_once_and_last() -> None:
-    finder.install()
+    gaudi_finder.install()
     kinds = [type(entry) for entry in sys.meta_path]
-    assert kinds.count(finder.StandInFinder) == 1
-    assert kinds[-1] is finder.StandInFinder
+    assert kinds.count(gaudi_finder.StandInFinder) == 1
+    assert kinds[-1] is gaudi_finder.StandInFinder
 
 
 def test_a_model_gets_the_stand_in_and_the_log_says_so_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_asking_what_is_installed_is_answered_with_the_truth(run: Run) -> None:
 def test_a_library_finds_nothing_unless_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"^No module named 'habana_frameworks'$"):
         run("import habana_frameworks", "site-packages/library.py")
-    monkeypatch.setenv(finder.EMULATION_VARIABLE, "1")
+    monkeypatch.setenv(gaudi_finder.EMULATION_VARIABLE, "1")
     assert "habana_frameworks" in run("import habana_frameworks", "site-packages/library.py")
 
 
@@ -79,7 +79,7 @@ def test_a_module_that_has_no_stand_in_is_named(run: Run) -> None:
 
 
 def test_forbidden_emulation_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(finder.EMULATION_VARIABLE, "0")
+    monkeypatch.setenv(gaudi_finder.EMULATION_VARIABLE, "0")
     for text, package in (("import habana_frameworks.torch", "habana_frameworks"), ("import optimum.habana", None)):
         with pytest.raises(ModuleNotFoundError) as raised:
             run(text)

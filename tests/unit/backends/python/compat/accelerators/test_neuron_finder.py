@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trireme.backends.neuron import loading
-from trireme.backends.python.compat.accelerators import neuron_finder as finder
+from trireme.backends.python.compat.accelerators import neuron_finder
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 
 NAMES = ("torch_neuron", "torch_neuronx")
@@ -21,18 +21,18 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _process_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(finder.EMULATION_VARIABLE, raising=False)
-    others = [entry for entry in sys.meta_path if not isinstance(entry, finder.NeuronFinder)]
+    monkeypatch.delenv(neuron_finder.EMULATION_VARIABLE, raising=False)
+    others = [entry for entry in sys.meta_path if not isinstance(entry, neuron_finder.NeuronFinder)]
     monkeypatch.setattr(sys, "meta_path", others)
-    finder.install()
+    neuron_finder.install()
     yield
     for name in NAMES:
         sys.modules.pop(name, None)
 
 
 def test_the_finder_is_installed_once() -> None:
-    finder.install()
-    assert [type(entry) for entry in sys.meta_path].count(finder.NeuronFinder) == 1
+    neuron_finder.install()
+    assert [type(entry) for entry in sys.meta_path].count(neuron_finder.NeuronFinder) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,11 +77,11 @@ def test_installed_software_is_not_touched(run: Run, tmp_path: Path, monkeypatch
     (package / "__init__.py").write_text("is_real = True\n")
     monkeypatch.syspath_prepend(str(package.parent))
     assert run("import torch_neuron")["torch_neuron"].is_real
-    assert finder.NeuronFinder().find_spec("torch.neuron") is None  # belongs to the package that is there
+    assert neuron_finder.NeuronFinder().find_spec("torch.neuron") is None  # belongs to the package that is there
 
 
 def test_forbidden_emulation_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(finder.EMULATION_VARIABLE, "0")
+    monkeypatch.setenv(neuron_finder.EMULATION_VARIABLE, "0")
     with pytest.raises(ModuleNotFoundError) as raised:
         run("import torch_neuron")
     assert str(raised.value).startswith(

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: absorptions that have told nothing yet."""
+"""What the tests of this folder share: patches that have told nothing yet."""
 
 from __future__ import annotations
 

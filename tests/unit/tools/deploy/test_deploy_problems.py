@@ -14,7 +14,7 @@ from tiny_task_models import KINDS, task_model
 from trireme.backends.transformers.tasks import TASKS, canonical_task
 from trireme.tools.deploy.checks.library import Library, installed_library, is_torch_without_gpu
 from trireme.tools.deploy.checks.needs import NEEDS, OTHER_NAMES
-from trireme.tools.deploy.checks.problems import Objection, objections
+from trireme.tools.deploy.checks.problems import Problem, find_problems
 from trireme.tools.deploy.hub.model_files import ModelFile, ModelFiles, read_folder
 from trireme.tools.deploy.options import DeployOptions
 
@@ -41,21 +41,21 @@ def model_of(config: dict[str, Any], names: Sequence[str]) -> ModelFiles:
     return ModelFiles("owner/model", "the hub", None, tuple(ModelFile(name, 10) for name in names), config)
 
 
-def told_of(library: Library, config: dict[str, Any], *names: str, **wishes: Any) -> list[Objection]:
-    return objections(model_of(config, names), DeployOptions("owner/model", **wishes), "cpu", library)
+def told_of(library: Library, config: dict[str, Any], *names: str, **wishes: Any) -> list[Problem]:
+    return find_problems(model_of(config, names), DeployOptions("owner/model", **wishes), "cpu", library)
 
 
 def refusal_of(library: Library, config: dict[str, Any], *names: str, **wishes: Any) -> str:
-    (objection,) = told_of(library, config, *names, **wishes)
-    assert objection.is_certain
-    return objection.text
+    (problem,) = told_of(library, config, *names, **wishes)
+    assert problem.is_certain
+    return problem.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_that_can_be_loaded_draw_no_objection(kind: str, library: Library) -> None:
+def test_models_that_can_be_loaded_have_no_problem(kind: str, library: Library) -> None:
     folder = task_model(kind)
     model = read_folder(folder, str(folder), "this folder")
-    assert objections(model, DeployOptions(str(folder)), "cpu", library) == []
+    assert find_problems(model, DeployOptions(str(folder)), "cpu", library) == []
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt", "spiece.model", "qwen.tiktoken", "tekken.json"])
@@ -128,18 +128,18 @@ def test_a_head_that_is_not_among_the_weights_is_warned_of(
 ) -> None:
     folder = task_model(kind)
     model = read_folder(folder, str(folder), "this folder")
-    found = objections(model, DeployOptions(str(folder), task=task), "cpu", library)
-    assert [objection.is_certain for objection in found] == ([False] if is_random else [])
+    found = find_problems(model, DeployOptions(str(folder), task=task), "cpu", library)
+    assert [problem.is_certain for problem in found] == ([False] if is_random else [])
     assert not is_random or "transformers fills it with random numbers" in found[0].text
 
 
 def test_a_device_that_the_installed_packages_cannot_use_is_told(tmp_path: Path, library: Library) -> None:
     model = model_of(OPT, [TOKENIZER])
-    (objection,) = objections(model, DeployOptions("owner/model"), "hpu:0", library)
-    assert objection.is_certain
-    assert "habana_frameworks" in objection.text
-    (objection,) = objections(model, DeployOptions("owner/model", is_served=False), "hpu:0", library)
-    assert not objection.is_certain, "it may be served elsewhere"
+    (problem,) = find_problems(model, DeployOptions("owner/model"), "hpu:0", library)
+    assert problem.is_certain
+    assert "habana_frameworks" in problem.text
+    (problem,) = find_problems(model, DeployOptions("owner/model", is_served=False), "hpu:0", library)
+    assert not problem.is_certain, "it may be served elsewhere"
     for line, is_without in (
         ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", True),
         ("cuda = None\n", True),
