@@ -110,3 +110,9 @@ def internal_imports(modules: dict[str, Module]) -> dict[str, frozenset[str]]:
 def type_imports(modules: dict[str, Module]) -> dict[str, frozenset[str]]:
     """For each module the modules of the package that it names for the type checker only."""
     return {name: within_package(module.imports_for_types, modules) - {name} for name, module in modules.items()}
+
+
+@pytest.fixture(scope="session")
+def all_imports(modules: dict[str, Module]) -> dict[str, frozenset[str]]:
+    """For each module the modules of the package that it names, be it for the type checker only."""
+    return {name: within_package(module.imports, modules) - {name} for name, module in modules.items()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
+from itertools import takewhile
 from typing import Any
 
 FOUNDATIONS = {"core", "proto"}
@@ -119,16 +121,51 @@ def test_third_parties_keep_to_their_rooms(modules: dict[str, Any]) -> None:
     assert wrong == []
 
 
-def test_no_import_cycles(internal_imports: dict[str, frozenset[str]]) -> None:
-    remaining = dict(internal_imports)
+def test_no_import_cycles(all_imports: dict[str, frozenset[str]]) -> None:
+    assert circles(all_imports) == [], "these import each other, be it for types alone"
+
+
+def test_no_circle_between_siblings(all_imports: dict[str, frozenset[str]]) -> None:
+    """What lies side by side in a folder, files and folders alike, can be put in an order, at every level."""
+    siblings: dict[str, set[str]] = {}
+    for name, targets in all_imports.items():
+        for target in targets:
+            importer, imported = branches(name, target)
+            siblings.setdefault(importer, set()).add(imported)
+    assert circles(siblings) == []
+
+
+def branches(name: str, target: str) -> tuple[str, str]:
+    """The two siblings, at the level where the ways to the two modules part, that hold them."""
+    ours, theirs = name.split("."), target.split(".")
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+    return ".".join(ours[: shared + 1]), ".".join(theirs[: shared + 1])
+
+
+def circles(imports: Mapping[str, Collection[str]]) -> list[str]:
+    """Those that are left when whatever imports nothing else, or is imported by nothing else, is taken away."""
+    remaining = dict(imports)
     while True:
         imported = {target for targets in remaining.values() for target in targets}
-        free = [name for name, targets in remaining.items() if name not in imported or not targets & remaining.keys()]
+        free = [name for name in remaining if name not in imported or not remaining.keys() & set(remaining[name])]
         if not free:
-            break
+            return sorted(remaining)
         for name in free:
             del remaining[name]
-    assert sorted(remaining) == [], "these import each other"
+
+
+def test_worker_folders_import_nothing_of_the_server_side(all_imports: dict[str, frozenset[str]]) -> None:
+    """A worker runs in whatever interpreter its model brings, and starts once per instance."""
+    inside = tuple(f"{PYTHON}.{folder}." for folder in WORKER_FOLDERS)
+    outside = tuple(f"{PYTHON}.{folder}" for folder in SERVER_FOLDERS)
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in all_imports.items()
+        if name.startswith(inside)
+        for target in sorted(targets)
+        if target.startswith(outside)
+    ]
+    assert wrong == []
 
 
 def test_worker_half_needs_core_and_its_own_files_only(

@@ -22,9 +22,9 @@ from trireme.protocol.http2 import wire
 SERVICE = "/inference.GRPCInferenceService/"
 
 
-def load_fake_server() -> Any:
-    path = Path(__file__).with_name("fake_server.py")
-    spec = importlib.util.spec_from_file_location("grpc_fake_server", path)
+def load_file(name: str) -> Any:
+    """A file beside this one, which has no package to be imported from."""
+    spec = importlib.util.spec_from_file_location(f"grpc_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,7 +32,7 @@ def load_fake_server() -> Any:
     return module
 
 
-fake_server = load_fake_server()
+fake_server = load_file("fake_server")
 
 
 class RecordingTransport(asyncio.Transport):
@@ -217,3 +217,8 @@ def tools() -> type[Tools]:
 @pytest.fixture
 def client() -> Client:
     return Client()
+
+
+beside_loop = load_file("beside_loop")
+start, bench, packing = beside_loop.start, beside_loop.bench, beside_loop.packing
+large, wide, strings = beside_loop.large, beside_loop.wide, beside_loop.strings
