@@ -27,13 +27,13 @@ sys.exit(main())
 """
 JUST_BEFORE = """
 import os, signal, sys
-from trireme import app
+from trireme.app import application
 
-def listen(application, listen=app._Application._listen_for_signals):
+def listen(started, listen=application._Application._listen_for_signals):
     os.kill(os.getpid(), signal.SIGINT)
-    listen(application)
+    listen(started)
 
-app._Application._listen_for_signals = listen
+application._Application._listen_for_signals = listen
 sys.argv = {arguments!r}
 from trireme.cli.tritonserver import main
 sys.exit(main())
