@@ -1,0 +1,176 @@
+"""Measures how products of few rows are best cut on this GPU: the table behind `trireme/llm/kernels/tilings.py`.
+
+    python benchmarks/llm_kernels.py --rows 1 8 64 --out tilings.json
+
+Each product is timed in a recorded graph over matrices that together exceed the cache; the vendor's library beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import time
+
+import torch
+from torch.nn import functional
+
+from trireme.llm.kernels import matmul
+from trireme.llm.kernels.matmul import Tiling
+
+SHAPES = {
+    "llama-2-7b qkv": (12288, 4096, False),
+    "llama-2-7b o": (4096, 4096, False),
+    "llama-2-7b up": (11008, 4096, True),
+    "llama-2-7b down": (4096, 11008, False),
+    "llama-2-7b head": (32000, 4096, False),
+    "qwen2-1.5b qkv": (2048, 1536, False),
+    "qwen2-1.5b o": (1536, 1536, False),
+    "qwen2-1.5b up": (8960, 1536, True),
+    "qwen2-1.5b down": (1536, 8960, False),
+    "qwen2-1.5b head": (151936, 1536, False),
+    "falcon-7b in": (22848, 4544, False),
+    "falcon-7b out": (4544, 22720, False),
+    "falcon-7b head": (65024, 4544, False),
+}
+NORMED = ("qkv", "up")
+
+
+def candidates(rows: int, k: int) -> list[Tiling]:
+    """The cuts worth trying."""
+    if rows == 1:
+        return [
+            Tiling(1, block_n, block_k, warps, 2)
+            for block_n, block_k, warps in itertools.product((1, 2, 4), (512, 1024, 2048, 4096), (2, 4, 8))
+            if 8 <= block_n * block_k / (warps * 32) <= 64
+        ]
+    block_m = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
+    sizes = [(16, 128), (16, 256), (32, 64), (32, 128), (32, 256), (64, 64), (64, 128), (128, 64)]
+    return [
+        Tiling(block_m, block_n, block_k, warps, stages)
+        for (block_n, block_k), warps, stages in itertools.product(sizes, (4, 8), (3, 4, 6))
+        if (block_n + block_m) * block_k * 2 * stages <= 200 * 1024
+        and (block_k == 64 or k % block_k == 0)
+        and not (warps == 8 and block_n * block_m < 1024)
+    ]
+
+
+class Case:
+    """One product at one number of rows."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        self.name, self.rows = name, rows
+        self.n, self.k, self.is_gated = SHAPES[name]
+        self.height = self.n * (2 if self.is_gated else 1)
+        self.bytes = self.height * self.k * 2
+        copies = max(2, min(24, (600 << 20) // self.bytes))
+        self.weights = [
+            torch.empty(self.height, self.k, dtype=torch.bfloat16, device="cuda").normal_(0, 0.02)
+            for _ in range(copies)
+        ]
+        self.x = torch.randn(rows, self.k, dtype=torch.bfloat16, device="cuda")
+        self.out = torch.empty(rows, self.n, dtype=torch.bfloat16, device="cuda")
+
+    def launch(self, tiling: Tiling, weight: torch.Tensor) -> None:
+        is_normed = self.name.endswith(NORMED) and self.rows <= 16
+        residual = None if self.is_gated or is_normed else self.out
+        matmul.few_rows(
+            self.x,
+            weight,
+            tiling,
+            out=self.out,
+            residual=residual,
+            norm_eps=1e-5 if is_normed else None,
+            activation=matmul.SILU if self.is_gated else matmul.NONE,
+            is_gated=self.is_gated,
+        )
+
+    def time_us(self, launch: object) -> float:
+        assert callable(launch)
+        for weight in self.weights[:2]:
+            launch(weight)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for weight in self.weights:
+                launch(weight)
+        graph.replay()
+        times = []
+        for _ in range(5):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1000 / len(self.weights))
+        return sorted(times)[2]
+
+
+def _compile(job: tuple[int, Tiling, bool, bool]) -> None:
+    rows, tiling, is_gated, is_normed = job
+    n, k = 256, 4096
+    x = torch.zeros(rows, k, dtype=torch.bfloat16, device="cuda")
+    w = torch.zeros(2 * n if is_gated else n, k, dtype=torch.bfloat16, device="cuda")
+    out = torch.zeros(rows, n, dtype=torch.bfloat16, device="cuda")
+    try:
+        matmul.few_rows(
+            x,
+            w,
+            tiling,
+            out=out,
+            residual=None if is_gated or is_normed else out,
+            norm_eps=1e-5 if is_normed else None,
+            activation=matmul.SILU if is_gated else matmul.NONE,
+            is_gated=is_gated,
+        )
+    except Exception:  # too large for the chip: the measurement skips it as well
+        return
+
+
+def precompile(rows: list[int]) -> None:
+    """Compiles on all cores at once."""
+    jobs = set()
+    for count, name in itertools.product(rows, SHAPES):
+        _, k, is_gated = SHAPES[name]
+        is_normed = name.endswith(NORMED) and count <= 16
+        jobs |= {(count, tiling, is_gated, is_normed) for tiling in candidates(count, k)}
+    with multiprocessing.get_context("spawn").Pool(14) as pool:
+        pool.map(_compile, sorted(jobs, key=str), chunksize=4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 16, 32, 64, 128])
+    parser.add_argument("--out", default="")
+    options = parser.parse_args()
+    began = time.time()
+    precompile(options.rows)
+    print(f"compiled in {time.time() - began:.0f} s", flush=True)
+    results = []
+    for name, rows in itertools.product(SHAPES, options.rows):
+        case = Case(name, rows)
+        library = case.time_us(lambda weight, case=case: functional.linear(case.x, weight))
+        measured = []
+        for tiling in candidates(rows, case.k):
+            try:
+                measured.append((case.time_us(lambda weight, t=tiling, case=case: case.launch(t, weight)), tiling))
+            except Exception:  # out of shared memory
+                continue
+        measured.sort(key=lambda pair: pair[0])
+        best = [(round(case.bytes / us / 1e6, 2), [*_values(tiling)]) for us, tiling in measured[:4]]
+        results.append({"name": name, "rows": rows, "library": round(case.bytes / library / 1e6, 2), "best": best})
+        print(f"{name:18} rows {rows:4} library {case.bytes / library / 1e6:5.2f} TB/s, ours {best[:3]}", flush=True)
+        del case
+        torch.cuda.empty_cache()
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump(results, file)
+
+
+def _values(tiling: Tiling) -> tuple[int, ...]:
+    return tiling.block_m, tiling.block_n, tiling.block_k, tiling.warps, tiling.stages
+
+
+if __name__ == "__main__":
+    main()

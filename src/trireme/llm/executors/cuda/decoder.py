@@ -1,0 +1,290 @@
+"""The layers of a step, in launches: the same code for one token per sequence and for whole chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from trireme.llm.executors.cuda.weights import DecoderWeights, Layer, Norm, Product
+from trireme.llm.kernels import attention, elementwise, matmul
+from trireme.llm.kernels.tilings import MOST_NORMED_ROWS, tiling_for
+from trireme.llm.models.spec import DecoderSpec, RopeSpec
+
+QK_NORMS = {"": 0, "rms": 1, "layer": 2}
+
+
+@dataclass(slots=True)
+class StepTensors:
+    """Where a step's tokens belong, on the device. The first `decode_rows` rows are one token each of a sequence."""
+
+    slots: torch.Tensor
+    positions: torch.Tensor
+    decode_rows: int
+    splits: int
+    tiles: torch.Tensor | None
+    """Chunks behind those rows, cut as `chunk_attention` takes them."""
+
+
+class PagedCache:
+    """Keys and values of all layers, and the table that says which blocks a slot has."""
+
+    def __init__(
+        self, spec: DecoderSpec, blocks: int, block_size: int, slots: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        shape = (spec.layer_count, blocks + 1, spec.kv_head_count, block_size, spec.head_size)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        width = min(-(-spec.max_positions // block_size), blocks) + 1
+        self.tables = torch.full((slots + 1, width), blocks, dtype=torch.int32, device=device)
+        """One more slot than sequences: rows without a sequence write there, into the block behind the last."""
+        self.block_size = block_size
+
+    @staticmethod
+    def bytes_per_block(spec: DecoderSpec, block_size: int, dtype: torch.dtype) -> int:
+        return 2 * spec.layer_count * spec.kv_head_count * block_size * spec.head_size * dtype.itemsize
+
+
+class CudaDecoder:
+    """Runs tokens through the layers; owns the weights and the cache."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        cache: PagedCache,
+        max_rows: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.spec, self.weights, self.cache = spec, weights, cache
+        self.device, self.dtype = device, dtype
+        self._activation = matmul.ACTIVATIONS[spec.activation]
+        self._tables = {layer: _cosines(spec.rope_of(layer), spec.max_positions, device) for layer in (0,)}
+        if spec.local_rope is not None:
+            self._tables |= {
+                layer: _cosines(spec.rope_of(layer), spec.max_positions, device) for layer in range(spec.layer_count)
+            }
+        rope = spec.rope
+        self._rotates_inside = (
+            rope is not None and rope.rotary_size == spec.head_size and not rope.is_interleaved and not spec.qk_norm
+        )
+        self.processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
+        self._scratch = attention.DecodeScratch(max_rows, spec.head_count, spec.head_size, 1, device)
+        self._scratches = {1: self._scratch}
+        self._max_rows = max_rows
+
+    def splits_for(self, rows: int, longest: int) -> int:
+        """Among how many programs the keys of a row are split."""
+        group = self.spec.group_size
+        tiles = -(-group // 16) if group >= 4 else 1
+        return attention.splits_for(rows, self.spec.kv_head_count, tiles, self.processors, longest, 64)
+
+    def run(self, x: torch.Tensor, step: StepTensors) -> torch.Tensor:
+        """Embeddings in, the last layer's output out, both `[rows, hidden]`."""
+        for index, layer in enumerate(self.weights.layers):
+            x = self._parallel(x, index, layer, step) if self.spec.is_parallel else self._serial(x, index, layer, step)
+        return x
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Of rows of the last layer's output."""
+        x = self._normed(x, self.weights.norm)
+        logits = self._product(x, self.weights.head)
+        if self.spec.logit_scale != 1.0:
+            logits = logits * self.spec.logit_scale
+        if self.spec.logit_softcap:
+            logits = torch.tanh(logits / self.spec.logit_softcap) * self.spec.logit_softcap
+        return logits
+
+    def _serial(self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors) -> torch.Tensor:
+        assert layer.o is not None
+        assert layer.up is not None
+        assert layer.mlp_norm is not None
+        qkv = self._product(x, layer.qkv, norm=layer.attention_norm)
+        attended = torch.empty(
+            (x.shape[0], self.spec.head_count * self.spec.head_size), dtype=self.dtype, device=self.device
+        )
+        self._attend(qkv, index, layer, step, attended)
+        x = self._product(attended, layer.o, residual=x)
+        inner = self._product(x, layer.up, norm=layer.mlp_norm, is_up=True)
+        return self._product(inner, layer.down, residual=x)
+
+    def _parallel(self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors) -> torch.Tensor:
+        """One row of scratch is `attention | mlp | qkv`: the last matrix reads the first two as one."""
+        spec = self.spec
+        width = spec.head_count * spec.head_size
+        inner = width + spec.mlp_size
+        row = torch.empty((x.shape[0], inner + spec.qkv_size), dtype=self.dtype, device=self.device)
+        if layer.up is None and not spec.is_gated:
+            joined = self._product(
+                x,
+                layer.qkv,
+                norm=layer.attention_norm,
+                activation=self._activation,
+                activate_to=spec.mlp_size,
+                out=row[:, width:],
+            )
+            qkv = joined[:, spec.mlp_size :]
+            if joined.data_ptr() != row[:, width:].data_ptr():  # the vendor's library: not activated yet
+                elementwise.activate_rows(joined[:, : spec.mlp_size], self._activation, row[:, width:inner])
+        elif layer.up is None:
+            joined = self._product(x, layer.qkv, norm=layer.attention_norm)
+            elementwise.gate(joined[:, : 2 * spec.mlp_size], self._activation, out=row[:, width:inner])
+            qkv = joined[:, 2 * spec.mlp_size :]
+        else:
+            assert layer.mlp_norm is not None
+            qkv = self._product(x, layer.qkv, norm=layer.attention_norm)
+            row[:, width:inner] = self._product(x, layer.up, norm=layer.mlp_norm, is_up=True)
+        self._attend(qkv, index, layer, step, row[:, :width])
+        return self._product(row[:, :inner], layer.down, residual=x)
+
+    def _attend(self, qkv: torch.Tensor, index: int, layer: Layer, step: StepTensors, out: torch.Tensor) -> None:
+        spec, cache = self.spec, self.cache
+        keys, values = cache.keys[index], cache.values[index]
+        rope = spec.rope_of(index)
+        cosines = self._tables.get(index, self._tables[0])
+        rows = step.decode_rows
+        settings = {
+            "heads": spec.head_count,
+            "scale": spec.score_scale,
+            "softcap": spec.attention_softcap,
+            "window": spec.window_of(index),
+        }
+        inside = self._rotates_inside
+        if rows < qkv.shape[0] or not inside:
+            first = rows if inside else 0
+            elementwise.rotate_and_store(
+                qkv[first:],
+                keys,
+                values,
+                cache.tables,
+                step.slots[first:],
+                step.positions[first:],
+                cosines,
+                heads=spec.head_count,
+                is_interleaved=rope is not None and rope.is_interleaved,
+                qk_norm=QK_NORMS[spec.qk_norm],
+                qk_weight=layer.qk_weight,
+                qk_bias=layer.qk_bias,
+                eps=spec.norm_eps,
+                offset=spec.norm_weight_offset,
+            )
+        if rows:
+            attention.decode_attention(
+                qkv[:rows],
+                keys,
+                values,
+                cache.tables,
+                step.slots[:rows],
+                step.positions[:rows],
+                cosines if inside else None,
+                out[:rows],
+                self._scratch_for(step.splits),
+                splits=step.splits,
+                **settings,  # type: ignore[arg-type]
+            )
+        if step.tiles is not None:
+            attention.chunk_attention(
+                qkv,
+                keys,
+                values,
+                cache.tables,
+                step.tiles,
+                out,
+                **settings,  # type: ignore[arg-type]
+            )
+
+    def _scratch_for(self, splits: int) -> attention.DecodeScratch:
+        if splits not in self._scratches:
+            spec = self.spec
+            self._scratches[splits] = attention.DecodeScratch(
+                self._max_rows, spec.head_count, spec.head_size, splits, self.device
+            )
+        return self._scratches[splits]
+
+    def prepare_scratch(self, splits: int) -> None:
+        """Makes what steps with so many splits need, before such a step is recorded."""
+        self._scratch_for(splits)
+
+    def _normed(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        return elementwise.norm(
+            x,
+            norm.weight,
+            norm.bias,
+            self.spec.norm_eps,
+            is_layer=self.spec.norm == "layer",
+            offset=self.spec.norm_weight_offset,
+        )
+
+    def _product(
+        self,
+        x: torch.Tensor,
+        product: Product,
+        *,
+        norm: Norm | None = None,
+        residual: torch.Tensor | None = None,
+        is_up: bool = False,
+        activation: int = matmul.NONE,
+        activate_to: int | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """A matrix with what stands before and behind it; `is_up`: with the activation, gated or not.
+
+        `out` and `activate_to` are wishes: a result elsewhere is not activated.
+        """
+        m, k = x.shape
+        is_gated = is_up and self.spec.is_gated
+        n = product.weight.shape[0] // (2 if is_gated else 1)
+        if is_up:
+            activation = self._activation
+        if (
+            activation and self.spec.is_gated and not is_up
+        ):  # joined with attention: the gate is applied by whoever reads
+            activation = matmul.NONE
+        tiling = tiling_for(m, n, k, is_gated)
+        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and m <= MOST_NORMED_ROWS
+        if norm is not None and not norms_inside:
+            x = self._normed(x, norm)
+        if tiling is None:
+            return self._library_product(x, product, residual, activation if is_up else matmul.NONE, is_gated)
+        out = torch.empty((m, n), dtype=self.dtype, device=self.device) if out is None else out
+        return matmul.few_rows(
+            x,
+            product.weight,
+            tiling,
+            out=out,
+            bias=product.bias,
+            residual=residual,
+            norm_eps=self.spec.norm_eps if norms_inside else None,
+            activation=activation,
+            activate_to=activate_to,
+            is_gated=is_gated,
+        )
+
+    def _library_product(
+        self,
+        x: torch.Tensor,
+        product: Product,
+        residual: torch.Tensor | None,
+        activation: int,
+        is_gated: bool,
+    ) -> torch.Tensor:
+        if residual is not None:
+            y = torch.addmm(residual, x, product.weight.t())
+            return y if product.bias is None else y.add_(product.bias)
+        y = functional.linear(x, product.weight, product.bias)
+        if is_gated:
+            return elementwise.gate(y, activation)
+        if activation:
+            elementwise.activate_rows(y, activation, y)
+        return y
+
+
+def _cosines(rope: RopeSpec | None, positions: int, device: torch.device) -> torch.Tensor | None:
+    """`[positions, rotary size]`: cosines, then sines."""
+    if rope is None:
+        return None
+    frequencies = torch.tensor(rope.inverse_frequencies, dtype=torch.float32)
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies[None, :]
+    return (torch.cat([angles.cos(), angles.sin()], 1) * rope.attention_scale).to(device)

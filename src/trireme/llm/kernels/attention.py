@@ -1,0 +1,389 @@
+"""Attention over the paged cache: one new token per sequence with its keys split among programs, and whole chunks.
+
+The cache of a layer is `[blocks, kv heads, block size, head size]`, once for keys and once for values.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _decode_kernel(  # type: ignore[no-untyped-def]
+    qkv,
+    k_cache,
+    v_cache,
+    tables,
+    slots,
+    positions,
+    cosines,
+    out,
+    partial,
+    partial_state,
+    arrivals,
+    scale,
+    softcap,
+    window,
+    stride_qkv,
+    stride_out,
+    table_width,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUP_TILE: tl.constexpr,
+    TILES: tl.constexpr,
+    HEAD: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ROTATES: tl.constexpr,
+    USES_DOT: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+):
+    """A row, some query heads of one key/value head and a part of the keys by program; the last to arrive adds up."""
+    row = tl.program_id(0)
+    kv_head = tl.program_id(1) // TILES
+    tile = tl.program_id(1) % TILES
+    split = tl.program_id(2)
+    slot = tl.load(slots + row)
+    position = tl.load(positions + row)
+    table = tables + slot.to(tl.int64) * table_width
+    half = tl.arange(0, HALF_TILE)
+    in_half = half < HALF
+    group = tile * GROUP_TILE + tl.arange(0, GROUP_TILE)
+    in_group = group < GROUP
+    head = kv_head * GROUP + group
+    base = qkv + row.to(tl.int64) * stride_qkv
+    q_low = tl.load(base + head[:, None] * HEAD + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0)
+    q_high = tl.load(
+        base + head[:, None] * HEAD + HALF + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0
+    )
+    k_base = base + (HEADS + kv_head) * HEAD
+    k_low = tl.load(k_base + half, mask=in_half, other=0.0)
+    k_high = tl.load(k_base + HALF + half, mask=in_half, other=0.0)
+    v_base = base + (HEADS + KV_HEADS + kv_head) * HEAD
+    v_low = tl.load(v_base + half, mask=in_half, other=0.0)
+    v_high = tl.load(v_base + HALF + half, mask=in_half, other=0.0)
+    kind = k_low.dtype
+    if ROTATES:
+        cos = tl.load(cosines + position.to(tl.int64) * 2 * HALF + half, mask=in_half, other=0.0)
+        sin = tl.load(cosines + position.to(tl.int64) * 2 * HALF + HALF + half, mask=in_half, other=0.0)
+        low, high = q_low.to(tl.float32), q_high.to(tl.float32)
+        q_low = (low * cos[None, :] - high * sin[None, :]).to(kind)
+        q_high = (high * cos[None, :] + low * sin[None, :]).to(kind)
+        low1, high1 = k_low.to(tl.float32), k_high.to(tl.float32)
+        k_low = (low1 * cos - high1 * sin).to(kind)
+        k_high = (high1 * cos + low1 * sin).to(kind)
+
+    first = 0
+    if HAS_WINDOW:
+        first = tl.maximum(position - window + 1, 0)
+    share = tl.cdiv(tl.cdiv(position - first, STEP), SPLITS) * STEP
+    begin = first + split * share
+    end = tl.minimum(begin + share, position)
+    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP_TILE], tl.float32)
+    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    if split == SPLITS - 1:  # the new token: from its registers, and into the cache
+        block = tl.load(table + position // BLOCK).to(tl.int64)
+        place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD
+        if tile == 0:
+            tl.store(k_cache + place + half, k_low, mask=in_half)
+            tl.store(k_cache + place + HALF + half, k_high, mask=in_half)
+            tl.store(v_cache + place + half, v_low, mask=in_half)
+            tl.store(v_cache + place + HALF + half, v_high, mask=in_half)
+        own = tl.sum(q_low.to(tl.float32) * k_low.to(tl.float32)[None, :], 1)
+        own += tl.sum(q_high.to(tl.float32) * k_high.to(tl.float32)[None, :], 1)
+        own = own * scale
+        if HAS_SOFTCAP:
+            own = softcap * (2.0 * tl.sigmoid(2.0 * own / softcap) - 1.0)
+        peak = own
+        total = total + 1.0
+        acc_low += v_low.to(tl.float32)[None, :]
+        acc_high += v_high.to(tl.float32)[None, :]
+    for start in range(begin, end, STEP):
+        t = start + tl.arange(0, STEP)
+        valid = t < end
+        block = tl.load(table + t // BLOCK, mask=valid, other=0).to(tl.int64)
+        place = ((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD
+        inside = valid[:, None] & in_half[None, :]
+        keys_low = tl.load(k_cache + place[:, None] + half[None, :], mask=inside, other=0.0)
+        keys_high = tl.load(k_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0)
+        values_low = tl.load(v_cache + place[:, None] + half[None, :], mask=inside, other=0.0)
+        values_high = tl.load(v_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0)
+        if USES_DOT:
+            scores = tl.dot(q_low, tl.trans(keys_low), input_precision="ieee")
+            scores = tl.dot(q_high, tl.trans(keys_high), scores, input_precision="ieee") * scale
+        else:
+            product = q_low.to(tl.float32)[:, None, :] * keys_low.to(tl.float32)[None, :, :]
+            product += q_high.to(tl.float32)[:, None, :] * keys_high.to(tl.float32)[None, :, :]
+            scores = tl.sum(product, 2) * scale
+        if HAS_SOFTCAP:
+            scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
+        scores = tl.where(valid[None, :], scores, float("-inf"))
+        new_peak = tl.maximum(peak, tl.max(scores, 1))
+        weights = tl.exp(scores - new_peak[:, None])
+        fade = tl.exp(peak - new_peak)
+        total = total * fade + tl.sum(weights, 1)
+        if USES_DOT:
+            acc_low = tl.dot(weights.to(kind), values_low, acc_low * fade[:, None], input_precision="ieee")
+            acc_high = tl.dot(weights.to(kind), values_high, acc_high * fade[:, None], input_precision="ieee")
+        else:
+            acc_low = acc_low * fade[:, None] + tl.sum(weights[:, :, None] * values_low.to(tl.float32)[None, :, :], 1)
+            acc_high = acc_high * fade[:, None] + tl.sum(
+                weights[:, :, None] * values_high.to(tl.float32)[None, :, :], 1
+            )
+        peak = new_peak
+
+    target = out + row.to(tl.int64) * stride_out + head[:, None] * HEAD + half[None, :]
+    stored = in_group[:, None] & in_half[None, :]
+    if SPLITS == 1:
+        safe = tl.where(total > 0, total, 1.0)
+        tl.store(target, (acc_low / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+        tl.store(target + HALF, (acc_high / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+    else:
+        place = (row * HEADS + head) * SPLITS + split
+        tl.store(partial + place[:, None] * HEAD + half[None, :], acc_low, mask=stored)
+        tl.store(partial + place[:, None] * HEAD + HALF + half[None, :], acc_high, mask=stored)
+        tl.store(partial_state + place * 2, peak, mask=in_group)
+        tl.store(partial_state + place * 2 + 1, total, mask=in_group)
+        tl.debug_barrier()
+        counter = arrivals + (row * KV_HEADS + kv_head) * TILES + tile
+        before = tl.atomic_add(counter, 1, sem="acq_rel")
+        if before == SPLITS - 1:
+            tl.store(counter, 0)
+            peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
+            total = tl.zeros([GROUP_TILE], tl.float32)
+            acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+            acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+            for index in range(SPLITS):
+                place = (row * HEADS + head) * SPLITS + index
+                other = tl.load(partial_state + place * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
+                weight = tl.load(partial_state + place * 2 + 1, mask=in_group, other=0.0, cache_modifier=".cg")
+                new_peak = tl.maximum(peak, other)
+                settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+                fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
+                low = tl.load(
+                    partial + place[:, None] * HEAD + half[None, :], mask=stored, other=0.0, cache_modifier=".cg"
+                )
+                high = tl.load(
+                    partial + place[:, None] * HEAD + HALF + half[None, :], mask=stored, other=0.0, cache_modifier=".cg"
+                )
+                acc_low = acc_low * fade[:, None] + low * grow[:, None]
+                acc_high = acc_high * fade[:, None] + high * grow[:, None]
+                total = total * fade + weight * grow
+                peak = new_peak
+            safe = tl.where(total > 0, total, 1.0)
+            tl.store(target, (acc_low / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+            tl.store(target + HALF, (acc_high / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+
+
+@triton.jit
+def _chunk_kernel(  # type: ignore[no-untyped-def]
+    qkv,
+    k_cache,
+    v_cache,
+    tables,
+    tiles,
+    out,
+    scale,
+    softcap,
+    window,
+    stride_qkv,
+    stride_out,
+    table_width,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD: tl.constexpr,
+    HEAD_TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+):
+    """Some rows of a chunk and a head by program. `tiles` has slot, first row, row count and first position of each."""
+    tile = tiles + tl.program_id(0) * 4
+    head = tl.program_id(1)
+    slot = tl.load(tile)
+    first_row = tl.load(tile + 1)
+    count = tl.load(tile + 2)
+    first_position = tl.load(tile + 3)
+    kv_head = head // GROUP
+    table = tables + slot.to(tl.int64) * table_width
+    d = tl.arange(0, HEAD_TILE)
+    in_head = d < HEAD
+    r = tl.arange(0, ROWS)
+    rows = (first_row + r).to(tl.int64)
+    q = tl.load(
+        qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :],
+        mask=(r < count)[:, None] & in_head[None, :],
+        other=0.0,
+    )
+    kind = q.dtype
+    position = first_position + r
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
+    begin = 0
+    if HAS_WINDOW:
+        begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
+    end = first_position + count
+    for start in range(begin, end, STEP):
+        t = start + tl.arange(0, STEP)
+        valid = t < end
+        block = tl.load(table + t // BLOCK, mask=valid, other=0).to(tl.int64)
+        place = ((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD
+        inside = valid[:, None] & in_head[None, :]
+        keys = tl.load(k_cache + place[:, None] + d[None, :], mask=inside, other=0.0)
+        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
+        if HAS_SOFTCAP:
+            scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
+        seen = (t[None, :] <= position[:, None]) & valid[None, :]
+        if HAS_WINDOW:
+            seen = seen & (t[None, :] > position[:, None] - window)
+        scores = tl.where(seen, scores, float("-inf"))
+        new_peak = tl.maximum(peak, tl.max(scores, 1))
+        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+        weights = tl.exp(scores - settled[:, None])
+        fade = tl.exp(peak - settled)
+        total = total * fade + tl.sum(weights, 1)
+        values = tl.load(v_cache + place[:, None] + d[None, :], mask=inside, other=0.0)
+        acc = tl.dot(weights.to(kind), values, acc * fade[:, None], input_precision="ieee")
+        peak = new_peak
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(
+        out + rows[:, None] * stride_out + head * HEAD + d[None, :],
+        acc.to(out.dtype.element_ty),
+        mask=(r < count)[:, None] & in_head[None, :],
+    )
+
+
+class DecodeScratch:
+    """What programs of one launch leave for each other; launches follow one another, so one serves all layers."""
+
+    def __init__(self, rows: int, heads: int, head_size: int, splits: int, device: torch.device) -> None:
+        self.partial = torch.empty(rows * heads * splits * head_size, dtype=torch.float32, device=device)
+        self.state = torch.empty(rows * heads * splits * 2, dtype=torch.float32, device=device)
+        self.arrivals = torch.zeros(rows * heads, dtype=torch.int32, device=device)
+
+
+def splits_for(rows: int, kv_heads: int, tiles: int, processors: int, max_position: int, step: int) -> int:
+    """Among how many programs the keys of a sequence are split so that all processors have work."""
+    wanted = max(1, (2 * processors) // max(1, rows * kv_heads * tiles))
+    return max(1, min(wanted, 64, -(-max_position // step)))
+
+
+def decode_attention(
+    qkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    tables: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    cosines: torch.Tensor | None,
+    out: torch.Tensor,
+    scratch: DecodeScratch,
+    *,
+    heads: int,
+    scale: float,
+    splits: int,
+    softcap: float = 0.0,
+    window: int = 0,
+) -> None:
+    """Attention of one new token per row, whose key and value it rotates (with `cosines`) and puts into the cache."""
+    _, kv_heads, block, head_size = k_cache.shape
+    group = heads // kv_heads
+    uses_dot = group >= 4
+    group_tile = min(16, triton.next_power_of_2(group)) if not uses_dot else 16
+    tiles = triton.cdiv(group, group_tile)
+    step = 64 if uses_dot else (32 if head_size > 64 else 64)
+    half = head_size // 2
+    _decode_kernel[(qkv.shape[0], kv_heads * tiles, splits)](
+        qkv,
+        k_cache,
+        v_cache,
+        tables,
+        slots,
+        positions,
+        cosines,
+        out,
+        scratch.partial,
+        scratch.state,
+        scratch.arrivals,
+        scale,
+        softcap,
+        window,
+        qkv.stride(0),
+        out.stride(0),
+        tables.stride(0),
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        GROUP_TILE=group_tile,
+        TILES=tiles,
+        HEAD=head_size,
+        HALF=half,
+        HALF_TILE=max(16, triton.next_power_of_2(half)),
+        BLOCK=block,
+        STEP=step,
+        SPLITS=splits,
+        ROTATES=cosines is not None,
+        USES_DOT=uses_dot,
+        HAS_SOFTCAP=softcap > 0,
+        HAS_WINDOW=window > 0,
+        num_warps=4,
+        num_stages=3 if uses_dot else 2,
+    )
+
+
+CHUNK_ROWS = 64
+
+
+def chunk_attention(
+    qkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    tables: torch.Tensor,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    heads: int,
+    scale: float,
+    softcap: float = 0.0,
+    window: int = 0,
+) -> None:
+    """Attention of chunks whose keys and values are in the cache already; `tiles` is `[count, 4]` of int32."""
+    _, kv_heads, block, head_size = k_cache.shape
+    head_tile = max(16, triton.next_power_of_2(head_size))
+    _chunk_kernel[(tiles.shape[0], heads)](
+        qkv,
+        k_cache,
+        v_cache,
+        tables,
+        tiles,
+        out,
+        scale,
+        softcap,
+        window,
+        qkv.stride(0),
+        out.stride(0),
+        tables.stride(0),
+        KV_HEADS=kv_heads,
+        GROUP=heads // kv_heads,
+        HEAD=head_size,
+        HEAD_TILE=head_tile,
+        BLOCK=block,
+        ROWS=CHUNK_ROWS,
+        STEP=64 if head_tile <= 128 else 32,
+        HAS_SOFTCAP=softcap > 0,
+        HAS_WINDOW=window > 0,
+        num_warps=4,
+        num_stages=3 if head_tile <= 128 else 2,
+    )

@@ -1,0 +1,237 @@
+"""Products of few rows with large matrices, bound by reading the matrix: one row, and up to 128.
+
+The norm before, and the activation or the sum behind, are part of the same launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+NONE, SILU, GELU, GELU_TANH, RELU, RELU_SQUARED = 0, 1, 2, 3, 4, 5
+ACTIVATIONS = {"silu": SILU, "gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu_squared": RELU_SQUARED}
+
+
+@triton.jit
+def _erf_gelu(x):  # type: ignore[no-untyped-def]
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def _tanh_gelu(x):  # type: ignore[no-untyped-def]
+    inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    return x * tl.sigmoid(2.0 * inner)
+
+
+@triton.jit
+def activate(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Applies the activation of that number."""
+    if ACT == 1:
+        x = x * tl.sigmoid(x)
+    elif ACT == 2:
+        x = _erf_gelu(x)
+    elif ACT == 3:
+        x = _tanh_gelu(x)
+    elif ACT == 4:
+        x = tl.maximum(x, 0.0)
+    elif ACT == 5:
+        x = tl.maximum(x, 0.0)
+        x = x * x
+    return x
+
+
+@triton.jit
+def _matvec_kernel(  # type: ignore[no-untyped-def]
+    x,
+    w,
+    bias,
+    residual,
+    out,
+    N,
+    K,
+    eps,
+    act_to,
+    NORM: tl.constexpr,
+    ACT: tl.constexpr,
+    GATED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Rows of the matrix by program. `N` counts the rows of the result: a gated product has twice as many rows."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = rows < N
+    base = tl.minimum(rows, N - 1).to(tl.int64) * K
+    acc = tl.zeros([ROWS, BLOCK_K], tl.float32)
+    acc2 = tl.zeros([ROWS, BLOCK_K], tl.float32)
+    squares = tl.zeros([BLOCK_K], tl.float32)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        within = k < K
+        value = tl.load(x + k, mask=within, other=0.0).to(tl.float32)
+        if NORM:
+            squares += value * value
+        tile = tl.load(w + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
+        acc += tile.to(tl.float32) * value[None, :]
+        if GATED:
+            tile2 = tl.load(w + N * K + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
+            acc2 += tile2.to(tl.float32) * value[None, :]
+    y = tl.sum(acc, 1)
+    scale = 1.0
+    if NORM:
+        scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
+        y = y * scale
+    if HAS_BIAS:
+        y += tl.load(bias + rows, mask=inside, other=0.0).to(tl.float32)
+    if GATED:
+        y = activate(y, ACT) * (tl.sum(acc2, 1) * scale)
+    elif ACT != 0:
+        y = tl.where(rows < act_to, activate(y, ACT), y)
+    if HAS_RESIDUAL:
+        y += tl.load(residual + rows, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + rows, y.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _skinny_kernel(  # type: ignore[no-untyped-def]
+    x,
+    w,
+    bias,
+    residual,
+    out,
+    M,
+    N,
+    K,
+    eps,
+    act_to,
+    stride_x,
+    stride_residual,
+    stride_out,
+    NORM: tl.constexpr,
+    ACT: tl.constexpr,
+    GATED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):
+    """Columns of the result by program, for all rows; the matrix is the left operand, so that few rows waste little."""
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    k = tl.arange(0, BLOCK_K)
+    w_tile = w + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K + k[None, :]
+    x_tile = x + tl.minimum(m, M - 1)[None, :] * stride_x + k[:, None]
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    acc2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    squares = tl.zeros([BLOCK_M], tl.float32)
+    for start in range(0, K, BLOCK_K):
+        if EVEN_K:
+            values = tl.load(x_tile + start)
+            tile = tl.load(w_tile + start)
+        else:
+            within = start + k < K
+            values = tl.load(x_tile + start, mask=within[:, None], other=0.0)
+            tile = tl.load(w_tile + start, mask=within[None, :], other=0.0)
+        if NORM:
+            wide = values.to(tl.float32)
+            squares += tl.sum(wide * wide, 0)
+        acc = tl.dot(tile, values, acc)
+        if GATED:
+            if EVEN_K:
+                tile2 = tl.load(w_tile + N * K + start)
+            else:
+                tile2 = tl.load(w_tile + N * K + start, mask=(start + k < K)[None, :], other=0.0)
+            acc2 = tl.dot(tile2, values, acc2)
+    if NORM:
+        scale = tl.rsqrt(squares / K + eps)
+        acc = acc * scale[None, :]
+        acc2 = acc2 * scale[None, :]
+    if HAS_BIAS:
+        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
+    if GATED:
+        acc = activate(acc, ACT) * acc2
+    elif ACT != 0:
+        acc = tl.where(n[:, None] < act_to, activate(acc, ACT), acc)
+    inside = (n < N)[:, None] & (m < M)[None, :]
+    if HAS_RESIDUAL:
+        acc += tl.load(residual + m[None, :] * stride_residual + n[:, None], mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + m[None, :] * stride_out + n[:, None], acc.to(out.dtype.element_ty), mask=inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a product is cut into programs."""
+
+    block_m: int
+    """1: one row, without matrix units."""
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+
+
+def few_rows(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    tiling: Tiling,
+    *,
+    out: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    norm_eps: float | None = None,
+    activation: int = NONE,
+    activate_to: int | None = None,
+    is_gated: bool = False,
+) -> torch.Tensor:
+    """`out = activation(norm(x) @ w.T + bias) + residual`; rows of x, residual and out may lie apart.
+
+    The norm's own weights are in the matrix. `activate_to`: columns from there on are left alone. Gated: the upper half
+    of the matrix, activated, times the lower half.
+    """
+    m, k = x.shape
+    n = w.shape[0] // 2 if is_gated else w.shape[0]
+    options: dict[str, Any] = {
+        "NORM": norm_eps is not None,
+        "ACT": activation,
+        "GATED": is_gated,
+        "HAS_BIAS": bias is not None,
+        "HAS_RESIDUAL": residual is not None,
+        "num_warps": tiling.warps,
+        "num_stages": tiling.stages,
+    }
+    eps = norm_eps or 0.0
+    act_to = n if activate_to is None else activate_to
+    if tiling.block_m == 1:
+        grid = (triton.cdiv(n, tiling.block_n),)
+        _matvec_kernel[grid](
+            x, w, bias, residual, out, n, k, eps, act_to, ROWS=tiling.block_n, BLOCK_K=tiling.block_k, **options
+        )
+        return out
+    _skinny_kernel[(triton.cdiv(n, tiling.block_n), triton.cdiv(m, tiling.block_m))](
+        x,
+        w,
+        bias,
+        residual,
+        out,
+        m,
+        n,
+        k,
+        eps,
+        act_to,
+        x.stride(0),
+        residual.stride(0) if residual is not None else 0,
+        out.stride(0),
+        BLOCK_M=tiling.block_m,
+        BLOCK_N=tiling.block_n,
+        BLOCK_K=tiling.block_k,
+        EVEN_K=k % tiling.block_k == 0,
+        **options,
+    )
+    return out
