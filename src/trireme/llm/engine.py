@@ -18,7 +18,7 @@ from trireme.llm.executors.port import Executor, StepResult
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput
-from trireme.llm.sampling.params import SamplingError, SamplingParams
+from trireme.llm.sampling_params import SamplingError, SamplingParams
 from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
 from trireme.llm.stats import EngineStats, StatsRecorder
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trireme.llm.prefix_cache import BlockKeys
-from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.sampling_params import SamplingParams
 
 
 class FinishReason(Enum):

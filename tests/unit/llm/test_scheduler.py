@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import BlockKeys, find_prefix
 from trireme.llm.request import FinishReason, Sequence
-from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Scheduler, SchedulerLimits, StepPlan
 
 BLOCK = 4

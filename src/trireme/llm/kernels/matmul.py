@@ -52,9 +52,9 @@ def _matvec_kernel(  # type: ignore[no-untyped-def]
     residual,
     out,
     N,
-    K,
     eps,
     act_to,
+    K: tl.constexpr,
     NORM: tl.constexpr,
     ACT: tl.constexpr,
     GATED: tl.constexpr,
@@ -70,16 +70,24 @@ def _matvec_kernel(  # type: ignore[no-untyped-def]
     acc = tl.zeros([ROWS, BLOCK_K], tl.float32)
     acc2 = tl.zeros([ROWS, BLOCK_K], tl.float32)
     squares = tl.zeros([BLOCK_K], tl.float32)
-    for start in range(0, K, BLOCK_K):
+    for start in tl.static_range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        within = k < K
-        value = tl.load(x + k, mask=within, other=0.0).to(tl.float32)
+        tile2 = acc2
+        if start + BLOCK_K <= K:
+            value = tl.load(x + k).to(tl.float32)
+            tile = tl.load(w + base[:, None] + k[None, :])
+            if GATED:
+                tile2 = tl.load(w + N * K + base[:, None] + k[None, :])
+        else:
+            within = k < K
+            value = tl.load(x + k, mask=within, other=0.0).to(tl.float32)
+            tile = tl.load(w + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
+            if GATED:
+                tile2 = tl.load(w + N * K + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
         if NORM:
             squares += value * value
-        tile = tl.load(w + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
         acc += tile.to(tl.float32) * value[None, :]
         if GATED:
-            tile2 = tl.load(w + N * K + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
             acc2 += tile2.to(tl.float32) * value[None, :]
     y = tl.sum(acc, 1)
     scale = 1.0
@@ -211,7 +219,7 @@ def few_rows(
     if tiling.block_m == 1:
         grid = (triton.cdiv(n, tiling.block_n),)
         _matvec_kernel[grid](
-            x, w, bias, residual, out, n, k, eps, act_to, ROWS=tiling.block_n, BLOCK_K=tiling.block_k, **options
+            x, w, bias, residual, out, n, eps, act_to, K=k, ROWS=tiling.block_n, BLOCK_K=tiling.block_k, **options
         )
         return out
     _skinny_kernel[(triton.cdiv(n, tiling.block_n), triton.cdiv(m, tiling.block_m))](

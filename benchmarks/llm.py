@@ -1,0 +1,160 @@
+"""Measures the language-model engine on this machine's GPU: tokens per second through the engine, prompts included.
+
+    python benchmarks/llm.py --models llama-2-7b qwen2-1.5b falcon-7b --batches 1 8 64 256
+
+Weights are random, of the real shapes. Beside each number stands the bandwidth that the steps achieved, and the one that
+a plain copy achieves on the same card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from typing import Any
+
+import torch
+
+from trireme.llm.engine import EngineCore
+from trireme.llm.executors.cuda.executor import CudaExecutor
+from trireme.llm.executors.cuda.weights import join, random_tensors
+from trireme.llm.models.spec import DecoderSpec, RopeSpec
+from trireme.llm.options import EngineOptions
+from trireme.llm.request import SequenceOutput
+from trireme.llm.sampling_params import SamplingParams
+
+
+def rope(theta: float, size: int) -> RopeSpec:
+    return RopeSpec(theta, size, tuple(theta ** (-2 * index / size) for index in range(size // 2)))
+
+
+MODELS = {
+    "llama-2-7b": DecoderSpec(
+        "LlamaForCausalLM", 32000, 4096, 32, 32, 32, 128, 11008, 4096, norm_eps=1e-5, rope=rope(10000.0, 128)
+    ),
+    "qwen2-1.5b": DecoderSpec(
+        "Qwen2ForCausalLM", 151936, 1536, 28, 12, 2, 128, 8960, 32768, rope=rope(1e6, 128), is_tied=True
+    ),
+    "falcon-7b": DecoderSpec(
+        "FalconForCausalLM", 65024, 4544, 32, 71, 1, 64, 18176, 2048, norm="layer", norm_eps=1e-5, activation="gelu",
+        is_gated=False, is_parallel=True, rope=rope(10000.0, 64), is_tied=True,
+    ),
+}  # fmt: skip
+
+
+def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, share: int = 0) -> dict[str, float]:
+    """So many requests at once; `share` tokens of their prompts are the same in all."""
+    generator = torch.Generator().manual_seed(seed)
+    size = engine.spec.vocab_size
+    common = torch.randint(0, size, (share,), generator=generator).tolist()
+    prompts = [common + torch.randint(0, size, (prompt - share,), generator=generator).tolist() for _ in range(batch)]
+    done = threading.Semaphore(0)
+    firsts: list[float] = []
+    counts = [0] * batch
+
+    def listener(index: int) -> Any:
+        def listen(news: SequenceOutput) -> None:
+            if not counts[index]:
+                firsts.append(time.perf_counter())
+            counts[index] += len(news.token_ids)
+            if news.finish_reason is not None:
+                assert not news.error, news.error
+                done.release()
+
+        return listen
+
+    params = SamplingParams(max_tokens=new, ignores_eos=True)
+    began = time.perf_counter()
+    for index, tokens in enumerate(prompts):
+        engine.submit(tokens, params, listener(index))
+    for _ in range(batch):
+        done.acquire()
+    took = time.perf_counter() - began
+    assert counts == [new] * batch, counts
+    last_first = max(firsts) - began
+    steps = new - 1
+    return {
+        "tokens_per_s": batch * new / took,
+        "first_token_s": min(firsts) - began,
+        "prefill_s": last_first,
+        "step_ms": (took - last_first) / steps * 1000,
+    }
+
+
+def copy_bandwidth() -> float:
+    """Bytes read in a large product with one row, per second."""
+    weight = torch.empty(65536, 16384, dtype=torch.bfloat16, device="cuda").normal_()
+    x = torch.randn(16384, 1, dtype=torch.bfloat16, device="cuda")
+    torch.mv(weight, x[:, 0])
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(5):
+        torch.mv(weight, x[:, 0])
+    end.record()
+    torch.cuda.synchronize()
+    return 5 * weight.nbytes / (begin.elapsed_time(end) / 1000)
+
+
+def profile(engine: EngineCore, batch: int, prompt: int, rows: int = 14) -> None:
+    """Where the time of steps goes, by kernel."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        run_batch(engine, batch, prompt, 16, 99)
+        torch.cuda.synchronize()
+    averages = sorted(profiler.key_averages(), key=lambda entry: -entry.self_device_time_total)[:rows]
+    for entry in averages:
+        total, count = entry.self_device_time_total, entry.count
+        print(f"    {total / 1000:9.2f} ms {count:6} x {total / count:8.1f} us  {entry.key[:90]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64, 256])
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--step-tokens", type=int, default=16384)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--out", default="")
+    options = parser.parse_args()
+    ceiling = copy_bandwidth()
+    print(f"{torch.cuda.get_device_name()}: {ceiling / 1e12:.2f} TB/s in a product with one row")
+    results = []
+    device, dtype = torch.device("cuda"), torch.bfloat16
+    for name in options.models:
+        spec = MODELS[name]
+        began = time.perf_counter()
+        weights = join(random_tensors(spec, device, dtype), spec, device, dtype)
+        torch.cuda.synchronize()
+        settings = EngineOptions(max_sequences=256, max_step_tokens=options.step_tokens, has_prefix_cache=False)
+        executor = CudaExecutor(spec, weights, settings, device, dtype)
+        engine = EngineCore(executor, settings)
+        print(f"{name}: weights {weights.size_bytes / 1e9:.2f} GB, {executor.limits.block_count} blocks", flush=True)
+        run_batch(engine, 1, options.prompt, 2, 1)
+        print(f"  first token after {time.perf_counter() - began:.1f} s", flush=True)
+        for batch in options.batches:
+            run_batch(engine, batch, options.prompt, min(8, options.new), 2)
+            found = max((run_batch(engine, batch, options.prompt, options.new, 3 + turn) for turn in range(2)),
+                        key=lambda result: result["tokens_per_s"])  # fmt: skip
+            floor_ms = weights.size_bytes / ceiling * 1000
+            results.append({"model": name, "batch": batch, **found})
+            print(
+                f"  batch {batch:4}: {found['tokens_per_s']:9.1f} tokens/s, step {found['step_ms']:6.2f} ms"
+                f" (weights alone {floor_ms:.2f}), prompts {found['prefill_s'] * 1000:7.1f} ms,"
+                f" {weights.size_bytes / found['step_ms'] / 1e9:.2f} TB/s of weights",
+                flush=True,
+            )
+            if options.profile:
+                profile(engine, batch, options.prompt)
+        engine.close()
+        del weights, executor, engine
+        torch.cuda.empty_cache()
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump(results, file)
+
+
+if __name__ == "__main__":
+    main()
