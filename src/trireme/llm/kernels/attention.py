@@ -5,9 +5,13 @@ The cache of a layer is `[blocks, kv heads, block size, head size]`, once for ke
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
+
+from trireme.llm.kernels.matmul import overlap
 
 
 @triton.jit
@@ -44,6 +48,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     USES_DOT: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """A row, some query heads of one key/value head and a part of the keys by program; the last to arrive adds up."""
     row = tl.program_id(0)
@@ -59,6 +64,9 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     in_group = group < GROUP
     head = kv_head * GROUP + group
     base = qkv + row.to(tl.int64) * stride_qkv
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     q_low = tl.load(base + head[:, None] * HEAD + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0)
     q_high = tl.load(
         base + head[:, None] * HEAD + HALF + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0
@@ -274,6 +282,27 @@ class DecodeScratch:
         self.arrivals = torch.zeros(rows * heads, dtype=torch.int32, device=device)
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeTiling:
+    """How attention of single tokens is cut into programs."""
+
+    group_tile: int
+    """Query heads in a program."""
+    step: int
+    """Keys looked at together."""
+    warps: int
+    stages: int
+    uses_dot: bool
+    """Whether matrix units are used, which take at least 16 rows."""
+
+
+def decode_tiling_for(group: int, head_size: int) -> DecodeTiling:
+    """The cut for so many query heads to a key/value head."""
+    if group >= 4:
+        return DecodeTiling(16, 64, 4, 3, True)
+    return DecodeTiling(triton.next_power_of_2(group), 32 if head_size > 64 else 64, 4, 2, False)
+
+
 def splits_for(rows: int, kv_heads: int, tiles: int, processors: int, max_position: int, step: int) -> int:
     """Among how many programs the keys of a sequence are split so that all processors have work."""
     wanted = max(1, (2 * processors) // max(1, rows * kv_heads * tiles))
@@ -296,14 +325,13 @@ def decode_attention(
     splits: int,
     softcap: float = 0.0,
     window: int = 0,
+    tiling: DecodeTiling | None = None,
 ) -> None:
     """Attention of one new token per row, whose key and value it rotates (with `cosines`) and puts into the cache."""
     _, kv_heads, block, head_size = k_cache.shape
     group = heads // kv_heads
-    uses_dot = group >= 4
-    group_tile = min(16, triton.next_power_of_2(group)) if not uses_dot else 16
-    tiles = triton.cdiv(group, group_tile)
-    step = 64 if uses_dot else (32 if head_size > 64 else 64)
+    tiling = tiling or decode_tiling_for(group, head_size)
+    tiles = triton.cdiv(group, tiling.group_tile)
     half = head_size // 2
     _decode_kernel[(qkv.shape[0], kv_heads * tiles, splits)](
         qkv,
@@ -326,20 +354,21 @@ def decode_attention(
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
-        GROUP_TILE=group_tile,
+        GROUP_TILE=tiling.group_tile,
         TILES=tiles,
         HEAD=head_size,
         HALF=half,
         HALF_TILE=max(16, triton.next_power_of_2(half)),
         BLOCK=block,
-        STEP=step,
+        STEP=tiling.step,
         SPLITS=splits,
         ROTATES=cosines is not None,
-        USES_DOT=uses_dot,
+        USES_DOT=tiling.uses_dot,
         HAS_SOFTCAP=softcap > 0,
         HAS_WINDOW=window > 0,
-        num_warps=4,
-        num_stages=3 if uses_dot else 2,
+        num_warps=tiling.warps,
+        num_stages=tiling.stages,
+        **overlap(),
     )
 
 

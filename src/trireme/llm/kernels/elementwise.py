@@ -6,17 +6,20 @@ import torch
 import triton
 import triton.language as tl
 
-from trireme.llm.kernels.matmul import activate
+from trireme.llm.kernels.matmul import activate, overlap
 
 
 @triton.jit
 def _norm_kernel(  # type: ignore[no-untyped-def]
     x, weight, bias, out, N, eps, offset, stride_x, stride_out, IS_LAYER: tl.constexpr, HAS_WEIGHT: tl.constexpr,
-    HAS_BIAS: tl.constexpr, TILE: tl.constexpr
+    HAS_BIAS: tl.constexpr, TILE: tl.constexpr, OVERLAPS: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, TILE)
     inside = n < N
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     value = tl.load(x + row * stride_x + n, mask=inside, other=0.0).to(tl.float32)
     if IS_LAYER:
         mean = tl.sum(value, 0) / N
@@ -58,6 +61,7 @@ def norm(
         HAS_BIAS=bias is not None,
         TILE=tile,
         num_warps=8 if tile >= 4096 else 4,
+        **overlap(),
     )
     return out
 

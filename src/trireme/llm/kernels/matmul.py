@@ -5,6 +5,7 @@ The norm before, and the activation or the sum behind, are part of the same laun
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,17 @@ import triton.language as tl
 
 NONE, SILU, GELU, GELU_TANH, RELU, RELU_SQUARED = 0, 1, 2, 3, 4, 5
 ACTIVATIONS = {"silu": SILU, "gelu": GELU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu_squared": RELU_SQUARED}
+
+
+_IS_INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
+
+
+def overlap() -> dict[str, bool]:
+    """Launch options of a kernel that may be on its processors before the one before it has ended, and waits there.
+
+    Every kernel between two such that depend on each other has to wait as well.
+    """
+    return {"OVERLAPS": False} if _IS_INTERPRETED else {"OVERLAPS": True, "launch_pdl": True}
 
 
 @triton.jit
@@ -62,6 +74,7 @@ def _matvec_kernel(  # type: ignore[no-untyped-def]
     HAS_RESIDUAL: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Rows of the matrix by program. `N` counts the rows of the result: a gated product has twice as many rows."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -74,16 +87,22 @@ def _matvec_kernel(  # type: ignore[no-untyped-def]
         k = start + tl.arange(0, BLOCK_K)
         tile2 = acc2
         if start + BLOCK_K <= K:
-            value = tl.load(x + k).to(tl.float32)
             tile = tl.load(w + base[:, None] + k[None, :])
             if GATED:
                 tile2 = tl.load(w + N * K + base[:, None] + k[None, :])
+            if OVERLAPS and start == 0:  # the matrix does not depend on the launch before, the row does
+                tl.extra.cuda.gdc_wait()
+                tl.extra.cuda.gdc_launch_dependents()
+            value = tl.load(x + k).to(tl.float32)
         else:
             within = k < K
-            value = tl.load(x + k, mask=within, other=0.0).to(tl.float32)
             tile = tl.load(w + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
             if GATED:
                 tile2 = tl.load(w + N * K + base[:, None] + k[None, :], mask=within[None, :], other=0.0)
+            if OVERLAPS and start == 0:
+                tl.extra.cuda.gdc_wait()
+                tl.extra.cuda.gdc_launch_dependents()
+            value = tl.load(x + k, mask=within, other=0.0).to(tl.float32)
         if NORM:
             squares += value * value
         acc += tile.to(tl.float32) * value[None, :]
@@ -129,6 +148,7 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     EVEN_K: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Columns of the result by program, for all rows; the matrix is the left operand, so that few rows waste little."""
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -139,6 +159,9 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
     acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     acc2 = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     squares = tl.zeros([BLOCK_M], tl.float32)
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     for start in range(0, K, BLOCK_K):
         if EVEN_K:
             values = tl.load(x_tile + start)
@@ -213,6 +236,7 @@ def few_rows(
         "HAS_RESIDUAL": residual is not None,
         "num_warps": tiling.warps,
         "num_stages": tiling.stages,
+        **overlap(),
     }
     eps = norm_eps or 0.0
     act_to = n if activate_to is None else activate_to
