@@ -37,7 +37,7 @@ SHAPES = {
 NORMED = ("qkv", "up")
 
 
-def candidates(rows: int, k: int) -> list[Tiling]:
+def candidates(rows: int, k: int, is_gated: bool) -> list[Tiling]:
     """The cuts worth trying."""
     if rows == 1:
         return [
@@ -46,13 +46,13 @@ def candidates(rows: int, k: int) -> list[Tiling]:
             if 8 <= block_n * block_k / (warps * 32) <= 64
         ]
     block_m = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
-    sizes = [(16, 128), (16, 256), (32, 64), (32, 128), (32, 256), (64, 64), (64, 128), (128, 64)]
+    sizes = [(32, 128), (64, 64), (64, 128), (128, 64)]
     return [
-        Tiling(block_m, block_n, block_k, warps, stages)
-        for (block_n, block_k), warps, stages in itertools.product(sizes, (4, 8), (3, 4, 6))
+        Tiling(block_m, block_n, block_k, 4, stages, splits)
+        for (block_n, block_k), stages, splits in itertools.product(sizes, (4, 6), (1, 2, 3, 4, 8))
         if (block_n + block_m) * block_k * 2 * stages <= 200 * 1024
         and (block_k == 64 or k % block_k == 0)
-        and not (warps == 8 and block_n * block_m < 1024)
+        and (splits == 1 or not is_gated)
     ]
 
 
@@ -71,6 +71,7 @@ class Case:
         ]
         self.x = torch.randn(rows, self.k, dtype=torch.bfloat16, device="cuda")
         self.out = torch.empty(rows, self.n, dtype=torch.bfloat16, device="cuda")
+        self.scratch = matmul.SplitScratch(torch.device("cuda"))
 
     def launch(self, tiling: Tiling, weight: torch.Tensor) -> None:
         is_normed = self.name.endswith(NORMED) and self.rows <= 16
@@ -84,6 +85,7 @@ class Case:
             norm_eps=1e-5 if is_normed else None,
             activation=matmul.SILU if self.is_gated else matmul.NONE,
             is_gated=self.is_gated,
+            scratch=self.scratch,
         )
 
     def time_us(self, launch: object) -> float:
@@ -123,6 +125,7 @@ def _compile(job: tuple[int, Tiling, bool, bool]) -> None:
             norm_eps=1e-5 if is_normed else None,
             activation=matmul.SILU if is_gated else matmul.NONE,
             is_gated=is_gated,
+            scratch=matmul.SplitScratch(torch.device("cuda")),
         )
     except Exception:  # too large for the chip: the measurement skips it as well
         return
@@ -134,7 +137,7 @@ def precompile(rows: list[int]) -> None:
     for count, name in itertools.product(rows, SHAPES):
         _, k, is_gated = SHAPES[name]
         is_normed = name.endswith(NORMED) and count <= 16
-        jobs |= {(count, tiling, is_gated, is_normed) for tiling in candidates(count, k)}
+        jobs |= {(count, tiling, is_gated, is_normed) for tiling in candidates(count, k, is_gated)}
     with multiprocessing.get_context("spawn").Pool(14) as pool:
         pool.map(_compile, sorted(jobs, key=str), chunksize=4)
 
@@ -152,7 +155,7 @@ def main() -> None:
         case = Case(name, rows)
         library = case.time_us(lambda weight, case=case: functional.linear(case.x, weight))
         measured = []
-        for tiling in candidates(rows, case.k):
+        for tiling in candidates(rows, case.k, case.is_gated):
             try:
                 measured.append((case.time_us(lambda weight, t=tiling, case=case: case.launch(t, weight)), tiling))
             except Exception:  # out of shared memory
@@ -169,7 +172,7 @@ def main() -> None:
 
 
 def _values(tiling: Tiling) -> tuple[int, ...]:
-    return tiling.block_m, tiling.block_n, tiling.block_k, tiling.warps, tiling.stages
+    return tiling.block_m, tiling.block_n, tiling.block_k, tiling.warps, tiling.stages, tiling.splits
 
 
 if __name__ == "__main__":

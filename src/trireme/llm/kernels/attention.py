@@ -296,17 +296,27 @@ class DecodeTiling:
     """Whether matrix units are used, which take at least 16 rows."""
 
 
-def decode_tiling_for(group: int, head_size: int) -> DecodeTiling:
-    """The cut for so many query heads to a key/value head."""
-    if group >= 4:
-        return DecodeTiling(16, 64, 4, 3, True)
-    return DecodeTiling(triton.next_power_of_2(group), 32 if head_size > 64 else 64, 4, 2, False)
+def decode_tiling_for(rows: int, heads: int, kv_heads: int, head_size: int) -> DecodeTiling:
+    """The cut for so many rows, as measured on an H200 by `benchmarks/llm_attention.py`."""
+    group = heads // kv_heads
+    if head_size > 128:
+        return DecodeTiling(16, 32, 4, 2, True)
+    if group == 1 and rows * heads <= 64:
+        return DecodeTiling(1, 32, 2, 2, False)
+    if group > 16 and rows >= 32:
+        return DecodeTiling(64, 64, 4, 3, True)
+    if rows * heads >= 1024:
+        return DecodeTiling(16, 32, 2, 4, True)
+    return DecodeTiling(16, 64, 4, 2, True) if group == 1 else DecodeTiling(16, 128, 4, 3, True)
 
 
-def splits_for(rows: int, kv_heads: int, tiles: int, processors: int, max_position: int, step: int) -> int:
-    """Among how many programs the keys of a sequence are split so that all processors have work."""
-    wanted = max(1, (2 * processors) // max(1, rows * kv_heads * tiles))
-    return max(1, min(wanted, 64, -(-max_position // step)))
+def splits_for(rows: int, heads: int, kv_heads: int, head_size: int, processors: int, longest: int) -> int:
+    """Among how many programs the keys of a sequence are split: so that all processors have work worth a merge."""
+    tiling = decode_tiling_for(rows, heads, kv_heads, head_size)
+    programs = rows * kv_heads * -(-heads // kv_heads // tiling.group_tile)
+    least = 256 if tiling.uses_dot else 32
+    wanted = min(2 * processors // programs, longest // least, 64)
+    return 1 << max(0, wanted.bit_length() - 1)
 
 
 def decode_attention(
@@ -330,7 +340,7 @@ def decode_attention(
     """Attention of one new token per row, whose key and value it rotates (with `cosines`) and puts into the cache."""
     _, kv_heads, block, head_size = k_cache.shape
     group = heads // kv_heads
-    tiling = tiling or decode_tiling_for(group, head_size)
+    tiling = tiling or decode_tiling_for(qkv.shape[0], heads, kv_heads, head_size)
     tiles = triton.cdiv(group, tiling.group_tile)
     half = head_size // 2
     _decode_kernel[(qkv.shape[0], kv_heads * tiles, splits)](

@@ -171,6 +171,45 @@ def _rotate_kernel(  # type: ignore[no-untyped-def]
                 tl.store(k_cache + place + d, value, mask=inside)
 
 
+@triton.jit
+def _rotate_halves_kernel(  # type: ignore[no-untyped-def]
+    qkv, k_cache, v_cache, tables, slots, positions, cosines, stride_qkv, table_width,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr,
+    BLOCK: tl.constexpr, PER_PROGRAM: tl.constexpr,
+):  # fmt: skip
+    """The common case, several heads of a token by program: whole heads, rotated by halves, without norms.
+
+    Keys are rotated on their way into the cache only.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * PER_PROGRAM + tl.arange(0, PER_PROGRAM)
+    slot = tl.load(slots + row).to(tl.int64)
+    position = tl.load(positions + row)
+    half = tl.arange(0, TILE)
+    in_half = half < HALF
+    inside = (head < HEADS + 2 * KV_HEADS)[:, None] & in_half[None, :]
+    base = qkv + row * stride_qkv + head[:, None] * HEAD + half[None, :]
+    low, high = tl.load(base, mask=inside, other=0.0), tl.load(base + HALF, mask=inside, other=0.0)
+    cos = tl.load(cosines + position.to(tl.int64) * 2 * HALF + half, mask=in_half, other=1.0)[None, :]
+    sin = tl.load(cosines + position.to(tl.int64) * 2 * HALF + HALF + half, mask=in_half, other=0.0)[None, :]
+    turns = (head < HEADS + KV_HEADS)[:, None]
+    wide_low, wide_high = low.to(tl.float32), high.to(tl.float32)
+    low = tl.where(turns, wide_low * cos - wide_high * sin, wide_low).to(low.dtype)
+    high = tl.where(turns, wide_high * cos + wide_low * sin, wide_high).to(high.dtype)
+    is_query = (head < HEADS)[:, None] & in_half[None, :]
+    tl.store(base, low, mask=is_query)
+    tl.store(base + HALF, high, mask=is_query)
+    block = tl.load(tables + slot * table_width + position // BLOCK).to(tl.int64)
+    kv_head = tl.where(turns, (head - HEADS)[:, None], (head - HEADS - KV_HEADS)[:, None])
+    place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD + half[None, :]
+    is_key = (head >= HEADS)[:, None] & turns & in_half[None, :]
+    is_value = (head >= HEADS + KV_HEADS)[:, None] & inside
+    tl.store(k_cache + place, low, mask=is_key)
+    tl.store(k_cache + place + HALF, high, mask=is_key)
+    tl.store(v_cache + place, low, mask=is_value)
+    tl.store(v_cache + place + HALF, high, mask=is_value)
+
+
 def rotate_and_store(
     qkv: torch.Tensor,
     k_cache: torch.Tensor,
@@ -189,9 +228,17 @@ def rotate_and_store(
     offset: float = 0.0,
     stores: bool = True,
 ) -> None:
-    """Queries and keys in place; keys and values into the cache, unless somebody else stores them."""
+    """Queries in place; keys and values into the cache, unless somebody else stores them: then keys in place too."""
     _, kv_heads, block, head_size = k_cache.shape
     half = cosines.shape[1] // 2 if cosines is not None else 0
+    if cosines is not None and 2 * half == head_size and not is_interleaved and not qk_norm and stores:
+        per_program = 8 if heads + 2 * kv_heads >= 8 else 4
+        _rotate_halves_kernel[(qkv.shape[0], triton.cdiv(heads + 2 * kv_heads, per_program))](
+            qkv, k_cache, v_cache, tables, slots, positions, cosines, qkv.stride(0), tables.stride(0), HEADS=heads,
+            KV_HEADS=kv_heads, HEAD=head_size, HALF=half, TILE=triton.next_power_of_2(half), BLOCK=block,
+            PER_PROGRAM=per_program, num_warps=2,
+        )  # fmt: skip
+        return
     _rotate_kernel[(qkv.shape[0], heads + (2 if stores else 1) * kv_heads)](
         qkv,
         k_cache,

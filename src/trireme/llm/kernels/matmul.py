@@ -139,6 +139,8 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
     stride_x,
     stride_residual,
     stride_out,
+    partial,
+    arrivals,
     NORM: tl.constexpr,
     ACT: tl.constexpr,
     GATED: tl.constexpr,
@@ -148,9 +150,13 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SPLITS: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
-    """Columns of the result by program, for all rows; the matrix is the left operand, so that few rows waste little."""
+    """Columns of the result by program, for all rows; the matrix is the left operand, so that few rows waste little.
+
+    With splits, several programs have a part of the long side each, and the last of them adds up.
+    """
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.arange(0, BLOCK_K)
@@ -162,7 +168,12 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    for start in range(0, K, BLOCK_K):
+    first, last = 0, K
+    if SPLITS > 1:
+        share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
+        first = tl.program_id(2) * share
+        last = tl.minimum(first + share, K)
+    for start in range(first, last, BLOCK_K):
         if EVEN_K:
             values = tl.load(x_tile + start)
             tile = tl.load(w_tile + start)
@@ -180,20 +191,40 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
             else:
                 tile2 = tl.load(w_tile + N * K + start, mask=(start + k < K)[None, :], other=0.0)
             acc2 = tl.dot(tile2, values, acc2)
-    if NORM:
-        scale = tl.rsqrt(squares / K + eps)
-        acc = acc * scale[None, :]
-        acc2 = acc2 * scale[None, :]
-    if HAS_BIAS:
-        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
-    if GATED:
-        acc = activate(acc, ACT) * acc2
-    elif ACT != 0:
-        acc = tl.where(n[:, None] < act_to, activate(acc, ACT), acc)
-    inside = (n < N)[:, None] & (m < M)[None, :]
-    if HAS_RESIDUAL:
-        acc += tl.load(residual + m[None, :] * stride_residual + n[:, None], mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + m[None, :] * stride_out + n[:, None], acc.to(out.dtype.element_ty), mask=inside)
+    is_last = True
+    if SPLITS > 1:
+        tile_id = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+        place = partial + tile_id * SPLITS * (BLOCK_N + 1) * BLOCK_M
+        inner = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+        own = place + tl.program_id(2) * (BLOCK_N + 1) * BLOCK_M
+        tl.store(own + inner, acc)
+        tl.store(own + BLOCK_N * BLOCK_M + tl.arange(0, BLOCK_M), squares)
+        tl.debug_barrier()
+        before = tl.atomic_add(arrivals + tile_id, 1, sem="acq_rel")
+        is_last = before == SPLITS - 1
+        if is_last:
+            tl.store(arrivals + tile_id, 0)
+            acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+            squares = tl.zeros([BLOCK_M], tl.float32)
+            for index in range(SPLITS):
+                other = place + index * (BLOCK_N + 1) * BLOCK_M
+                acc += tl.load(other + inner, cache_modifier=".cg")
+                squares += tl.load(other + BLOCK_N * BLOCK_M + tl.arange(0, BLOCK_M), cache_modifier=".cg")
+    if is_last:
+        if NORM:
+            scale = tl.rsqrt(squares / K + eps)
+            acc = acc * scale[None, :]
+            acc2 = acc2 * scale[None, :]
+        if HAS_BIAS:
+            acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
+        if GATED:
+            acc = activate(acc, ACT) * acc2
+        elif ACT != 0:
+            acc = tl.where(n[:, None] < act_to, activate(acc, ACT), acc)
+        inside = (n < N)[:, None] & (m < M)[None, :]
+        if HAS_RESIDUAL:
+            acc += tl.load(residual + m[None, :] * stride_residual + n[:, None], mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + m[None, :] * stride_out + n[:, None], acc.to(out.dtype.element_ty), mask=inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +237,22 @@ class Tiling:
     block_k: int
     warps: int
     stages: int
+    splits: int = 1
+    """Programs that share the long side of one tile; not for gated products."""
+
+
+class SplitScratch:
+    """What programs with a part of a tile each leave for the last of them; one serves all launches of a stream."""
+
+    def __init__(self, device: torch.device, floats: int = 4 << 20, tiles: int = 1 << 14) -> None:
+        self.partial = torch.empty(floats, dtype=torch.float32, device=device)
+        self.arrivals = torch.zeros(tiles, dtype=torch.int32, device=device)
+
+    def has_room(self, m: int, n: int, tiling: Tiling) -> bool:
+        """Whether a product of that size can be split so."""
+        tiles = -(-n // tiling.block_n) * -(-m // tiling.block_m)
+        size = tiles * tiling.splits * (tiling.block_n + 1) * tiling.block_m
+        return tiles <= self.arrivals.numel() and size <= self.partial.numel()
 
 
 def few_rows(
@@ -220,6 +267,7 @@ def few_rows(
     activation: int = NONE,
     activate_to: int | None = None,
     is_gated: bool = False,
+    scratch: SplitScratch | None = None,
 ) -> torch.Tensor:
     """`out = activation(norm(x) @ w.T + bias) + residual`; rows of x, residual and out may lie apart.
 
@@ -246,7 +294,8 @@ def few_rows(
             x, w, bias, residual, out, n, eps, act_to, K=k, ROWS=tiling.block_n, BLOCK_K=tiling.block_k, **options
         )
         return out
-    _skinny_kernel[(triton.cdiv(n, tiling.block_n), triton.cdiv(m, tiling.block_m))](
+    splits = tiling.splits if scratch is not None and not is_gated and scratch.has_room(m, n, tiling) else 1
+    _skinny_kernel[(triton.cdiv(n, tiling.block_n), triton.cdiv(m, tiling.block_m), splits)](
         x,
         w,
         bias,
@@ -260,6 +309,9 @@ def few_rows(
         x.stride(0),
         residual.stride(0) if residual is not None else 0,
         out.stride(0),
+        scratch.partial if scratch is not None else None,
+        scratch.arrivals if scratch is not None else None,
+        SPLITS=splits,
         BLOCK_M=tiling.block_m,
         BLOCK_N=tiling.block_n,
         BLOCK_K=tiling.block_k,

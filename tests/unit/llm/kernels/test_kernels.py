@@ -34,6 +34,8 @@ def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
         (1, matmul.Tiling(1, 2, 64, 1, 2)),
         (5, matmul.Tiling(16, 16, 32, 2, 2)),
         (40, matmul.Tiling(64, 32, 32, 4, 3)),
+        (5, matmul.Tiling(16, 16, 32, 2, 2, splits=3)),
+        (70, matmul.Tiling(64, 32, 32, 4, 3, splits=2)),
         (70, matmul.Tiling(64, 32, 32, 4, 3)),
     ],
 )
@@ -44,9 +46,10 @@ def test_few_rows(rows: int, tiling: matmul.Tiling, form: str) -> None:
     x, w = random(rows, k), random(2 * n if form == "gated" else n, k, scale=0.1)
     out = torch.full((rows, n), float("nan"), dtype=DTYPE, device=DEVICE)
     wide = x.float()
+    scratch = matmul.SplitScratch(DEVICE)
     if form == "norm":
         bias, residual = random(n), random(rows, n)
-        matmul.few_rows(x, w, tiling, out=out, bias=bias, residual=residual, norm_eps=1e-5)
+        matmul.few_rows(x, w, tiling, out=out, bias=bias, residual=residual, norm_eps=1e-5, scratch=scratch)
         normal = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-5)
         expected = normal @ w.float().T + bias.float() + residual.float()
     elif form == "gated":
@@ -54,11 +57,12 @@ def test_few_rows(rows: int, tiling: matmul.Tiling, form: str) -> None:
         gate, up = (wide @ w.float().T).chunk(2, -1)
         expected = torch.nn.functional.silu(gate) * up
     elif form == "partly activated":
-        matmul.few_rows(x, w, tiling, out=out, activation=matmul.GELU, activate_to=20)
+        matmul.few_rows(x, w, tiling, out=out, activation=matmul.GELU, activate_to=20, scratch=scratch)
         expected = wide @ w.float().T
         expected[:, :20] = torch.nn.functional.gelu(expected[:, :20])
     else:
-        matmul.few_rows(x, w, tiling, out=out)
+        for _ in range(2):  # the second time with the counters that the first has left
+            matmul.few_rows(x, w, tiling, out=out, scratch=scratch)
         expected = wide @ w.float().T
     assert is_close(out, expected)
 
@@ -231,3 +235,21 @@ def test_rotation_of_a_part_with_norms(is_interleaved: bool, qk_norm: int) -> No
     block = int(pages.tables[0, 33 // BLOCK])
     assert is_close(pages.k_cache[block, :, 33 % BLOCK].reshape(-1), prepared(k, 1)[1].reshape(-1))
     assert is_close(pages.v_cache[block, :, 33 % BLOCK].reshape(-1), v[1].reshape(-1))
+
+
+def test_rotation_of_whole_heads() -> None:
+    heads, kv_heads, head_size = 5, 2, 24
+    pages = Pages([40], heads, kv_heads, head_size)
+    positions = torch.tensor([7, 33], dtype=torch.int32, device=DEVICE)
+    slots = torch.zeros(2, dtype=torch.int32, device=DEVICE)
+    qkv = random(2, (heads + 2 * kv_heads) * head_size)
+    cosines = torch.randn(64, head_size, device=DEVICE)
+    q, k, v = qkv.clone().reshape(2, -1, head_size).split([heads, kv_heads, kv_heads], 1)
+    elementwise.rotate_and_store(
+        qkv, pages.k_cache, pages.v_cache, pages.tables, slots, positions, cosines, heads=heads
+    )  # fmt: skip
+    assert is_close(qkv[:, : heads * head_size], turned(q, positions, cosines).reshape(2, -1))
+    for row, position in enumerate([7, 33]):
+        block = int(pages.tables[0, position // BLOCK])
+        assert is_close(pages.k_cache[block, :, position % BLOCK], turned(k, positions, cosines)[row])
+        assert is_close(pages.v_cache[block, :, position % BLOCK], v[row])

@@ -74,12 +74,12 @@ class CudaDecoder:
         self._scratch = attention.DecodeScratch(max_rows, spec.head_count, spec.head_size, 1, device)
         self._scratches = {1: self._scratch}
         self._max_rows = max_rows
+        self._split_scratch = matmul.SplitScratch(device)
 
     def splits_for(self, rows: int, longest: int) -> int:
         """Among how many programs the keys of a row are split."""
-        group = self.spec.group_size
-        tiles = -(-group // 16) if group >= 4 else 1
-        return attention.splits_for(rows, self.spec.kv_head_count, tiles, self.processors, longest, 64)
+        spec = self.spec
+        return attention.splits_for(rows, spec.head_count, spec.kv_head_count, spec.head_size, self.processors, longest)
 
     def run(self, x: torch.Tensor, step: StepTensors) -> torch.Tensor:
         """Embeddings in, the last layer's output out, both `[rows, hidden]`."""
@@ -260,6 +260,7 @@ class CudaDecoder:
             activation=activation,
             activate_to=activate_to,
             is_gated=is_gated,
+            scratch=self._split_scratch,
         )
 
     def _library_product(
@@ -271,8 +272,8 @@ class CudaDecoder:
         is_gated: bool,
     ) -> torch.Tensor:
         if residual is not None:
-            y = torch.addmm(residual, x, product.weight.t())
-            return y if product.bias is None else y.add_(product.bias)
+            residual.addmm_(x, product.weight.t())  # in place: nobody reads it again
+            return residual if product.bias is None else residual.add_(product.bias)
         y = functional.linear(x, product.weight, product.bias)
         if is_gated:
             return elementwise.gate(y, activation)

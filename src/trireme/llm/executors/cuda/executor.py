@@ -153,9 +153,9 @@ class CudaExecutor:
         )
 
     def _graph(self, bucket: int, longest: int) -> _Graph:
-        reach = 512
+        reach = 256
         while reach < longest:
-            reach *= 4
+            reach *= 2
         splits = self._decoder.splits_for(bucket, reach)
         key = (bucket, splits)
         if key not in self._graphs:
