@@ -6,28 +6,50 @@ from trireme.llm.kernels.matmul import Tiling
 
 MOST_NORMED_ROWS = 16
 """Up to so many rows the norm is part of the product."""
+_PROCESSORS = 132
 
 
 def tiling_for(m: int, n: int, k: int, is_gated: bool) -> Tiling | None:
     """The cut for `[m, k] @ [n, k].T`; None: leave it to the vendor's library. `n` counts the result's columns."""
     if m == 1:
         return _one_row(n, k, is_gated)
-    if m > 64 or k > 2 * n or (n < 3000 and k > 4096):
-        return None  # the library splits the long side among processors
-    wide = 128 if k % 128 == 0 and n <= 16384 and not is_gated else 64
+    if m <= 16:
+        return _up_to_32(16, n, k, is_gated)
     if m <= 32:
-        block_m = 16 if m <= 16 else 32
-        return Tiling(block_m, 64, wide, 4, 6 if n <= 4096 else 4)
-    if is_gated or n > 16384:
-        return Tiling(64, 64 if is_gated else 128, 64, 4, 4)
+        return _up_to_32(32, n, k, is_gated)
+    if m <= 64:
+        return _up_to_64(n, k, is_gated)
     return None
 
 
 def _one_row(n: int, k: int, is_gated: bool) -> Tiling:
     if is_gated:
-        return Tiling(1, 1, 1024, 2, 2)
-    if n <= 2048:
-        return Tiling(1, 2, 2048, 2, 2)
-    if k >= 8192:
-        return Tiling(1, 2, 2048, 2, 2)
-    return Tiling(1, 2, 1024, 4, 2)
+        return Tiling(1, 2, 1024, 2, 2)
+    if n <= 2048 and k <= 2048:
+        return Tiling(1, 2, 1024, 2, 2)
+    if n <= 4096:
+        return Tiling(1, 4, 2048, 4, 2) if k <= 4096 else Tiling(1, 4, 1024, 2, 2)
+    if k > 16384:
+        return Tiling(1, 2, 1024, 4, 2)
+    return Tiling(1, 4, 1024, 2, 2) if n > 24000 else Tiling(1, 4, 2048, 4, 2)
+
+
+def _up_to_32(block_m: int, n: int, k: int, is_gated: bool) -> Tiling:
+    if is_gated:
+        return Tiling(block_m, 64, 64, 4, 4)
+    is_even = k % 128 == 0
+    if n > 16384:
+        return Tiling(block_m, 64, 128, 4, 4) if is_even else Tiling(block_m, 128, 64, 4, 4 if k <= 16384 else 6)
+    if n > 8192:
+        return Tiling(block_m, 128 if block_m == 16 else 64, 64, 4, 6)
+    tiles = -(-n // 64)
+    splits = min(4, max(1, round(_PROCESSORS / tiles)))
+    return Tiling(block_m, 64, 128 if is_even else 64, 4, 6 if splits < 3 else 4, splits)
+
+
+def _up_to_64(n: int, k: int, is_gated: bool) -> Tiling | None:
+    if is_gated or n > 24000:
+        return Tiling(64, 128 if n > 8960 else 64, 64, 4, 4)
+    if 4000 < n <= 8192 and k > n and k % 128 == 0:
+        return Tiling(64, 64, 128, 4, 6, 2)
+    return None
