@@ -43,6 +43,10 @@ class RopeSpec:
     """`rotary_size / 2` of them, scaled as the checkpoint asks for."""
     attention_scale: float = 1.0
     """What cosines and sines are multiplied with (yarn, longrope)."""
+    long_inverse_frequencies: tuple[float, ...] = ()
+    """What sequences with more than `short_positions` tokens use in place of `inverse_frequencies` (longrope)."""
+    short_positions: int = 0
+    """The longest sequence that `inverse_frequencies` are for, where there are other ones for longer sequences."""
     is_interleaved: bool = False
     """Whether neighbours are rotated together, instead of an element and the one half the size further on."""
 
@@ -105,7 +109,7 @@ class DecoderSpec:
     logit_softcap: float = 0.0
     logit_scale: float = 1.0
     window_size: int = 0
-    """How many tokens back attention looks in layers that have a window; 0: all."""
+    """How many tokens attention sees in layers that have a window, the token itself being the last; 0: all."""
     windowed_layers: tuple[int, ...] = ()
     """Which layers have the window; empty while `window_size` is set: all of them."""
     experts: ExpertSpec | None = None

@@ -1,0 +1,97 @@
+"""The executor that needs nothing but numpy: each step is computed when it is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from trireme.llm.executors.numpy.attention import PagedCache, Rows
+from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
+from trireme.llm.executors.numpy.weights import Array, gather_weights
+from trireme.llm.executors.port import ExecutorError, StepResult
+from trireme.llm.models.checkpoint import Weight
+from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.options import EngineOptions
+from trireme.llm.request import TokenLogprobs
+from trireme.llm.sampling.numpy_sampler import choose, describe
+from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
+
+_DEFAULT_CACHE_BYTES = 512 * 2**20
+
+
+class NumpyExecutor:
+    """Computes in the thread that calls it."""
+
+    is_async = False
+
+    def __init__(self, spec: DecoderSpec, weights: Iterable[tuple[str, Weight]], options: EngineOptions) -> None:
+        """Takes the weights over; the cache's memory is used as blocks are first written."""
+        self.spec = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
+        self.limits = limits_for(self.spec, options)
+        self._cache = PagedCache(self.spec, self.limits.block_count, self.limits.block_size)
+        self._decoder = Decoder(self.spec, gather_weights(self.spec, weights), self._cache)
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        with np.errstate(over="ignore", under="ignore"):  # exp(-x) of an activation may end in infinity, as it should
+            return self._run(plan)
+
+    def collect(self, handle: StepResult) -> StepResult:
+        return handle
+
+    def close(self) -> None:
+        del self._decoder, self._cache
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        step = self._tokens_of(plan)
+        hidden = self._decoder.hidden_states(step)
+        sampling = [number for number, chunk in enumerate(plan.chunks) if chunk.samples]
+        prompt_logprobs = self._prompt_logprobs(plan, step, hidden)
+        if not sampling:
+            return StepResult((), {}, prompt_logprobs)
+        logits = self._decoder.logits(hidden[[step.rows[number].end - 1 for number in sampling]])
+        chunks = [plan.chunks[number] for number in sampling]
+        choice = choose(logits, [chunk.sequence for chunk in chunks], [chunk.start + chunk.count for chunk in chunks])
+        return StepResult(choice.tokens, choice.logprobs, prompt_logprobs)
+
+    def _tokens_of(self, plan: StepPlan) -> StepTokens:
+        tokens: list[int] = []
+        rows = []
+        for chunk in plan.chunks:
+            begin = len(tokens)
+            tokens += chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
+            rows.append(Rows(begin, len(tokens), chunk.start, np.array(chunk.sequence.blocks, np.intp)))
+        positions = np.concatenate([np.arange(chunk.start, chunk.start + chunk.count) for chunk in plan.chunks])
+        is_long = np.repeat([self._is_long(chunk) for chunk in plan.chunks], [chunk.count for chunk in plan.chunks])
+        slots = np.concatenate([self._cache.slots(one) for one in rows])
+        return StepTokens(np.array(tokens, np.intp), positions, is_long, slots, tuple(rows))
+
+    def _is_long(self, chunk: Chunk) -> bool:
+        rope = self.spec.rope
+        return rope is not None and bool(rope.short_positions) and chunk.sequence.max_size > rope.short_positions
+
+    def _prompt_logprobs(self, plan: StepPlan, step: StepTokens, hidden: Array) -> dict[int, tuple[TokenLogprobs, ...]]:
+        found = {}
+        for number, chunk in enumerate(plan.chunks):
+            wanted, sequence = chunk.sequence.params.prompt_logprobs, chunk.sequence
+            following = sequence.tokens[chunk.start + 1 : min(chunk.start + chunk.count + 1, sequence.prompt_size)]
+            if wanted is None or not following:
+                continue
+            begin = step.rows[number].begin
+            logits = self._decoder.logits(hidden[begin : begin + len(following)])
+            found[number] = tuple(describe(row, token, wanted) for row, token in zip(logits, following, strict=True))
+        return found
+
+
+def limits_for(spec: DecoderSpec, options: EngineOptions) -> SchedulerLimits:
+    """As many blocks as fit into the cache's bytes, and no more than the sequences can ever use."""
+    block_bytes = 2 * 4 * spec.layer_count * options.block_size * spec.kv_head_count * spec.head_size
+    room = options.cache_bytes if options.cache_bytes is not None else _DEFAULT_CACHE_BYTES
+    usable = options.max_sequences * -(-spec.max_positions // options.block_size)
+    count = min(room // block_bytes, usable)
+    if count < 1:
+        raise ExecutorError(f"a cache of {room} bytes has no room for one block, which takes {block_bytes}; enlarge it")
+    return SchedulerLimits(
+        options.block_size, count, options.max_sequences, options.max_step_tokens, options.has_prefix_cache
+    )

@@ -1,0 +1,70 @@
+"""Which architectures are known, and how a folder becomes a spec and weights under canonical names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from trireme.llm.models import llama
+from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, Weight, read_config, read_json
+from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
+from trireme.llm.models.spec import DecoderSpec
+
+
+class Family(Protocol):
+    """A module that knows architectures of one kind."""
+
+    def spec(self, config: Config) -> DecoderSpec:
+        """What config.json describes; a KeyError names a field that it lacks."""
+
+    def weights(
+        self, spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]
+    ) -> NamedWeights:
+        """The tensors under canonical names, each read when its turn comes."""
+
+
+ARCHITECTURES: Mapping[str, Family] = {
+    "LlamaForCausalLM": llama,
+    "MistralForCausalLM": llama,
+    "Qwen2ForCausalLM": llama,
+    "Qwen3ForCausalLM": llama,
+}
+"""By the name that config.json gives the architecture."""
+
+
+def read_spec(folder: str | Path) -> DecoderSpec:
+    """What the model in the folder is made of; raises CheckpointError or UnsupportedModelError."""
+    folder = Path(folder)
+    config = read_config(folder)
+    try:
+        spec = _family(config).spec(config)
+    except KeyError as error:
+        raise CheckpointError(
+            f"{folder / 'config.json'} has no field {error}, which the model cannot do without"
+        ) from None
+    return replace(spec, eos_ids=_all_end_ids(folder, spec))
+
+
+def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, Weight]]:
+    """The model's tensors under canonical names; raises CheckpointError."""
+    config = read_config(Path(folder))
+    checkpoint = Checkpoint(Path(folder))
+    yield from _family(config).weights(spec, config, checkpoint.read, checkpoint.names)
+
+
+def _family(config: Config) -> Family:
+    named = config.get("architectures") or ["none"]
+    if named[0] not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"the architecture {named[0]} is not known here; known are {', '.join(sorted(ARCHITECTURES))}"
+        )
+    return ARCHITECTURES[named[0]]
+
+
+def _all_end_ids(folder: Path, spec: DecoderSpec) -> tuple[int, ...]:
+    """Those of config.json, and those that only generation_config.json has (chat models have another end)."""
+    path = folder / "generation_config.json"
+    extra = end_ids(read_json(path, "download it again, or delete it")) if path.is_file() else ()
+    return tuple(dict.fromkeys((*spec.eos_ids, *extra)))

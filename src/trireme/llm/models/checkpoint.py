@@ -1,0 +1,261 @@
+"""Reads the folder of a Hugging Face checkpoint: its config.json, and its tensors as the bits that were saved."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+AnyArray = npt.NDArray[Any]
+Float32Array = npt.NDArray[np.float32]
+
+_DTYPES: Mapping[str, type[np.generic]] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": np.uint16,
+    "F8_E4M3": np.uint8,
+    "F8_E5M2": np.uint8,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+"""What the format calls a type, and the array that holds its bits."""
+
+_MAX_HEADER_BYTES = 100_000_000
+_DOWNLOAD_AGAIN = "download the checkpoint again"
+
+
+class CheckpointError(Exception):
+    """A file of a checkpoint that cannot be used: which, what is wrong with it, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor: its bits, and what they mean (BF16 is held as uint16)."""
+
+    array: AnyArray
+    dtype: str
+
+
+def to_float32(weight: Weight) -> Float32Array:
+    """The numbers; the array of the weight itself where that holds them already."""
+    if weight.dtype == "BF16":
+        return (weight.array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if weight.dtype in ("F32", "F16", "F64"):
+        return weight.array.astype(np.float32, copy=False)
+    raise CheckpointError(
+        f"weights of type {weight.dtype} cannot be computed with; use a checkpoint in F32, F16 or BF16"
+    )
+
+
+def join(weights: Sequence[Weight], axis: int = 0) -> Weight:
+    """One tensor of several of the same type."""
+    if len(weights) == 1:
+        return weights[0]
+    _check_same_type(weights)
+    return Weight(np.concatenate([weight.array for weight in weights], axis), weights[0].dtype)
+
+
+def stack(weights: Sequence[Weight]) -> Weight:
+    """Tensors of one shape and type along a new first axis."""
+    _check_same_type(weights)
+    return Weight(np.stack([weight.array for weight in weights]), weights[0].dtype)
+
+
+def transpose(weight: Weight) -> Weight:
+    """A matrix the other way round."""
+    return Weight(weight.array.T, weight.dtype)
+
+
+def _check_same_type(weights: Sequence[Weight]) -> None:
+    types = {weight.dtype for weight in weights}
+    if len(types) > 1:
+        raise CheckpointError(f"tensors that belong together are of several types: {', '.join(sorted(types))}")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says."""
+    return read_json(folder / "config.json", "it is part of every checkpoint: " + _DOWNLOAD_AGAIN)
+
+
+def read_json(path: Path, advice: str) -> dict[str, Any]:
+    """An object from a file."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}); {advice}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON ({error}); {advice}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds {type(value).__name__} in place of an object; {advice}")
+    return value
+
+
+class Checkpoint:
+    """The tensors of a folder, read one by one as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, _TensorFile] = {}
+        self._open, self._places = self._find()
+        self.names: frozenset[str] = frozenset(self._places)
+
+    def read(self, name: str) -> Weight:
+        """A tensor by the name it has in the checkpoint; raises CheckpointError."""
+        place = self._places.get(name)
+        if place is None:
+            raise CheckpointError(
+                f"{self._folder} has no tensor '{name}'; its config.json and its weights do not belong together"
+            )
+        return self._file(place).read(name)
+
+    def _file(self, name: str) -> _TensorFile:
+        if name not in self._files:
+            self._files[name] = self._open(self._folder / name)
+        return self._files[name]
+
+    def _find(self) -> tuple[Callable[[Path], _TensorFile], dict[str, str]]:
+        """How files are opened, and in which of them each tensor is."""
+        for stem, suffix, opener in (("model", "safetensors", _SafetensorsFile), ("pytorch_model", "bin", _TorchFile)):
+            index = self._folder / f"{stem}.{suffix}.index.json"
+            single = self._folder / f"{stem}.{suffix}"
+            if single.is_file():
+                file = self._files[single.name] = opener(single)
+                return opener, dict.fromkeys(file.names, single.name)
+            if index.is_file():
+                return opener, self._places_in(index)
+        raise CheckpointError(
+            f"{self._folder} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index of parts; "
+            + _DOWNLOAD_AGAIN
+        )
+
+    def _places_in(self, index: Path) -> dict[str, str]:
+        places = read_json(index, _DOWNLOAD_AGAIN).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+            raise CheckpointError(f"{index} has no 'weight_map' of names to files; {_DOWNLOAD_AGAIN}")
+        for name in sorted(set(places.values())):
+            if Path(name).name != name:
+                raise CheckpointError(f"{index} names '{name}', which is not a file of the same folder")
+            if not (self._folder / name).is_file():
+                raise CheckpointError(f"{self._folder / name} is missing, a part that {index.name} names; download it")
+        return places
+
+
+class _TensorFile:
+    """One file of tensors."""
+
+    names: frozenset[str]
+
+    def read(self, name: str) -> Weight:
+        raise KeyError(name)
+
+
+class _SafetensorsFile(_TensorFile):
+    """Eight bytes with the length of a header, the header as JSON, then the tensors' bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                if size < 8:
+                    raise self._damaged(f"has {size} bytes, too few for a header")
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+        self._header = self._read_header(size)
+        self.names = frozenset(self._header)
+
+    def read(self, name: str) -> Weight:
+        entry = self._header.get(name)
+        if entry is None:
+            raise self._damaged(f"has no tensor '{name}', which the index says it has")
+        dtype, shape, begin, end = self._checked(name, entry)
+        kind = np.dtype(_DTYPES[dtype])
+        count = (end - begin) // kind.itemsize
+        array = np.frombuffer(self._bytes, kind, count, self._data_start + begin) if count else np.empty(0, kind)
+        return Weight(array.reshape(shape), dtype)
+
+    def _read_header(self, size: int) -> dict[str, Any]:
+        length = int.from_bytes(self._bytes[:8], "little")
+        if length > min(size - 8, _MAX_HEADER_BYTES):
+            raise self._damaged(f"says that its header has {length} bytes, but the file has {size} in all")
+        self._data_start = 8 + length
+        self._data_bytes = size - self._data_start
+        try:
+            header = json.loads(self._bytes[8 : self._data_start])
+        except ValueError as error:
+            raise self._damaged(f"has a header that is not JSON ({error})") from None
+        if not isinstance(header, dict):
+            raise self._damaged("has a header that is not an object")
+        header.pop("__metadata__", None)
+        return header
+
+    def _checked(self, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
+        try:
+            dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        except (KeyError, TypeError, ValueError):
+            raise self._damaged(f"describes tensor '{name}' without type, shape or place") from None
+        if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+            raise self._damaged(f"describes tensor '{name}' with sizes that are not whole numbers")
+        if dtype not in _DTYPES:
+            raise self._damaged(f"has tensor '{name}' of type {dtype}, which is not known here")
+        if not begin <= end <= self._data_bytes:
+            what = f"bytes {begin} to {end}, but the file has {self._data_bytes} bytes of tensors"
+            raise self._damaged(f"says that tensor '{name}' is at {what}; it was not written or copied to its end")
+        wanted = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+        if wanted != end - begin:
+            raise self._damaged(
+                f"has {end - begin} bytes for tensor '{name}', whose shape {list(shape)} takes {wanted}"
+            )
+        return dtype, shape, begin, end
+
+    def _damaged(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self._path} {what}; {_DOWNLOAD_AGAIN}")
+
+
+class _TorchFile(_TensorFile):
+    """What PyTorch has saved; nothing but tensors is read from it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            import torch
+        except ImportError:
+            raise CheckpointError(
+                f"{path} can only be read with PyTorch: install torch, or use a checkpoint with safetensors"
+            ) from None
+        try:
+            try:
+                self._tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            except RuntimeError:  # written before files could be mapped
+                self._tensors = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {_DOWNLOAD_AGAIN}") from None
+        self.names = frozenset(self._tensors)
+
+    def read(self, name: str) -> Weight:
+        import torch
+
+        if name not in self._tensors:
+            raise CheckpointError(
+                f"{self._path} has no tensor '{name}', which the index says it has; {_DOWNLOAD_AGAIN}"
+            )
+        tensor = self._tensors[name].detach()
+        if tensor.dtype == torch.bfloat16:
+            return Weight(tensor.contiguous().view(torch.int16).numpy().view(np.uint16), "BF16")
+        array = tensor.numpy()
+        kinds = {np.dtype(kind): name for name, kind in _DTYPES.items() if not name.startswith(("BF16", "F8"))}
+        return Weight(array, kinds[array.dtype])

@@ -1,0 +1,120 @@
+"""Chooses tokens from logits, row by row as each request wants it; what other devices do has to come to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from trireme.llm.request import Sequence as TokenSequence
+from trireme.llm.request import TokenLogprobs
+from trireme.llm.sampling.noise import gumbel, row_key
+from trireme.llm.sampling.params import SamplingParams
+
+Logits = npt.NDArray[np.float32]
+
+
+class TokenGrammar(Protocol):
+    """What a request's grammar says of the next token."""
+
+    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        """Which tokens may come next; not modified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen token of each row, and the probabilities that were asked for, by row."""
+
+    tokens: list[int]
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+
+
+def choose(logits: Logits, sequences: Sequence[TokenSequence], positions: Sequence[int]) -> Choice:
+    """The next token of each sequence, which stands at the given position. The logits are not modified.
+
+    Probabilities are reported as the model gives them, before temperature, penalties and limits.
+    """
+    tokens = cast("list[int]", logits.argmax(axis=1).tolist())
+    logprobs = {}
+    for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
+        params = sequence.params
+        if not (params.is_greedy and not params.needs_history):
+            tokens[row] = _choose_one(logits[row], sequence, position)
+        if params.logprobs is not None:
+            logprobs[row] = describe(logits[row], tokens[row], params.logprobs)
+    return Choice(tokens, logprobs)
+
+
+def describe(logits: Logits, token: int, count: int) -> TokenLogprobs:
+    """The probability of a token, its rank from 1, and the `count` most likely ones in its place."""
+    values = log_softmax(logits)
+    rank = 1 + int(np.count_nonzero(logits > logits[token]))
+    if not count:
+        return TokenLogprobs(float(values[token]), rank)
+    count = min(count, values.size)
+    best = np.argpartition(-values, count - 1)[:count]
+    best = best[np.lexsort((best, -values[best]))]
+    return TokenLogprobs(float(values[token]), rank, tuple((int(one), float(values[one])) for one in best))
+
+
+def log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
+    """Logarithms of the probabilities of one row."""
+    shifted = logits.astype(np.float64) - logits.max()
+    return cast("npt.NDArray[np.float64]", shifted - np.log(np.exp(shifted).sum()))
+
+
+def _choose_one(row: Logits, sequence: TokenSequence, position: int) -> int:
+    params = sequence.params
+    logits = adjusted(row, sequence) if params.needs_history else row
+    if params.is_greedy:
+        return int(logits.argmax())
+    scaled = logits.astype(np.float64) / params.temperature
+    candidates = kept_tokens(scaled, params)
+    noise = gumbel(row_key(sequence.seed, position), candidates)
+    return int(candidates[(scaled[candidates] + noise).argmax()])
+
+
+def adjusted(row: Logits, sequence: TokenSequence) -> Logits:
+    """The logits after penalties, biases and what is forbidden, in this order."""
+    params, logits = sequence.params, row.copy()
+    _penalise(logits, sequence)
+    for token, bias in params.logit_bias.items():
+        logits[token] += bias
+    if params.grammar is not None:
+        logits[~cast(TokenGrammar, params.grammar).allowed_mask(logits.size)] = -np.inf
+    if sequence.output_count < params.min_tokens:
+        logits[list(sequence.end_ids)] = -np.inf
+    for word in params.bad_words:
+        before = len(word) - 1
+        if word and (not before or tuple(sequence.tokens[-before:]) == word[:-1]):
+            logits[word[-1]] = -np.inf
+    return logits
+
+
+def _penalise(logits: Logits, sequence: TokenSequence) -> None:
+    params = sequence.params
+    if params.repetition_penalty != 1.0:
+        seen = np.unique(np.array(sequence.tokens))
+        found = logits[seen]
+        logits[seen] = np.where(found > 0, found / params.repetition_penalty, found * params.repetition_penalty)
+    if (params.presence_penalty or params.frequency_penalty) and sequence.output_count:
+        written, counts = np.unique(np.array(sequence.tokens[sequence.prompt_size :]), return_counts=True)
+        logits[written] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)
+
+
+def kept_tokens(scaled: npt.NDArray[np.float64], params: SamplingParams) -> npt.NDArray[Any]:
+    """The ids that the limits leave, by top-k, then top-p of these, then min-p. Equal ones stay or go together."""
+    size, largest, floor = scaled.size, scaled.max(), -np.inf
+    if 0 < params.top_k < size:
+        floor = np.partition(scaled, size - params.top_k)[size - params.top_k]
+    if params.top_p < 1.0:
+        falling = np.sort(scaled[scaled >= floor])[::-1]
+        weights = np.exp(falling - largest)
+        sums = np.cumsum(weights)
+        floor = falling[min(int(np.searchsorted(sums, params.top_p * sums[-1])), falling.size - 1)]
+    if params.min_p > 0.0:
+        floor = max(floor, largest + np.log(params.min_p))
+    return np.flatnonzero(scaled >= floor) if np.isfinite(floor) else np.flatnonzero(scaled > -np.inf)

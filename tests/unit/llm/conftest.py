@@ -1,0 +1,76 @@
+"""Tiny language models, each made once, and engines that run them with numpy."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_language_models import TinyModel, build
+
+from trireme.llm.engine import EngineCore
+from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.options import EngineOptions
+from trireme.llm.request import SequenceOutput
+from trireme.llm.sampling.params import SamplingParams
+
+
+class RunningEngine:
+    """An engine, and answers put together."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self.core = core
+
+    def answers(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[list[SequenceOutput]]:
+        """Everything that came for each prompt; all are submitted before the first answer is waited for."""
+        inboxes: list[queue.Queue[SequenceOutput]] = [queue.Queue() for _ in prompts]
+        for prompt, one, inbox in zip(prompts, params, inboxes, strict=True):
+            self.core.submit(prompt, one, inbox.put)
+        return [list(self._until_end(inbox)) for inbox in inboxes]
+
+    def tokens(self, prompts: Sequence[Sequence[int]], count: int, **params: Any) -> list[list[int]]:
+        """So many tokens behind each of the prompts, which run together."""
+        news = self.answers(prompts, [SamplingParams(max_tokens=count, **params)] * len(prompts))
+        assert [one[-1].error for one in news] == [""] * len(prompts)
+        return [[token for piece in one for token in piece.token_ids] for one in news]
+
+    @staticmethod
+    def _until_end(inbox: queue.Queue[SequenceOutput]) -> Iterator[SequenceOutput]:
+        while True:
+            news = inbox.get(timeout=60)
+            yield news
+            if news.finish_reason is not None:
+                return
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TinyModel]:
+    """A model by the name of its recipe, made when it is first asked for."""
+    made: dict[str, TinyModel] = {}
+
+    def make(name: str) -> TinyModel:
+        if name not in made:
+            made[name] = build(name, tmp_path_factory.mktemp("model"))
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def start_engine() -> Iterator[Callable[..., RunningEngine]]:
+    """Starts engines that are closed in the end; `blocks` sets the size of the cache."""
+    engines: list[EngineCore] = []
+
+    def start(folder: Path, *, blocks: int = 64, block_size: int = 4, **options: Any) -> RunningEngine:
+        spec = read_spec(folder)
+        block_bytes = 8 * spec.layer_count * block_size * spec.kv_head_count * spec.head_size
+        chosen = EngineOptions(block_size=block_size, cache_bytes=blocks * block_bytes, **options)
+        engines.append(EngineCore(NumpyExecutor(spec, load_weights(folder, spec), chosen), chosen))
+        return RunningEngine(engines[-1])
+
+    yield start
+    for engine in engines:
+        engine.close()
