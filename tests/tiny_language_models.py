@@ -22,7 +22,7 @@ SIZES = {
     "max_position_embeddings": POSITIONS,
     "bos_token_id": 1,
     "eos_token_id": 2,
-    "pad_token_id": None,
+    "pad_token_id": 0,
 }
 """What most architectures call their sizes."""
 
@@ -30,6 +30,23 @@ SIZES = {
 def rope(kind: str, theta: float = 10000.0, **settings: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **settings}}
 
+
+MODEL_CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+ATTENTION = {"Gemma2": "eager"}
+"""Where transformers' usual attention leaves something out: soft caps."""
+WINDOW_KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+GEMMA = {"head_dim": 12, "query_pre_attn_scalar": 10}
+GEMMA_ROPE = {
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
+    }
+}
+FALCON = {"intermediate_size": None, "num_key_value_heads": None}
+ONE_NORM = {"num_ln_in_parallel_attn": 1, "ffn_hidden_size": 40}
+NO_NORM_WEIGHTS = {"layer_norm_elementwise_affine": False}
+GPT2 = {"n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": POSITIONS, "vocab_size": VOCAB}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
@@ -53,6 +70,32 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen 2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen 2 with windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen 3": ("Qwen3", {"head_dim": 16, "attention_bias": True}),
+    "gemma": ("Gemma", {"head_dim": 12, "num_key_value_heads": 1}),
+    "gemma 2": (
+        "Gemma2",
+        {**GEMMA, "sliding_window": 5, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    ),
+    "gemma 3": ("Gemma3Text", {**GEMMA, "sliding_window": 5, "layer_types": WINDOW_KINDS, **GEMMA_ROPE}),
+    "phi": ("Phi", {"tie_word_embeddings": True}),
+    "phi, normed queries": ("Phi", {"qk_layernorm": True, "partial_rotary_factor": 0.75}),
+    "phi 3": ("Phi3", {"sliding_window": 6, "tie_word_embeddings": True}),
+    "falcon rw": ("Falcon", {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
+    "falcon, alibi of six heads": ("Falcon", {**FALCON, "num_attention_heads": 6, "hidden_size": 48, "alibi": True}),
+    "falcon 7b": ("Falcon", {**FALCON, "tie_word_embeddings": False}),
+    "falcon 40b": ("Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon 11b": ("Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, **ONE_NORM}),
+    "pythia": ("GPTNeoX", {"rotary_pct": 0.5, "use_parallel_residual": True}),
+    "gpt-neox in sequence": ("GPTNeoX", {"use_parallel_residual": False, "attention_bias": False}),
+    "persimmon": ("Persimmon", {}),
+    "persimmon, plain queries": ("Persimmon", {"qk_layernorm": False, "tie_word_embeddings": True}),
+    "opt": ("OPT", {"ffn_dim": 40}),
+    "opt 350m": ("OPT", {"ffn_dim": 40, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
+    "galactica": ("OPT", {"ffn_dim": 40, "enable_bias": False, "activation_function": "gelu", **NO_NORM_WEIGHTS}),
+    "gpt-2": ("GPT2", GPT2),
+    "gpt-2, untied": ("GPT2", {**GPT2, "n_inner": 40, "scale_attn_weights": False, "tie_word_embeddings": False}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 7}),
+    "qwen 2 moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 20, "mlp_only_layers": [1]}),
+    "qwen 3 moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "decoder_sparse_step": 2, "head_dim": 12}),
 }
 """By a name for people: the family, and what differs from the sizes above (None takes a size away)."""
 
@@ -87,10 +130,11 @@ class TinyModel:
 def build(name: str, folder: Path, save: Callable[[Any, Path], None] | None = None) -> TinyModel:
     """Makes the model of a recipe; every weight is random enough that a mix-up shows."""
     family, changes = RECIPES[name]
-    settings = {key: value for key, value in {**SIZES, **changes}.items() if value is not None}
-    config = getattr(transformers, f"{family}Config")(**settings)
+    sizes = {} if family == "GPT2" else SIZES
+    settings = {key: value for key, value in {**sizes, **changes}.items() if value is not None}
+    config = getattr(transformers, f"{family}Config")(**settings, attn_implementation=ATTENTION.get(family, "sdpa"))
     torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model = getattr(transformers, MODEL_CLASSES.get(family, f"{family}ForCausalLM"))(config).eval()
     randomise(model)
     model.generation_config = transformers.GenerationConfig()
     if save is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,26 @@ class RunningEngine:
         self.core = core
 
     def answers(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> list[list[SequenceOutput]]:
-        """Everything that came for each prompt; all are submitted before the first answer is waited for."""
+        """Everything that came for each prompt; none is begun before all of them are there."""
         inboxes: list[queue.Queue[SequenceOutput]] = [queue.Queue() for _ in prompts]
-        for prompt, one, inbox in zip(prompts, params, inboxes, strict=True):
-            self.core.submit(prompt, one, inbox.put)
+        with self.held():
+            for prompt, one, inbox in zip(prompts, params, inboxes, strict=True):
+                self.core.submit(prompt, one, inbox.put)
         return [list(self._until_end(inbox)) for inbox in inboxes]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the engine from its next step, in the listener of a sequence of its own."""
+        reached, released = threading.Event(), threading.Event()
+
+        def hold(news: SequenceOutput) -> None:
+            reached.set()
+            released.wait(timeout=60)
+
+        self.core.submit([0], SamplingParams(max_tokens=1), hold)
+        assert reached.wait(timeout=60)
+        yield
+        released.set()
 
     def tokens(self, prompts: Sequence[Sequence[int]], count: int, **params: Any) -> list[list[int]]:
         """So many tokens behind each of the prompts, which run together."""

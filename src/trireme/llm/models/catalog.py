@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from trireme.llm.models import llama
+from trireme.llm.models import falcon, gemma, gpt2, gpt_neox, llama, mixture, opt, persimmon, phi
 from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, Weight, read_config, read_json
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
-from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.models.spec import DecoderSpec, shape_of
 
 
 class Family(Protocol):
@@ -30,6 +30,20 @@ ARCHITECTURES: Mapping[str, Family] = {
     "MistralForCausalLM": llama,
     "Qwen2ForCausalLM": llama,
     "Qwen3ForCausalLM": llama,
+    "GemmaForCausalLM": gemma,
+    "Gemma2ForCausalLM": gemma,
+    "Gemma3ForCausalLM": gemma,
+    "Gemma3ForConditionalGeneration": gemma,
+    "PhiForCausalLM": phi,
+    "Phi3ForCausalLM": phi,
+    "FalconForCausalLM": falcon,
+    "GPTNeoXForCausalLM": gpt_neox,
+    "PersimmonForCausalLM": persimmon,
+    "OPTForCausalLM": opt,
+    "GPT2LMHeadModel": gpt2,
+    "MixtralForCausalLM": mixture,
+    "Qwen2MoeForCausalLM": mixture,
+    "Qwen3MoeForCausalLM": mixture,
 }
 """By the name that config.json gives the architecture."""
 
@@ -51,7 +65,14 @@ def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, W
     """The model's tensors under canonical names; raises CheckpointError."""
     config = read_config(Path(folder))
     checkpoint = Checkpoint(Path(folder))
-    yield from _family(config).weights(spec, config, checkpoint.read, checkpoint.names)
+    for name, weight in _family(config).weights(spec, config, checkpoint.read, checkpoint.names):
+        wanted = shape_of(name, spec)
+        if weight.array.shape != wanted:
+            raise CheckpointError(
+                f"{folder} holds '{name}' as {list(weight.array.shape)}, but its config.json asks for {list(wanted)}; "
+                "the two do not belong together"
+            )
+        yield name, weight
 
 
 def _family(config: Config) -> Family:

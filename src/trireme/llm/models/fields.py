@@ -6,8 +6,10 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from trireme.llm.models.checkpoint import Weight, join
-from trireme.llm.models.spec import Activation
+from trireme.llm.models.spec import Activation, DecoderSpec
 
 Config = Mapping[str, Any]
 NamedWeights = Iterator[tuple[str, Weight]]
@@ -52,6 +54,14 @@ def end_ids(config: Config, default: int | None = None) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list) else (int(value),)
 
 
+def by_kind(weight: Weight, spec: DecoderSpec) -> Weight:
+    """Rows of queries, keys and values that are mixed group by group, sorted into all queries, all keys, all values."""
+    rest = weight.array.shape[1:]
+    groups = weight.array.reshape(spec.kv_head_count, spec.group_size + 2, spec.head_size, *rest)
+    parts = (groups[:, :-2], groups[:, -2], groups[:, -1])
+    return Weight(np.concatenate([part.reshape(-1, *rest) for part in parts]), weight.dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The tensors of a checkpoint."""
@@ -65,6 +75,11 @@ class Source:
             wanted = [f"{source}.{kind}" for source in sources]
             if kind == "weight" or all(name in self.names for name in wanted):
                 yield f"{target}.{kind}", join([self.read(name) for name in wanted])
+
+    def mixed_qkv(self, target: str, source: str, spec: DecoderSpec) -> NamedWeights:
+        """The joined module of queries, keys and values, sorted by kind."""
+        for name, weight in self.module(target, source):
+            yield name, by_kind(weight, spec)
 
     def module_if_present(self, target: str, source: str) -> NamedWeights:
         """The same for a module that not every checkpoint of the family has."""

@@ -10,18 +10,23 @@ from trireme.llm.models.fields import Config, NamedWeights, Source, activation, 
 from trireme.llm.models.rope import read_rope
 from trireme.llm.models.spec import DecoderSpec
 
-_FAMILY: dict[str, dict[str, Any]] = {
-    "MistralForCausalLM": {"num_key_value_heads": 8, "max_position_embeddings": 131072},
-    "Qwen2ForCausalLM": {"max_position_embeddings": 32768, "eos_token_id": None},
-    "Qwen3ForCausalLM": {"max_position_embeddings": 32768, "eos_token_id": None, "head_dim": 128},
+_QWEN = {"max_position_embeddings": 32768, "eos_token_id": None}
+_MISTRAL = {"max_position_embeddings": 131072, "num_key_value_heads": 8}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "MistralForCausalLM": {**_MISTRAL, "sliding_window": 4096},
+    "MixtralForCausalLM": {**_MISTRAL, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
+    "Qwen2ForCausalLM": _QWEN,
+    "Qwen3ForCausalLM": {**_QWEN, "head_dim": 128},
+    "Qwen2MoeForCausalLM": _QWEN,
+    "Qwen3MoeForCausalLM": _QWEN,
 }
-"""What a family assumes where config.json does not say."""
+"""What an architecture assumes where config.json does not say."""
 
 
 def spec(config: Config) -> DecoderSpec:
     """The architecture with the sizes of config.json."""
     architecture = config["architectures"][0]
-    config = {**_FAMILY.get(architecture, {}), **config}
+    config = {**_DEFAULTS.get(architecture, {}), **config}
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     head_size = field(config, "head_dim", hidden // heads)
     window, windowed = windows(config)
@@ -49,18 +54,21 @@ def spec(config: Config) -> DecoderSpec:
 
 def windows(config: Config) -> tuple[int, tuple[int, ...]]:
     """The size of the window, and which layers have it."""
-    architecture, size = config["architectures"][0], config.get("sliding_window")
-    if architecture.startswith("Qwen"):
-        if not size or not config.get("use_sliding_window"):
-            return 0, ()
-        kinds = config.get("layer_types")
-        first = field(config, "max_window_layers", 28)
-        layers = range(config["num_hidden_layers"])
-        chosen = [layer for layer in layers if (kinds[layer] == "sliding_attention" if kinds else layer >= first)]
-        return (size, tuple(chosen)) if chosen else (0, ())
-    if architecture.startswith("Mi"):  # Mistral and Mixtral
-        return (4096 if "sliding_window" not in config and architecture.startswith("Mistral") else size or 0), ()
-    return 0, ()
+    architecture, size = config["architectures"][0], config.get("sliding_window") or 0
+    if architecture.startswith(("Mistral", "Mixtral")):
+        return size, ()
+    if not architecture.startswith("Qwen") or not size or not config.get("use_sliding_window"):
+        return 0, ()
+    layers, limit = range(config["num_hidden_layers"]), field(config, "max_window_layers", 28)
+    if config.get("layer_types"):
+        chosen = [layer for layer in layers if config["layer_types"][layer] == "sliding_attention"]
+    elif architecture == "Qwen3MoeForCausalLM":
+        chosen = list(layers)
+    elif architecture == "Qwen2MoeForCausalLM":
+        chosen = [layer for layer in layers if layer % 2 == 0 and layer < limit]
+    else:
+        chosen = [layer for layer in layers if layer >= limit]
+    return (size, tuple(chosen)) if chosen else (0, ())
 
 
 def weights(spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]) -> NamedWeights:

@@ -33,6 +33,8 @@ def scaled_rope(settings: Config, config: Config, theta: float, size: int) -> Ro
     """The rotation with the scaling that the settings name."""
     plain: _Frequencies = 1.0 / theta ** (np.arange(0, size, 2) / size)
     kind = settings.get("rope_type") or settings.get("type") or "default"
+    if "long_factor" in settings:  # files from before the name was settled say "su" or "yarn"
+        kind = "longrope"
     if kind in ("default", "dynamic"):  # dynamic scaling begins beyond the positions that the model takes
         return _spec(theta, size, plain)
     if kind == "linear":
@@ -41,7 +43,7 @@ def scaled_rope(settings: Config, config: Config, theta: float, size: int) -> Ro
         return _spec(theta, size, _llama3(plain, settings))
     if kind == "yarn":
         return _yarn(plain, settings, config, theta, size)
-    if kind in ("longrope", "su"):
+    if kind == "longrope":
         return _longrope(plain, settings, config, theta, size)
     raise UnsupportedModelError(f"rotary positions of type '{kind}' are not known here; known are {', '.join(_KINDS)}")
 

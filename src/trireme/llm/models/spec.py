@@ -26,7 +26,9 @@ The weights come under one set of names too, whatever the checkpoint calls them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared"]
@@ -63,6 +65,8 @@ class ExpertSpec:
     """Whether the weights of the chosen ones are made to sum up to one."""
     shared_mlp_size: int = 0
     """Of the expert that every token passes; 0: there is none."""
+    plain_layers: tuple[int, ...] = ()
+    """Layers that have an ordinary MLP, of the model's `mlp_size`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,10 @@ class DecoderSpec:
         """What scores are multiplied with."""
         return self.attention_scale or self.head_size**-0.5
 
+    def has_experts(self, layer: int) -> bool:
+        """Whether the layer has a mixture of experts in place of an MLP."""
+        return self.experts is not None and layer not in self.experts.plain_layers
+
     def window_of(self, layer: int) -> int:
         """How many tokens back the layer looks; 0: all."""
         return self.window_size if not self.windowed_layers or layer in self.windowed_layers else 0
@@ -140,3 +148,40 @@ class DecoderSpec:
     def rope_of(self, layer: int) -> RopeSpec | None:
         """The rotation of the layer's queries and keys."""
         return self.local_rope if self.local_rope is not None and self.window_of(layer) else self.rope
+
+
+def shape_of(name: str, spec: DecoderSpec) -> tuple[int, ...]:
+    """The shape that a canonical tensor has to have; a KeyError where there is none of that name."""
+    module, _, kind = name.rpartition(".")
+    if module.startswith("layers."):
+        module = module.split(".", 2)[2]
+    shape = _shapes(spec)[module]
+    return shape if kind == "weight" else shape[:1]
+
+
+@cache
+def _shapes(spec: DecoderSpec) -> Mapping[str, tuple[int, ...]]:
+    hidden, mlp, halves = spec.hidden_size, spec.mlp_size, 2 if spec.is_gated else 1
+    embedding = spec.embedding_size or hidden
+    norms = ("embed_norm", "attention_norm", "after_attention_norm", "mlp_norm", "after_mlp_norm", "norm")
+    shapes: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(norms, (hidden,)),
+        "q_norm": (spec.head_size,),
+        "k_norm": (spec.head_size,),
+        "embed": (spec.vocab_size, embedding),
+        "embed_in": (hidden, embedding),
+        "positions": (spec.max_positions + spec.position_offset, hidden),
+        "qkv": (spec.qkv_size, hidden),
+        "o": (hidden, spec.head_count * spec.head_size),
+        "up": (halves * mlp, hidden),
+        "down": (hidden, mlp),
+        "head_in": (embedding, hidden),
+        "head": (spec.vocab_size, embedding),
+    }
+    if spec.experts is not None:
+        count, own, shared = spec.experts.count, spec.experts.mlp_size, spec.experts.shared_mlp_size
+        shapes["router"] = (count, hidden)
+        shapes["experts.up"], shapes["experts.down"] = (count, 2 * own, hidden), (count, hidden, own)
+        shapes["shared.up"], shapes["shared.down"] = (2 * shared, hidden), (hidden, shared)
+        shapes["shared_gate"] = (1, hidden)
+    return shapes
