@@ -145,13 +145,18 @@ def build(name: str, folder: Path, save: Callable[[Any, Path], None] | None = No
 
 
 def randomise(model: Any) -> None:
-    """Matrices keep the size of what passes them; norms and biases are off their neutral values."""
+    """Matrices keep the size of what passes them; norms and biases are off their neutral values.
+
+    Embeddings that are the head as well are small: a token would follow itself otherwise.
+    """
+    embedding_size = 0.1 if model.config.tie_word_embeddings else 1.0
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0, 1.2 * parameter.shape[-1] ** -0.5 if "emb" not in name else 1.0)
+                is_embedding = "emb" in name or "wte" in name
+                parameter.normal_(0, embedding_size if is_embedding else 1.2 * parameter.shape[-1] ** -0.5)
             elif name.endswith("bias"):
-                parameter.normal_(0, 0.3)
+                parameter.normal_(0, 0.03)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
         model.tie_weights()

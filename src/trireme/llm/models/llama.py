@@ -10,7 +10,7 @@ from trireme.llm.models.fields import Config, NamedWeights, Source, activation, 
 from trireme.llm.models.rope import read_rope
 from trireme.llm.models.spec import DecoderSpec
 
-_QWEN = {"max_position_embeddings": 32768, "eos_token_id": None}
+_QWEN = {"max_position_embeddings": 32768, "bos_token_id": None, "eos_token_id": None}
 _MISTRAL = {"max_position_embeddings": 131072, "num_key_value_heads": 8}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "MistralForCausalLM": {**_MISTRAL, "sliding_window": 4096},
@@ -18,7 +18,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "Qwen2ForCausalLM": _QWEN,
     "Qwen3ForCausalLM": {**_QWEN, "head_dim": 128},
     "Qwen2MoeForCausalLM": _QWEN,
-    "Qwen3MoeForCausalLM": _QWEN,
+    "Qwen3MoeForCausalLM": {**_QWEN, "num_key_value_heads": 4},
 }
 """What an architecture assumes where config.json does not say."""
 
@@ -47,7 +47,7 @@ def spec(config: Config) -> DecoderSpec:
         window_size=window,
         windowed_layers=windowed,
         is_tied=field(config, "tie_word_embeddings", False),
-        bos_id=config.get("bos_token_id"),
+        bos_id=config.get("bos_token_id", 1),
         eos_ids=end_ids(config, 2),
     )
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trireme.llm.executors.numpy.attention import Attention, PagedCache, Rows
 from trireme.llm.executors.numpy.mlp import FeedForward
-from trireme.llm.executors.numpy.rotary import Angles, RotaryTable, rotate
+from trireme.llm.executors.numpy.rotary import Angles, Rotation
 from trireme.llm.executors.numpy.weights import Array, DecoderWeights, LayerWeights
 from trireme.llm.models.spec import DecoderSpec
 
@@ -36,12 +36,12 @@ class Decoder:
         self._attention = Attention(spec, cache)
         self._feed_forward = FeedForward(spec)
         ropes = {spec.rope_of(layer) for layer in range(spec.layer_count)} - {None}
-        self._tables = {rope: RotaryTable(rope, spec.max_positions) for rope in ropes if rope is not None}
+        self._rotations = {rope: Rotation(rope) for rope in ropes if rope is not None}
 
     def hidden_states(self, step: StepTokens) -> Array:
         """What stands behind the last layer, `[tokens, hidden]`; the step's keys and values are then in the cache."""
         hidden = self._embed(step)
-        angles = {rope: table.of(step.positions, step.is_long) for rope, table in self._tables.items()}
+        angles = {rope: one.angles(step.positions, step.is_long) for rope, one in self._rotations.items()}
         for number, layer in enumerate(self._weights.layers):
             rope = self._spec.rope_of(number)
             hidden = self._layer(number, layer, hidden, step, angles[rope] if rope else None)
@@ -106,6 +106,6 @@ class Decoder:
             keys[...] = layer.k_norm(keys)
         rope = spec.rope_of(number)
         if rope is not None and angles is not None:
-            rotate(joined[:, :middle], angles, rope)
+            self._rotations[rope].rotate(joined[:, :middle], angles)
         self._cache.write(number, step.slots, keys, values)
         return layer.o(self._attention(number, queries, step.rows))

@@ -1,4 +1,4 @@
-"""Rotary positions: cosines and sines of every position, and the rotation of queries and keys."""
+"""Rotary positions: the angles of a step's tokens, and the rotation of queries and keys by them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,29 @@ class Angles:
     sines: Array
 
 
-class RotaryTable:
-    """The angles of all positions. Those of sequences beyond the short length stand behind the others."""
+class Rotation:
+    """How a kind of layer rotates."""
 
-    def __init__(self, spec: RopeSpec, max_positions: int) -> None:
-        self.spec = spec
-        frequencies = [spec.inverse_frequencies]
-        self._long_start = 0
-        if spec.long_inverse_frequencies:
-            self._long_start = max_positions
-            frequencies.append(spec.long_inverse_frequencies)
-        places = np.arange(max_positions, dtype=np.float32)[:, None]
-        angles = np.concatenate([places * np.array(numbers, np.float32) for numbers in frequencies])
-        self._cosines = (np.cos(angles) * spec.attention_scale).astype(np.float32)
-        self._sines = (np.sin(angles) * spec.attention_scale).astype(np.float32)
+    def __init__(self, spec: RopeSpec) -> None:
+        self._spec = spec
+        frequencies = [spec.inverse_frequencies, spec.long_inverse_frequencies or spec.inverse_frequencies]
+        self._frequencies: Array = np.array(frequencies, np.float32)
+        """For sequences that are not long, and for those that are."""
 
-    def of(self, positions: npt.NDArray[np.intp], is_long: npt.NDArray[np.bool_]) -> Angles:
+    def angles(self, positions: npt.NDArray[np.intp], is_long: npt.NDArray[np.bool_]) -> Angles:
         """The angles of tokens, each at its position in a sequence that is long or not."""
-        rows = positions + is_long * self._long_start if self._long_start else positions
-        return Angles(self._cosines[rows][:, None], self._sines[rows][:, None])
+        angles = positions.astype(np.float32)[:, None, None] * self._frequencies[is_long.astype(np.intp)][:, None]
+        scale = np.float32(self._spec.attention_scale)
+        return Angles(np.cos(angles) * scale, np.sin(angles) * scale)
 
-
-def rotate(heads: Array, angles: Angles, spec: RopeSpec) -> None:
-    """Turns `[tokens, heads, head size]` in place."""
-    half = spec.rotary_size // 2
-    if spec.is_interleaved:
-        first, second = heads[..., 0 : 2 * half : 2], heads[..., 1 : 2 * half : 2]
-    else:
-        first, second = heads[..., :half], heads[..., half : 2 * half]
-    turned = first * angles.cosines - second * angles.sines
-    second *= angles.cosines
-    second += first * angles.sines
-    first[...] = turned
+    def rotate(self, heads: Array, angles: Angles) -> None:
+        """Turns `[tokens, heads, head size]` in place."""
+        half = self._spec.rotary_size // 2
+        if self._spec.is_interleaved:
+            first, second = heads[..., 0 : 2 * half : 2], heads[..., 1 : 2 * half : 2]
+        else:
+            first, second = heads[..., :half], heads[..., half : 2 * half]
+        turned = first * angles.cosines - second * angles.sines
+        second *= angles.cosines
+        second += first * angles.sines
+        first[...] = turned
