@@ -17,7 +17,7 @@ from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import SequenceOutput
-from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.sampling_params import SamplingParams
 
 
 class RunningEngine:

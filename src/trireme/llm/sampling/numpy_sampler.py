@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.noise import gumbel, row_key
-from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.sampling_params import SamplingParams
 
 Logits = npt.NDArray[np.float32]
 

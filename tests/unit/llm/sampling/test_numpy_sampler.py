@@ -11,7 +11,7 @@ import pytest
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling.numpy_sampler import Choice, adjusted, choose, describe, kept_tokens, log_softmax
-from trireme.llm.sampling.params import SamplingParams
+from trireme.llm.sampling_params import SamplingParams
 
 LOGITS = np.array([2.0, 1.0, 0.5, 0.0, -1.0, -3.0], np.float32)
 DRAWS = 6000
