@@ -1,0 +1,1 @@
+"""Where texts come from and how they are read."""
