@@ -48,7 +48,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "llm.kernels": {"torch", "triton"},
     "llm.models": {"numpy", "torch", "safetensors"},
     "llm.sampling": {"numpy", "torch"},
-    "llm.tokenizer": {"jinja2", "numpy", "tokenizers"},
+    "llm.tokenizer": {"jinja2", "tokenizers", "transformers"},
     "backends": {"numpy"},
     "backends.python": {"numpy", "opentelemetry"},
     "testing": {"numpy"},
