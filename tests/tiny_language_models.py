@@ -42,6 +42,7 @@ GEMMA_ROPE = {
         "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
     }
 }
+LONGROPE = rope("longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[4.0, 5.0, 6.0, 7.0])
 FALCON = {"intermediate_size": None, "num_key_value_heads": None}
 ONE_NORM = {"num_ln_in_parallel_attn": 1, "ffn_hidden_size": 40}
 NO_NORM_WEIGHTS = {"layer_norm_elementwise_affine": False}
@@ -79,6 +80,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi": ("Phi", {"tie_word_embeddings": True}),
     "phi, normed queries": ("Phi", {"qk_layernorm": True, "partial_rotary_factor": 0.75}),
     "phi 3": ("Phi3", {"sliding_window": 6, "tie_word_embeddings": True}),
+    "phi 3, long": ("Phi3", {"original_max_position_embeddings": 16, **LONGROPE}),
     "falcon rw": ("Falcon", {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
     "falcon, alibi of six heads": ("Falcon", {**FALCON, "num_attention_heads": 6, "hidden_size": 48, "alibi": True}),
     "falcon 7b": ("Falcon", {**FALCON, "tie_word_embeddings": False}),

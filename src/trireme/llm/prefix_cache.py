@@ -22,6 +22,10 @@ class BlockKeys:
         """What else decides about the content: an adapter's name, a tenant's."""
         self._keys: list[bytes] = []
 
+    def salted(self, extra: bytes) -> BlockKeys:
+        """Keys of the same tokens whose blocks hold something else."""
+        return BlockKeys(self._block_size, self._salt + extra)
+
     def up_to(self, tokens: Sequence[int], count: int) -> list[bytes]:
         """The keys of the first `count` blocks; `tokens` holds at least those blocks, and never changes within them."""
         while len(self._keys) < count:

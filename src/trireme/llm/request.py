@@ -93,6 +93,8 @@ class Sequence:
     pending: int = 0
     """Tokens that steps under way will bring."""
     cached: int = 0
+    is_long: bool = False
+    """Whether it has more tokens than the model's usual rotation is for."""
     remembered: int = 0
     """How many of its blocks the pool knows by their content."""
     finish_reason: FinishReason | None = None

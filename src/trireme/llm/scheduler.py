@@ -26,6 +26,8 @@ class SchedulerLimits:
     max_step_tokens: int
     """Tokens in one step; longer prompts are computed in several."""
     has_prefix_cache: bool = True
+    short_positions: int = 0
+    """A sequence with more tokens than this is computed in another way, from its first token on; 0: none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait for its turn."""
+        self._lengthen(sequence)
         heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -156,7 +159,7 @@ class Scheduler:
         """Whether all of it is under way, or its next token depends on one that is."""
         if sequence.computed >= sequence.size or sequence.size >= sequence.max_size:
             return True
-        return sequence.pending > 0 and sequence.params.needs_history
+        return sequence.pending > 0 and (sequence.params.needs_history or self._becomes_long(sequence, sequence.size))
 
     def _append(self, draft: _Draft, sequence: Sequence, count: int) -> None:
         end = sequence.computed + count
@@ -187,6 +190,10 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.stats.preemptions += 1
+        self._send_back(sequence)
+
+    def _send_back(self, sequence: Sequence) -> None:
+        """Lets a sequence that runs wait again, to be computed anew."""
         self._running.remove(sequence)
         self._release(sequence)
         sequence.computed = 0
@@ -252,9 +259,21 @@ class Scheduler:
             return False
         if chunk.samples and token is not None:
             sequence.tokens.append(token)
+            self._lengthen(sequence)
         if sequence.slot >= 0 and sequence.admissions == chunk.admission and self.limits.has_prefix_cache:
             self._remember(sequence, min(chunk.start + chunk.count, len(sequence.tokens)))
         return True
+
+    def _becomes_long(self, sequence: Sequence, size: int) -> bool:
+        return 0 < self.limits.short_positions < size and not sequence.is_long
+
+    def _lengthen(self, sequence: Sequence) -> None:
+        """Once a sequence has become long, nothing that was computed for it before is of use."""
+        if self._becomes_long(sequence, len(sequence.tokens)):
+            sequence.is_long = True
+            sequence.keys = sequence.keys.salted(b"long")
+            if sequence.slot >= 0:
+                self._send_back(sequence)
 
     def _remember(self, sequence: Sequence, computed: int) -> None:
         full = computed // self.limits.block_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -190,3 +191,41 @@ def check_plan(scheduler: Scheduler, plan: StepPlan) -> None:
 @pytest.mark.parametrize(("size", "fits"), [(3, True), (63, True), (64, False)])
 def test_a_prompt_that_can_never_fit_is_told(size: int, fits: bool) -> None:
     assert (Scheduler(limits()).check(size) == "") is fits
+
+
+def test_a_sequence_that_becomes_long_is_computed_anew_and_shares_no_blocks_with_short_ones() -> None:
+    scheduler = Scheduler(replace(limits(), short_positions=10))
+    first = sequence(1, list(range(9)), wanted=6)
+    scheduler.add(first)
+    seen = []
+    while (plan := scheduler.schedule()) is not None:
+        seen += [(chunk.start, chunk.count, chunk.sequence.is_long) for chunk in plan.chunks]
+        run(scheduler, plan)
+    assert seen == [(0, 9, False), (9, 1, False), (0, 11, True), (11, 1, True), (12, 1, True), (13, 1, True)]
+    assert scheduler.stats.preemptions == 0
+    assert scheduler.pool.free_count == 16
+
+    known = find_prefix(scheduler.pool, BlockKeys(BLOCK).up_to(list(range(9)), 2))
+    again = sequence(2, [*range(9), 7, 7], wanted=6)
+    scheduler.add(again)
+    assert again.is_long
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert plan.chunks[0].start == 8
+    assert not set(again.blocks) & set(known)
+
+
+def test_a_token_that_makes_its_sequence_long_is_waited_for() -> None:
+    scheduler = Scheduler(replace(limits(), short_positions=5))
+    one = sequence(1, list(range(4)), wanted=6)
+    scheduler.add(one)
+    plans = [scheduler.schedule(), scheduler.schedule()]
+    assert [plan.chunks[0].start for plan in plans if plan is not None] == [0, 4]
+    assert one.size == 6
+    assert scheduler.schedule() is None
+    for plan in plans:
+        assert plan is not None
+        run(scheduler, plan)
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert [(chunk.start, chunk.count, chunk.sequence.is_long) for chunk in plan.chunks] == [(0, 6, True)]

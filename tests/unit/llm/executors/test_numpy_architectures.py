@@ -14,6 +14,7 @@ from trireme.llm.executors.numpy.attention import PagedCache, Rows
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import gather_weights
 from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.sampling_params import SamplingParams
 
 COUNT = 10
 LENGTHS = (3, 9, 14, 22)
@@ -39,10 +40,10 @@ def test_tokens_of_one_sequence_alone_and_with_its_prefix_known(
 ) -> None:
     engine = start_engine(tiny_model(name).folder)
     for prompt, wanted in zip(PROMPTS, expected(name), strict=True):
-        assert engine.tokens([prompt], COUNT) == [wanted]
-        before = engine.core.stats().cached_tokens
-        assert engine.tokens([prompt], COUNT) == [wanted]
-        assert engine.core.stats().cached_tokens - before == (len(prompt) - 1) // 4 * 4
+        for cached in (0, (len(prompt) - 1) // 4 * 4):
+            (news,) = engine.answers([prompt], [SamplingParams(max_tokens=COUNT)])
+            assert [token for one in news for token in one.token_ids] == wanted
+            assert news[-1].cached_tokens == cached
 
 
 @every_architecture
@@ -76,5 +77,6 @@ def logits(model: TinyModel, tokens: list[int]) -> Any:
     decoder = Decoder(spec, gather_weights(spec, load_weights(model.folder, spec)), cache)
     places = np.arange(len(tokens))
     rows = Rows(0, len(tokens), 0, places)
-    step = StepTokens(np.array(tokens), places, np.zeros(len(tokens), bool), places, (rows,))
+    is_long = spec.rope is not None and 0 < spec.rope.short_positions < len(tokens)
+    step = StepTokens(np.array(tokens), places, np.full(len(tokens), is_long), places, (rows,))
     return decoder.logits(decoder.hidden_states(step))

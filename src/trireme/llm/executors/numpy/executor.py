@@ -16,7 +16,7 @@ from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.numpy_sampler import choose, describe
-from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.scheduler import SchedulerLimits, StepPlan
 
 _DEFAULT_CACHE_BYTES = 512 * 2**20
 
@@ -63,13 +63,9 @@ class NumpyExecutor:
             tokens += chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
             rows.append(Rows(begin, len(tokens), chunk.start, np.array(chunk.sequence.blocks, np.intp)))
         positions = np.concatenate([np.arange(chunk.start, chunk.start + chunk.count) for chunk in plan.chunks])
-        is_long = np.repeat([self._is_long(chunk) for chunk in plan.chunks], [chunk.count for chunk in plan.chunks])
+        is_long = np.repeat([chunk.sequence.is_long for chunk in plan.chunks], [chunk.count for chunk in plan.chunks])
         slots = np.concatenate([self._cache.slots(one) for one in rows])
         return StepTokens(np.array(tokens, np.intp), positions, is_long, slots, tuple(rows))
-
-    def _is_long(self, chunk: Chunk) -> bool:
-        rope = self.spec.rope
-        return rope is not None and bool(rope.short_positions) and chunk.sequence.max_size > rope.short_positions
 
     def _prompt_logprobs(self, plan: StepPlan, step: StepTokens, hidden: Array) -> dict[int, tuple[TokenLogprobs, ...]]:
         found = {}
@@ -93,5 +89,10 @@ def limits_for(spec: DecoderSpec, options: EngineOptions) -> SchedulerLimits:
     if count < 1:
         raise ExecutorError(f"a cache of {room} bytes has no room for one block, which takes {block_bytes}; enlarge it")
     return SchedulerLimits(
-        options.block_size, count, options.max_sequences, options.max_step_tokens, options.has_prefix_cache
+        options.block_size,
+        count,
+        options.max_sequences,
+        options.max_step_tokens,
+        options.has_prefix_cache,
+        spec.rope.short_positions if spec.rope is not None else 0,
     )
