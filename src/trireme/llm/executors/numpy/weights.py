@@ -98,8 +98,13 @@ class DecoderWeights:
 
 
 def gather_weights(spec: DecoderSpec, weights: Iterable[tuple[str, Weight]]) -> DecoderWeights:
-    """Takes the tensors over, one after another."""
-    return _Gathering(spec, {name: to_float32(weight) for name, weight in weights}).decoder()
+    """Takes the tensors over, one after another; none stays part of a file that somebody might replace."""
+    return _Gathering(spec, {name: _own_numbers(weight) for name, weight in weights}).decoder()
+
+
+def _own_numbers(weight: Weight) -> Array:
+    numbers = to_float32(weight)
+    return numbers.copy() if numbers is weight.array else numbers
 
 
 class _Gathering:
