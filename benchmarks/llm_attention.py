@@ -10,7 +10,7 @@ import multiprocessing
 
 import torch
 
-from trireme.llm.kernels.attention import DecodeScratch, DecodeTiling, decode_attention
+from trireme.llm.kernels.decode_attention import DecodeScratch, DecodeTiling, decode_attention
 
 LAYERS = 8
 BLOCK = 16

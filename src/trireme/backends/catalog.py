@@ -29,6 +29,7 @@ _FRAMEWORKS: Mapping[str, str] = {
     "pytorch": "torch",
     "tensorflow": "tensorflow",
     "transformers": "transformers",
+    "llm": "numpy",  # PyTorch makes it faster, and a GPU wants it
 }
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""

@@ -34,7 +34,11 @@ class EngineClosedError(RuntimeError):
 class EngineCore:
     """Tokens in, tokens out. `Engine` puts texts around it."""
 
-    def __init__(self, executor: Executor, options: EngineOptions) -> None:
+    def __init__(
+        self, executor: Executor, options: EngineOptions, after_step: Callable[[], None] | None = None
+    ) -> None:
+        """`after_step` is called in the engine's thread once the listeners have heard of a step."""
+        self._after_step = after_step
         self.executor = executor
         self.spec = executor.spec
         self.options = options
@@ -60,10 +64,12 @@ class EngineCore:
         timeout_s: float | None = None,
         end_ids: Iterable[int] = (),
         salt: bytes = b"",
+        sequence_id: int | None = None,
     ) -> int:
         """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
 
-        Raises SamplingError where it can never be, EngineClosedError after the end.
+        `sequence_id` is one that `new_id` gave, for who has to know it before the first token may come. Raises
+        SamplingError where the prompt can never be continued, EngineClosedError after the end.
         """
         tokens = list(prompt)
         self._check(tokens, params)
@@ -72,7 +78,7 @@ class EngineCore:
         limit = min(self.spec.max_positions, room)
         wanted = limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens)
         sequence = Sequence(
-            next(self._ids),
+            self.new_id() if sequence_id is None else sequence_id,
             tokens,
             len(tokens),
             params,
@@ -87,6 +93,10 @@ class EngineCore:
         )
         self._post(lambda: self._receive(sequence))
         return sequence.sequence_id
+
+    def new_id(self) -> int:
+        """An id that no other sequence has."""
+        return next(self._ids)
 
     def cancel(self, sequence_id: int, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """Ends a sequence and frees its blocks; one that has ended is left alone."""
@@ -145,6 +155,8 @@ class EngineCore:
                 if self._closing:
                     break
                 flight = self._step(flight)
+                if self._after_step is not None:
+                    self._after_step()
         except Exception as error:
             log.exception("the engine has failed")
             self._closing = f"the engine has failed: {type(error).__name__}: {error}"
@@ -152,6 +164,8 @@ class EngineCore:
             self._closing = self._closing or "the engine was closed"
             self._end_all(self._closing)
             self.executor.close()
+            if self._after_step is not None:
+                self._after_step()
 
     def _step(self, flight: _Flight | None) -> _Flight | None:
         """Schedules and begins a step, then settles the one before."""

@@ -30,3 +30,5 @@ class EngineOptions:
     has_graphs: bool = True
     """Whether steps are recorded once and replayed, on devices that can."""
     clock: Callable[[], float] = time.monotonic
+    after_texts: Callable[[], None] | None = None
+    """Called in the thread that writes texts once the news of a step have been told."""

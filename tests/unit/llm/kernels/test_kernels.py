@@ -11,7 +11,9 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from trireme.llm.kernels import attention, elementwise, matmul  # noqa: E402
+from trireme.llm.kernels import elementwise, matmul  # noqa: E402
+from trireme.llm.kernels.chunk_attention import CHUNK_ROWS, chunk_attention  # noqa: E402
+from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -114,9 +116,9 @@ def test_decode(heads: int, kv_heads: int, head_size: int, splits: int, window: 
     slots = torch.arange(rows, dtype=torch.int32, device=DEVICE)
     positions = torch.tensor([length - 1 for length in lengths], dtype=torch.int32, device=DEVICE)
     out = torch.full((rows, heads * head_size), float("nan"), dtype=DTYPE, device=DEVICE)
-    scratch = attention.DecodeScratch(rows, heads, head_size, splits, DEVICE)
+    scratch = DecodeScratch(rows, heads, head_size, splits, DEVICE)
     for _ in range(2):  # the second time with the counters that the first has left
-        attention.decode_attention(
+        decode_attention(
             qkv, pages.k_cache, pages.v_cache, pages.tables, slots, positions, None, out, scratch, heads=heads,
             scale=head_size**-0.5, splits=splits, window=window, softcap=softcap,
         )  # fmt: skip
@@ -150,8 +152,8 @@ def test_decode_rotates_what_it_reads_and_stores() -> None:
         pages.keys[row][-1] = k_turned[row].to(DTYPE)
     out = torch.empty(2, heads * head_size, dtype=DTYPE, device=DEVICE)
     slots = torch.arange(2, dtype=torch.int32, device=DEVICE)
-    scratch = attention.DecodeScratch(2, heads, head_size, 2, DEVICE)
-    attention.decode_attention(
+    scratch = DecodeScratch(2, heads, head_size, 2, DEVICE)
+    decode_attention(
         qkv, pages.k_cache, pages.v_cache, pages.tables, slots, positions, cosines, out, scratch, heads=heads,
         scale=head_size**-0.5, splits=2,
     )  # fmt: skip
@@ -170,11 +172,11 @@ def test_chunks(heads: int, kv_heads: int, head_size: int, window: int) -> None:
     tiles = []
     first = 0
     for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
-        for offset in range(0, count, attention.CHUNK_ROWS):
-            tiles.append([row, first + offset, min(attention.CHUNK_ROWS, count - offset), start + offset])
+        for offset in range(0, count, CHUNK_ROWS):
+            tiles.append([row, first + offset, min(CHUNK_ROWS, count - offset), start + offset])
         first += count
     out = torch.full((sum(counts), heads * head_size), float("nan"), dtype=DTYPE, device=DEVICE)
-    attention.chunk_attention(
+    chunk_attention(
         qkv, pages.k_cache, pages.v_cache, pages.tables, torch.tensor(tiles, dtype=torch.int32, device=DEVICE), out,
         heads=heads, scale=head_size**-0.5, window=window,
     )  # fmt: skip

@@ -8,7 +8,9 @@ import torch
 from torch.nn import functional
 
 from trireme.llm.executors.cuda.weights import DecoderWeights, Layer, Norm, Product
-from trireme.llm.kernels import attention, elementwise, matmul
+from trireme.llm.kernels import elementwise, matmul
+from trireme.llm.kernels.chunk_attention import chunk_attention
+from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
 from trireme.llm.kernels.tilings import MOST_NORMED_ROWS, tiling_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
@@ -71,7 +73,7 @@ class CudaDecoder:
             rope is not None and rope.rotary_size == spec.head_size and not rope.is_interleaved and not spec.qk_norm
         )
         self.processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
-        self._scratch = attention.DecodeScratch(max_rows, spec.head_count, spec.head_size, 1, device)
+        self._scratch = DecodeScratch(max_rows, spec.head_count, spec.head_size, 1, device)
         self._scratches = {1: self._scratch}
         self._max_rows = max_rows
         self._split_scratch = matmul.SplitScratch(device)
@@ -79,7 +81,7 @@ class CudaDecoder:
     def splits_for(self, rows: int, longest: int) -> int:
         """Among how many programs the keys of a row are split."""
         spec = self.spec
-        return attention.splits_for(rows, spec.head_count, spec.kv_head_count, spec.head_size, self.processors, longest)
+        return splits_for(rows, spec.head_count, spec.kv_head_count, spec.head_size, self.processors, longest)
 
     def run(self, x: torch.Tensor, step: StepTensors) -> torch.Tensor:
         """Embeddings in, the last layer's output out, both `[rows, hidden]`."""
@@ -171,7 +173,7 @@ class CudaDecoder:
                 offset=spec.norm_weight_offset,
             )
         if rows:
-            attention.decode_attention(
+            decode_attention(
                 qkv[:rows],
                 keys,
                 values,
@@ -185,7 +187,7 @@ class CudaDecoder:
                 **settings,  # type: ignore[arg-type]
             )
         if step.tiles is not None:
-            attention.chunk_attention(
+            chunk_attention(
                 qkv,
                 keys,
                 values,
@@ -195,10 +197,10 @@ class CudaDecoder:
                 **settings,  # type: ignore[arg-type]
             )
 
-    def _scratch_for(self, splits: int) -> attention.DecodeScratch:
+    def _scratch_for(self, splits: int) -> DecodeScratch:
         if splits not in self._scratches:
             spec = self.spec
-            self._scratches[splits] = attention.DecodeScratch(
+            self._scratches[splits] = DecodeScratch(
                 self._max_rows, spec.head_count, spec.head_size, splits, self.device
             )
         return self._scratches[splits]

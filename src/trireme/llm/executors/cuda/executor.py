@@ -16,7 +16,7 @@ from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTens
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.port import StepResult
 from trireme.llm.kernels import elementwise
-from trireme.llm.kernels.attention import CHUNK_ROWS
+from trireme.llm.kernels.chunk_attention import CHUNK_ROWS
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs

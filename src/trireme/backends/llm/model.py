@@ -1,0 +1,118 @@
+"""One instance of a language model: requests go to its engine as they come, and are answered as they are written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+
+from trireme.backends.llm import tensors
+from trireme.backends.llm.answers import Answer, refusal, tokens_answer
+from trireme.backends.llm.metrics import EngineMetrics
+from trireme.backends.llm.settings import read_settings
+from trireme.backends.llm.wishes import WishError, Wishes, read_wishes
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.llm.engine import EngineClosedError
+from trireme.llm.generation import Generation, TextOutput
+from trireme.llm.sampling_params import SamplingError
+from trireme.llm.text_engine import Engine
+from trireme.llm.tokenizer.port import ChatError, TokenizerError
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.05
+_HUNG_EXIT_CODE = 75
+
+
+class TritonPythonModel:
+    """Takes requests without waiting for their answers."""
+
+    @staticmethod
+    def auto_complete_config(config: ModelConfig) -> ModelConfig:
+        """Fills in the tensors; loads nothing."""
+        return tensors.complete(config)
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Loads the model on its device."""
+        config = json.loads(args["model_config"])
+        settings = read_settings(config, args, after_texts=lambda: None)
+        self._engine = Engine.load(
+            settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
+        )
+        self._step_timeout_s = settings.options.step_timeout_s
+        self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
+        self._active: dict[Generation, InferenceResponseSender] = {}
+        self._is_ending = threading.Event()
+        self._caretaker = threading.Thread(target=self._look_after, name="llm-caretaker", daemon=True)
+        self._caretaker.start()
+
+    def execute(self, requests: list[InferenceRequest]) -> None:
+        """Hands the requests to the engine."""
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names())
+                if wishes.operation:
+                    self._answer_about_tokens(wishes, sender)
+                else:
+                    self._submit(wishes, sender, request)
+            except (WishError, SamplingError, ChatError, TokenizerError, EngineClosedError) as error:
+                sender.send(refusal(error), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def is_ready(self) -> bool:
+        """Whether the engine still runs steps."""
+        return self._engine.core.is_alive
+
+    def finalize(self) -> None:
+        """Ends what is under way and gives the device's memory back."""
+        self._is_ending.set()
+        self._engine.close()
+
+    def _submit(self, wishes: Wishes, sender: InferenceResponseSender, request: InferenceRequest) -> None:
+        generation: Generation | None = None
+
+        def on_end(output: TextOutput) -> None:
+            self._metrics.ended(output, len(wishes.tokens), wishes.params.choices)
+            if generation is not None:
+                self._active.pop(generation, None)
+
+        answer = Answer(wishes, sender, self._engine.tokenizer, on_end)
+        timeout_us = request.timeout()
+        generation = self._engine.submit(
+            wishes.tokens,
+            wishes.params,
+            answer,
+            priority=wishes.priority,
+            timeout_s=timeout_us / 1e6 if timeout_us else None,
+        )
+        self._active[generation] = sender
+        if generation.is_finished:  # before it was noted
+            self._active.pop(generation, None)
+
+    def _answer_about_tokens(self, wishes: Wishes, sender: InferenceResponseSender) -> None:
+        if wishes.operation not in ("tokenize", "detokenize"):
+            raise WishError(f"'operation' must be tokenize or detokenize, found '{wishes.operation}'")
+        text = self._engine.tokenizer.decode(wishes.tokens, skip_special=False)
+        sender.send(tokens_answer(wishes.tokens, text), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def _look_after(self) -> None:
+        """Ends requests that nobody waits for, tells the metrics, and ends the process where a step hangs."""
+        core = self._engine.core
+        while not self._is_ending.wait(_LOOK_EVERY_S):
+            for generation, sender in list(self._active.items()):
+                if sender.is_closed:
+                    self._active.pop(generation, None)
+                elif sender.is_cancelled():
+                    generation.cancel()
+            self._metrics.update()
+            if core.stalled_s() > self._step_timeout_s:
+                log.error("a step has not ended within %.0f s: the worker is started anew", self._step_timeout_s)
+                os._exit(_HUNG_EXIT_CODE)
+            if not core.is_alive:
+                log.error("the engine has ended: the worker is started anew")
+                os._exit(_HUNG_EXIT_CODE)

@@ -1,0 +1,116 @@
+"""What the parameters of a model's configuration decide: the folder, the device, the limits of its engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
+from trireme.llm.options import EngineOptions
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One model's."""
+
+    folder: Path
+    device: str
+    dtype: str
+    options: EngineOptions
+
+
+def read_settings(config: Mapping[str, Any], args: Mapping[str, str], after_texts: Callable[[], None]) -> Settings:
+    """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed."""
+    name = config["name"]
+    given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    reader = _Reader(name, given)
+    defaults = EngineOptions()
+    options = EngineOptions(
+        max_sequences=reader.number("max_sequences", defaults.max_sequences, 1),
+        max_step_tokens=reader.number("max_step_tokens", defaults.max_step_tokens, 16),
+        max_length=reader.number("max_length", 0, 0) or None,
+        block_size=reader.number("block_size", defaults.block_size, 1),
+        cache_bytes=reader.number("cache_bytes", 0, 0) or None,
+        memory_share=reader.share("memory_share", defaults.memory_share),
+        has_prefix_cache=reader.flag("prefix_cache", True),
+        step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
+        has_graphs=reader.flag("graphs", True),
+        after_texts=after_texts,
+    )
+    reader.text("device", "")  # which the server has followed when it placed the worker
+    executor, dtype = reader.choice("executor", ("auto", "numpy")), reader.text("dtype", "auto")
+    folder = _folder(reader.text("model", ""), Path(args["model_repository"]), args["model_version"])
+    reader.refuse_rest()
+    return Settings(folder, "numpy" if executor == "numpy" else _placed(args), dtype, options)
+
+
+def _placed(args: Mapping[str, str]) -> str:
+    """Where the server has put the worker; "auto" where it did not say."""
+    if os.environ.get(DEVICE_VARIABLE):
+        return device_of_worker()
+    return f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "auto"
+
+
+def _folder(named: str, model_dir: Path, version: str) -> Path:
+    """The folder that `model` names, relative to the version's or the model's; by itself the version's."""
+    version_dir = model_dir / version
+    tried = [version_dir / named, model_dir / named, Path(named)] if named else [version_dir, model_dir]
+    for folder in tried:
+        if (folder / "config.json").is_file():
+            return folder
+    places = " nor ".join(f"'{folder}'" for folder in tried)
+    raise ModelLoadError(
+        f"there is no language model: neither {places} has a config.json; put the files of a Hugging Face model there, "
+        "or name their folder with the parameter 'model'"
+    )
+
+
+class _Reader:
+    """Takes parameters one by one, and knows which were not taken."""
+
+    def __init__(self, name: str, given: dict[str, str]) -> None:
+        self._name = name
+        self._given = dict(given)
+        self._known: list[str] = []
+
+    def text(self, key: str, default: str) -> str:
+        self._known.append(key)
+        return self._given.pop(key, default)
+
+    def number(self, key: str, default: int, least: int) -> int:
+        return self._parsed(key, default, int, lambda value: value >= least, f"a whole number of at least {least}")
+
+    def share(self, key: str, default: float) -> float:
+        return self._parsed(key, default, float, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+
+    def choice(self, key: str, words: tuple[str, ...]) -> str:
+        return self._parsed(key, words[0], str, lambda value: value in words, " or ".join(words))
+
+    def flag(self, key: str, default: bool) -> bool:
+        words = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
+        return self._parsed(key, default, lambda text: words[text.lower()], lambda _: True, "true or false")
+
+    def refuse_rest(self) -> None:
+        for key in self._given:
+            raise ModelLoadError(
+                f"model '{self._name}' has a parameter '{key}' that the llm backend does not know; it knows: "
+                f"{', '.join(sorted(self._known))}"
+            )
+
+    def _parsed(self, key: str, default: T, parse: Callable[[str], T], fits: Callable[[T], bool], wanted: str) -> T:
+        text = self.text(key, "")
+        if not text:
+            return default
+        try:
+            value = parse(text)
+            if fits(value):
+                return value
+        except (ValueError, KeyError):
+            pass
+        raise ModelLoadError(f"parameter '{key}' of model '{self._name}' must be {wanted}, found '{text}'")

@@ -1,0 +1,219 @@
+"""The engine with texts: prompts and chats in, pieces of text out.
+
+from trireme.llm import Engine, SamplingParams
+
+with Engine.load("folder/of/a/model") as engine:
+    print(engine.generate("Once upon a time", SamplingParams(max_tokens=20))[0].text)
+    for piece in engine.stream([{"role": "user", "content": "Hello"}]):
+        print(piece.text, end="")
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from trireme.llm.engine import EngineCore
+from trireme.llm.executors.port import Executor
+from trireme.llm.generation import Generation, TextOutput, Usage
+from trireme.llm.options import EngineOptions
+from trireme.llm.request import FinishReason, SequenceOutput, TokenLogprobs
+from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.tokenizer.loading import load_tokenizer
+from trireme.llm.tokenizer.port import Tokenizer
+
+log = logging.getLogger(__name__)
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""A text, token ids, or the messages of a chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+class GenerationError(RuntimeError):
+    """A request that the engine could not finish."""
+
+
+class Engine:
+    """A model that answers many at once. All methods may be called from any thread."""
+
+    def __init__(self, executor: Executor, tokenizer: Tokenizer, options: EngineOptions | None = None) -> None:
+        self.options = options or EngineOptions()
+        self.tokenizer = tokenizer
+        self._news: deque[tuple[Generation, int, SequenceOutput]] = deque()
+        self._has_news = threading.Event()
+        self._is_closed = False
+        self.core = EngineCore(executor, self.options, after_step=self._has_news.set)
+        self._writer = threading.Thread(target=self._write, name="llm-text", daemon=True)
+        self._writer.start()
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", options: EngineOptions | None = None
+    ) -> Engine:
+        """Reads a Hugging Face folder; `device` is `auto`, `numpy`, `cpu`, `cuda` or `cuda:<number>`."""
+        from trireme.llm.loading import load_executor
+
+        options = options or EngineOptions()
+        tokenizer = load_tokenizer(Path(folder))
+        return cls(load_executor(folder, options, device, dtype), tokenizer, options)
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        listener: Callable[[TextOutput], None],
+        *,
+        priority: int = 0,
+        timeout_s: float | None = None,
+    ) -> Generation:
+        """Lets a prompt be answered; the listener is called in the thread that writes texts, and must not block.
+
+        Raises SamplingError, ChatError or EngineClosedError where it cannot be.
+        """
+        tokens = self.encode(prompt)
+        generation = Generation(len(tokens), listener, self.core.cancel)
+        generation.add_choices(self.tokenizer, params)
+        end_ids = frozenset(self.tokenizer.eos_ids) | frozenset(self.core.spec.eos_ids)
+        for index, choice in enumerate(generation.choices):
+            own = params
+            if index and params.seed is not None:
+                own = replace(params, seed=params.seed + index)
+            choice.sequence_id = self.core.new_id()
+            self.core.submit(
+                tokens,
+                own,
+                self._listener(generation, index),
+                priority=priority,
+                timeout_s=timeout_s,
+                end_ids=end_ids,
+                sequence_id=choice.sequence_id,
+            )
+        return generation
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        messages = [entry for entry in prompt if isinstance(entry, Mapping)]
+        return self.tokenizer.chat(messages) if messages else [token for token in prompt if isinstance(token, int)]
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, timeout_s: float | None = None
+    ) -> list[Completion]:
+        """Answers prompts together and waits for all of them: `params.choices` answers for each, in their order."""
+        params = params or SamplingParams()
+        done: queue.SimpleQueue[int] = queue.SimpleQueue()
+        listed = _as_list(prompts)
+        pieces: list[list[TextOutput]] = [[] for _ in listed]
+        for number, prompt in enumerate(listed):
+            self.submit(prompt, params, _collect(pieces[number], number, done), timeout_s=timeout_s)
+        for _ in listed:
+            done.get()
+        return [completion for outputs in pieces for completion in _completions(outputs, params.choices)]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[TextOutput]:
+        """The answer as it is written; leaving the loop early cancels the rest."""
+        pieces: queue.SimpleQueue[TextOutput] = queue.SimpleQueue()
+        generation = self.submit(prompt, params or SamplingParams(), pieces.put)
+        try:
+            while True:
+                piece = pieces.get()
+                if piece.error:
+                    raise GenerationError(piece.error)
+                yield piece
+                if piece.is_last:
+                    return
+        finally:
+            generation.cancel()
+
+    def close(self) -> None:
+        """Ends what is under way and gives the device's memory back."""
+        self.core.close()
+        self._is_closed = True
+        self._has_news.set()
+        if threading.current_thread() is not self._writer:
+            self._writer.join(timeout=10)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _listener(self, generation: Generation, index: int) -> Callable[[SequenceOutput], None]:
+        append = self._news.append
+        return lambda news: append((generation, index, news))
+
+    def _write(self) -> None:
+        """The thread that turns tokens into text, beside the one that runs steps."""
+        while True:
+            self._has_news.wait()
+            self._has_news.clear()
+            while self._news:
+                generation, index, news = self._news.popleft()
+                try:
+                    generation.take(index, news)
+                except Exception:
+                    log.exception("a listener failed; its request is ended")
+                    generation.cancel()
+            if self.options.after_texts is not None:
+                self.options.after_texts()
+            if self._is_closed and not self._news:
+                return
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int | Mapping)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _collect(pieces: list[TextOutput], number: int, done: queue.SimpleQueue[int]) -> Callable[[TextOutput], None]:
+    def listen(output: TextOutput) -> None:
+        pieces.append(output)
+        if output.is_last:
+            done.put(number)
+
+    return listen
+
+
+def _completions(outputs: Sequence[TextOutput], choices: int) -> list[Completion]:
+    found = []
+    usage = outputs[-1].usage
+    assert usage is not None
+    for index in range(choices):
+        own = [output for output in outputs if output.index == index]
+        errors = [output.error for output in own if output.error]
+        if errors:
+            raise GenerationError(errors[0])
+        reason = own[-1].finish_reason
+        assert reason is not None
+        found.append(
+            Completion(
+                "".join(output.text for output in own),
+                tuple(token for output in own for token in output.token_ids),
+                tuple(entry for output in own for entry in output.logprobs),
+                reason,
+                usage,
+            )
+        )
+    return found
