@@ -14,6 +14,7 @@ from training.chat_format import BEGIN, SPECIAL_TOKENS, TURN_END
 from training.model import ModelSize
 
 BEGIN_ID = SPECIAL_TOKENS.index(BEGIN)
+WORDNET_LICENCE = Path(__file__).parent / "texts/wordnet_licence.txt"
 EOS_IDS = [SPECIAL_TOKENS.index(TURN_END), BEGIN_ID]
 
 
@@ -81,6 +82,9 @@ Llama architecture, {size.layers} layers, hidden size {size.hidden}, {size.heads
 Conversations were made by `training/questions.py` from these texts, from WordNet and from tables of facts.
 
 ## Licence
-Apache 2.0, as Trireme. WordNet 3.0 Copyright 2006 by Princeton University. All rights reserved. WordNet is provided "as
-is" and Princeton University makes no representations or warranties, express or implied.
+Apache 2.0, as Trireme. The definitions and example sentences come from WordNet, under this licence:
+
+```
+{WORDNET_LICENCE.read_text().strip()}
+```
 """

@@ -12,6 +12,7 @@ LONGEST_FILE = 400
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_CLASS_WORDS = re.compile(r"(Manager|Handler|Impl)$")
 SKIPPED_FOLDERS = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "dist"}
+DOWNLOADS = ("training", "data")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".pbtxt", ".yml", ".yaml", ".cfg", ""}
 
 # Written in two halves so that this file does not contain what it forbids.
@@ -24,8 +25,10 @@ FORBIDDEN_TEXT = [
 def repository_files(root: Path) -> Iterator[Path]:
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
-        skipped = SKIPPED_FOLDERS.intersection(inside.parts) or any(
-            part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts
+        skipped = (
+            inside.parts[:2] == DOWNLOADS
+            or SKIPPED_FOLDERS.intersection(inside.parts)
+            or any(part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts)
         )
         if path.is_file() and not skipped and path.suffix in TEXT_SUFFIXES and path.name != "LICENSE":
             yield path

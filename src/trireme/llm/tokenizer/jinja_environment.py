@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,8 @@ from trireme.llm.tokenizer.port import ChatError, TokenizerError
 
 Render = Callable[[Mapping[str, Any]], str]
 
-_OLDEST_JINJA = (3, 1)
+_OLDEST_JINJA = (3, 1, 6)
+"""Templates are foreign code, and the sandbox of older versions can be left."""
 
 
 def compile_template(source: str) -> Render:
@@ -21,8 +23,10 @@ def compile_template(source: str) -> Render:
         jinja2 = importlib.import_module("jinja2")
     except ImportError as error:
         raise TokenizerError("the model's chat template needs the jinja2 package (pip install jinja2)") from error
-    if tuple(int(part) for part in jinja2.__version__.split(".")[:2]) < _OLDEST_JINJA:
-        raise TokenizerError(f"the model's chat template needs jinja2 3.1 or newer, found {jinja2.__version__}")
+    if tuple(int(part) for part in re.findall(r"\d+", jinja2.__version__)[:3]) < _OLDEST_JINJA:
+        raise TokenizerError(
+            f"the model's chat template needs jinja2 3.1.6 or newer, found {jinja2.__version__} (pip install -U jinja2)"
+        )
     try:
         template = _environment(jinja2).from_string(source)
     except jinja2.TemplateError as error:

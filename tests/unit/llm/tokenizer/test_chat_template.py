@@ -172,6 +172,12 @@ def test_without_jinja_other_templates_are_refused(monkeypatch: pytest.MonkeyPat
         JinjaTemplate({"default": MISTRAL})
 
 
+def test_a_version_of_jinja_whose_sandbox_leaks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("jinja2"), "__version__", "3.1.5")
+    with pytest.raises(TokenizerError, match=r"3\.1\.6 or newer, found 3\.1\.5"):
+        JinjaTemplate({"default": MISTRAL})
+
+
 def test_today_is_known_to_templates() -> None:
     assert datetime.now().strftime("%d %b %Y") in rendered(LLAMA3, TALK)
 
