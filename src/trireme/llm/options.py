@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 
@@ -30,5 +31,5 @@ class EngineOptions:
     has_graphs: bool = True
     """Whether steps are recorded once and replayed, on devices that can."""
     clock: Callable[[], float] = time.monotonic
-    after_texts: Callable[[], None] | None = None
-    """Called in the thread that writes texts once the news of a step have been told."""
+    around_texts: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered in the thread that writes texts around all that is told of a step."""

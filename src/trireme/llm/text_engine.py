@@ -168,17 +168,20 @@ class Engine:
         while True:
             self._has_news.wait()
             self._has_news.clear()
-            while self._news:
-                generation, index, news = self._news.popleft()
-                try:
-                    generation.take(index, news)
-                except Exception:
-                    log.exception("a listener failed; its request is ended")
-                    generation.cancel()
-            if self.options.after_texts is not None:
-                self.options.after_texts()
+            if self._news:
+                with self.options.around_texts():
+                    self._tell_all()
             if self._is_closed and not self._news:
                 return
+
+    def _tell_all(self) -> None:
+        while self._news:
+            generation, index, news = self._news.popleft()
+            try:
+                generation.take(index, news)
+            except Exception:
+                log.exception("a listener failed; its request is ended")
+                generation.cancel()
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,9 @@ class LocalServer:
             elif kind != messages.CALL_CANCEL:
                 self._reply = message
             self._changed.notify_all()
+
+    def gather(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def post(self, message: tuple[Any, ...]) -> None:
         self.send(message)

@@ -131,7 +131,7 @@ def test_a_worker_that_dies_amid_streams_is_back_and_clients_hear_of_it(scribe: 
 def test_metrics_count_tokens(scribe: RunningServer) -> None:
     before = scribe.metric("vllm:generation_tokens_total").get(_LABELS, 0.0)
     generate(scribe, text_input="Once", max_tokens=5)
-    scribe.until(lambda: scribe.metric("vllm:generation_tokens_total")[_LABELS] == before + 5)
+    scribe.until(lambda: scribe.metric("vllm:generation_tokens_total")[_LABELS] >= before + 5)
     connection = scribe.connect()
     assert exchange(connection, "GET", "/v2/models/scribe")[0] == 200
     connection.close()

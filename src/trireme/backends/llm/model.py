@@ -13,6 +13,7 @@ from trireme.backends.llm.answers import Answer, refusal, tokens_answer
 from trireme.backends.llm.metrics import EngineMetrics
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.wishes import WishError, Wishes, read_wishes
+from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
@@ -40,7 +41,7 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model on its device."""
         config = json.loads(args["model_config"])
-        settings = read_settings(config, args, after_texts=lambda: None)
+        settings = read_settings(config, args, pb_runtime.current().channel.gather)
         self._engine = Engine.load(
             settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
         )

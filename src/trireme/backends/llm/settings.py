@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,9 @@ class Settings:
     options: EngineOptions
 
 
-def read_settings(config: Mapping[str, Any], args: Mapping[str, str], after_texts: Callable[[], None]) -> Settings:
+def read_settings(
+    config: Mapping[str, Any], args: Mapping[str, str], around_texts: Callable[[], AbstractContextManager[None]]
+) -> Settings:
     """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed."""
     name = config["name"]
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
@@ -41,7 +44,7 @@ def read_settings(config: Mapping[str, Any], args: Mapping[str, str], after_text
         has_prefix_cache=reader.flag("prefix_cache", True),
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
         has_graphs=reader.flag("graphs", True),
-        after_texts=after_texts,
+        around_texts=around_texts,
     )
     reader.text("device", "")  # which the server has followed when it placed the worker
     executor, dtype = reader.choice("executor", ("auto", "numpy")), reader.text("dtype", "auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trireme.backends.python.channel.arena import Arena, Attachments
@@ -21,6 +22,9 @@ class Channel(Protocol):
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Sends, and blocks while the server does not read."""
+
+    def gather(self) -> AbstractContextManager[None]:
+        """What this thread sends inside is sent at its end, at once: for who sends many small messages together."""
 
     def post(self, message: tuple[Any, ...]) -> None:
         """Sends as soon as possible, but never waits for another sender: for finalizers, which may run anywhere."""

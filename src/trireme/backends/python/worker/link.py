@@ -6,7 +6,8 @@ import marshal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trireme.backends.python.channel import messages
@@ -48,6 +49,7 @@ class Link:
         self._lent = self.arena
         self._outbox: deque[tuple[Any, ...]] = deque()
         self._send_lock = threading.Lock()
+        self._gathered: dict[int, list[bytes]] = {}  # by thread
         self._turn_lock = threading.Lock()
         self._turn = threading.Condition(self._turn_lock)  # entered where somebody has to wait or to be woken
         self._is_led = False
@@ -63,6 +65,10 @@ class Link:
 
     def send(self, message: tuple[Any, ...]) -> None:
         frame = messages.encode(message)
+        gathered = self._gathered.get(threading.get_ident()) if self._gathered else None
+        if gathered is not None:
+            gathered.append(frame)
+            return
         with self._send_lock:
             if self._outbox or self._borrowed.has_released:
                 self._write(frame)
@@ -70,6 +76,17 @@ class Link:
                 self._send_now(frame)
         if self._outbox:
             self._flush()
+
+    @contextmanager
+    def gather(self) -> Iterator[None]:
+        frames = self._gathered[threading.get_ident()] = []
+        try:
+            yield
+        finally:
+            del self._gathered[threading.get_ident()]
+            if frames:
+                with self._send_lock:
+                    self._write(b"".join(frames))
 
     def post(self, message: tuple[Any, ...]) -> None:
         self._outbox.append(message)
