@@ -50,6 +50,8 @@ class EngineCore:
         self._wakeup = threading.Condition()
         self._sequences: dict[int, Sequence] = {}
         self._closing = ""
+        self._has_ended = False
+        """Whether nobody looks at the inbox any more."""
         self._step_began: float | None = None
         self._thread = threading.Thread(target=self._main, name="llm-engine", daemon=True)
         self._thread.start()
@@ -91,7 +93,8 @@ class EngineCore:
             end_ids=frozenset(params.stop_ids) | (frozenset() if params.ignores_eos else frozenset(end_ids)),
             arrival=now,
         )
-        self._post(lambda: self._receive(sequence))
+        if not self._post(lambda: self._receive(sequence)):
+            raise EngineClosedError(self._closing)
         return sequence.sequence_id
 
     def new_id(self) -> int:
@@ -142,10 +145,14 @@ class EngineCore:
             if not 0 <= token < self.spec.vocab_size:
                 raise SamplingError(f"token id {token} is not one of the {self.spec.vocab_size} of the vocabulary")
 
-    def _post(self, message: Callable[[], None]) -> None:
+    def _post(self, message: Callable[[], None]) -> bool:
+        """Leaves a message for the engine's thread; False where that has ended."""
         with self._wakeup:
+            if self._has_ended:
+                return False
             self._inbox.append(message)
             self._wakeup.notify()
+            return True
 
     def _main(self) -> None:
         flight: _Flight | None = None
@@ -272,6 +279,7 @@ class EngineCore:
 
     def _end_all(self, why: str) -> None:
         with self._wakeup:
+            self._has_ended = True
             messages, self._inbox = self._inbox, deque()
         for message in messages:
             message()

@@ -1,0 +1,56 @@
+"""The engine answers every request, also while it is being closed."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from trireme.llm.engine import EngineClosedError
+from trireme.llm.request import FinishReason, SequenceOutput
+from trireme.llm.sampling_params import SamplingParams
+
+
+class ClosingBias(Mapping[int, float]):
+    """A bias during whose check the engine is closed by somebody else."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close = close
+
+    def __getitem__(self, token: int) -> float:
+        raise KeyError(token)
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[int]:
+        self._close()
+        return iter(())
+
+    def values(self) -> Any:
+        return ()
+
+
+def test_a_request_that_meets_the_end_of_the_engine_is_refused(tiny_model: Any, start_engine: Any) -> None:
+    engine = start_engine(tiny_model("llama").folder)
+    params = SamplingParams(max_tokens=3, logit_bias=ClosingBias(engine.core.close))
+    with pytest.raises(EngineClosedError, match="was closed"):
+        engine.core.submit([5], params, lambda news: None)
+    engine.core.cancel(1)  # of no use any more, and no harm
+
+
+def test_requests_that_are_under_way_are_told_of_the_end(tiny_model: Any, start_engine: Any) -> None:
+    engine = start_engine(tiny_model("llama").folder)
+    inbox: queue.Queue[SequenceOutput] = queue.Queue()
+    with engine.held():
+        for _ in range(3):
+            engine.core.submit([5, 6], SamplingParams(max_tokens=50), inbox.put)
+    engine.core.close()
+    ended = 0
+    while ended < 3:
+        news = inbox.get(timeout=10)
+        if news.finish_reason is not None:
+            assert news.finish_reason in (FinishReason.ERROR, FinishReason.LENGTH)
+            ended += 1
