@@ -82,7 +82,10 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi 3": ("Phi3", {"sliding_window": 6, "tie_word_embeddings": True}),
     "phi 3, long": ("Phi3", {"original_max_position_embeddings": 16, **LONGROPE}),
     "falcon rw": ("Falcon", {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
-    "falcon, alibi of six heads": ("Falcon", {**FALCON, "num_attention_heads": 6, "hidden_size": 48, "alibi": True}),
+    "falcon, alibi of twelve heads": (
+        "Falcon",
+        {**FALCON, "num_attention_heads": 12, "hidden_size": 48, "alibi": True},
+    ),
     "falcon 7b": ("Falcon", {**FALCON, "tie_word_embeddings": False}),
     "falcon 40b": ("Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon 11b": ("Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, **ONE_NORM}),
