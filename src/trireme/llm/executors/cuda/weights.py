@@ -71,6 +71,8 @@ def why_not(spec: DecoderSpec) -> str:
         return "biases by distance (alibi)"
     if spec.rope is None:
         return "learned positions"
+    if spec.rope.long_inverse_frequencies:
+        return "another rotation for long sequences"
     if not spec.norms_before or spec.embedding_size not in (0, spec.hidden_size):
         return "norms behind its sums"
     if spec.architecture.startswith(("Gemma2", "Gemma3")):
