@@ -1,13 +1,57 @@
-"""Chooses tokens on the device, for the rows where the largest logit does not decide by itself."""
+"""Chooses tokens on the device, for the rows where the largest logit does not decide by itself.
+
+It comes to what `numpy_sampler` comes to. Nothing waits for the device: the host knows which rows have which limits, so
+rows of one kind lie together, and their parameters travel in one small table.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from enum import IntEnum
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence
+from trireme.llm.sampling.history import Amounts, Edits
+from trireme.llm.sampling.torch_noise import gumbel, row_keys, signed, token_steps
+from trireme.llm.sampling_params import SamplingParams
+
+Report = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""A token's logprob, its rank, the ids of the most likely tokens, and their logprobs."""
+
+_AT_ONCE = 2**22
+"""Logits that noise is drawn for at once: it bounds the memory, at 8 bytes each several times over."""
+_FIRST_TRY = 256
+"""How many of the largest logits are looked at first where probabilities are summed up on a CPU."""
+
+
+class _Kind(IntEnum):
+    """What a row needs; rows are sorted by it."""
+
+    GREEDY = 0
+    UNLIMITED = 1
+    TOP_K = 2
+    TOP_P = 3
+    """Without top-k: the whole row has to be sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one kind: their logits `[rows, vocab]`, their parameters `[rows, 1]` each."""
+
+    kind: _Kind
+    logits: torch.Tensor
+    keys: torch.Tensor
+    top_k: torch.Tensor
+    largest_k: int
+    temperature: torch.Tensor
+    top_p: torch.Tensor
+    log_min_p: torch.Tensor
 
 
 class TorchSampler:
@@ -16,13 +60,174 @@ class TorchSampler:
     def __init__(self, spec: DecoderSpec, device: torch.device) -> None:
         self._vocab_size = spec.vocab_size
         self._device = device
+        self._steps = token_steps(spec.vocab_size, device)
 
     def join(self, sequence: Sequence) -> None:
-        """A sequence has got a slot."""
+        """A sequence has got a slot: all that its choices need comes with each call, so there is nothing to prepare."""
 
     def choose(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
-    ) -> tuple[torch.Tensor, dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    ) -> tuple[torch.Tensor, dict[int, Report]]:
         """A token for each of those rows, and by row what is to be reported of its probabilities."""
-        places = torch.tensor(rows, device=self._device)
-        return logits.index_select(0, places).argmax(-1).to(torch.int32), {}
+        kinds = [_kind_of(sequence.params, self._vocab_size) for sequence in sequences]
+        order = sorted(range(len(rows)), key=kinds.__getitem__)
+        table = self.send(_table(order, rows, sequences, positions))
+        numbers = table.view(torch.float64)
+        values = logits.index_select(0, table[:, 0]).to(torch.float32, copy=True)
+        self._edit(values, [sequences[index] for index in order])
+        keys = row_keys(table[:, 2:3], table[:, 3:4])
+        tokens = []
+        for kind, first, last in _runs([kinds[index] for index in order], self._rows_at_once()):
+            largest_k = max(sequences[index].params.top_k for index in order[first:last])
+            part = _Rows(
+                kind,
+                values[first:last],
+                keys[first:last],
+                table[first:last, 4:5],
+                min(largest_k, self._vocab_size),
+                numbers[first:last, 5:6],
+                numbers[first:last, 6:7],
+                numbers[first:last, 7:8],
+            )
+            tokens.append(part.logits.argmax(-1) if kind is _Kind.GREEDY else self._draw(part))
+        chosen = torch.cat(tokens).index_select(0, table[:, 1])
+        return chosen.to(torch.int32), self._reports(logits, rows, sequences, chosen)
+
+    def send(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+        """A copy on the device, behind the work that it has been given."""
+        tensor = torch.from_numpy(array)
+        if self._device.type != "cuda":
+            return tensor.to(self._device)
+        return tensor.pin_memory().to(self._device, non_blocking=True)
+
+    def _rows_at_once(self) -> int:
+        return max(1, _AT_ONCE // self._vocab_size)
+
+    def _edit(self, values: torch.Tensor, sequences: Items[Sequence]) -> None:
+        """Penalties, biases and what is forbidden, in place."""
+        edits = Edits(self._vocab_size)
+        for row, sequence in enumerate(sequences):
+            if sequence.params.needs_history:
+                edits.add(row, sequence)
+        flat = values.view(-1)
+        if edits.factors.places:
+            places, factors = self._sent(edits.factors)
+            found = flat.index_select(0, places)
+            flat.index_copy_(0, places, torch.where(found > 0, found / factors, found * factors))
+        if edits.decrease.places:
+            places, amounts = self._sent(edits.decrease)
+            flat.index_add_(0, places, amounts, alpha=-1)
+        if edits.increase.places:
+            flat.index_add_(0, *self._sent(edits.increase))
+        if edits.forbidden.places:
+            flat.index_fill_(0, self._sent(edits.forbidden)[0], -math.inf)
+        for row, mask in zip(edits.masked_rows, edits.masks, strict=True):
+            values[row].masked_fill_(self.send(~mask), -math.inf)
+
+    def _sent(self, amounts: Amounts) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.send(np.concatenate(amounts.places)), self.send(np.concatenate(amounts.numbers))
+
+    def _draw(self, rows: _Rows) -> torch.Tensor:
+        """The token with the largest sum of logit and noise, among those that the limits leave."""
+        scaled = rows.logits.to(torch.float64) / rows.temperature
+        largest = scaled.amax(-1, keepdim=True)
+        floor = largest + rows.log_min_p
+        if rows.kind is _Kind.TOP_K:
+            floor = torch.maximum(floor, _top_k_floor(rows, scaled, largest))
+        elif rows.kind is _Kind.TOP_P:
+            floor = torch.maximum(floor, self._top_p_floor(rows, scaled, largest))
+        is_kept = scaled >= floor
+        if self._device.type != "cpu":
+            return torch.where(is_kept, scaled + gumbel(rows.keys + self._steps), -math.inf).argmax(-1)
+        places, tokens = is_kept.nonzero(as_tuple=True)  # noise costs more than to look for where it is needed
+        noise = gumbel(rows.keys[places, 0] + self._steps[tokens])
+        sums = torch.full_like(scaled, -math.inf)
+        sums[places, tokens] = scaled[places, tokens] + noise
+        return sums.argmax(-1)
+
+    def _top_p_floor(self, rows: _Rows, scaled: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+        if self._device.type == "cpu" and self._vocab_size > _FIRST_TRY:
+            wanted = rows.top_p * (scaled - largest).exp_().sum(-1, keepdim=True)
+            falling = rows.logits.topk(_FIRST_TRY).values.to(torch.float64) / rows.temperature
+            sums = (falling - largest).exp_().cumsum(-1)
+            if bool((sums[:, -1:] >= wanted).all()):
+                return falling.gather(1, (sums < wanted).sum(-1, keepdim=True))
+        falling = rows.logits.sort(-1, descending=True).values.to(torch.float64) / rows.temperature
+        sums = (falling - largest).exp_().cumsum(-1)
+        places = (sums < rows.top_p * sums[:, -1:]).sum(-1, keepdim=True)
+        return falling.gather(1, places.clamp_(max=self._vocab_size - 1))
+
+    def _reports(
+        self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], chosen: torch.Tensor
+    ) -> dict[int, Report]:
+        counts = {index: one.params.logprobs for index, one in enumerate(sequences) if one.params.logprobs is not None}
+        if not counts:
+            return {}
+        places = self.send(np.array([[rows[index] for index in counts], list(counts)], np.int64))
+        found = describe(logits.index_select(0, places[0]), chosen.index_select(0, places[1]), max(counts.values()))
+        return {
+            rows[index]: (found[0][number], found[1][number], found[2][number, :count], found[3][number, :count])
+            for number, (index, count) in enumerate(counts.items())
+        }
+
+
+def describe(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Report:
+    """For each row the logprob and the rank from 1 of its token, and the `count` most likely ones: tensors by row."""
+    tokens = tokens.to(torch.int64).unsqueeze(1)
+    own = logits.gather(1, tokens)
+    ranks = 1 + (logits > own).sum(-1)
+    sums = logits.to(torch.float64).logsumexp(-1, keepdim=True)
+    best, ids = logits.topk(min(count, logits.shape[1]))
+    ids, order = ids.sort(-1)
+    best, order = best.gather(1, order).sort(stable=True, dim=-1, descending=True)  # of equal ones the smaller id first
+    return (own - sums).squeeze(1), ranks, ids.gather(1, order), best.to(torch.float64) - sums
+
+
+def _kind_of(params: SamplingParams, vocab_size: int) -> _Kind:
+    if params.is_greedy:
+        return _Kind.GREEDY
+    if 0 < params.top_k < vocab_size:
+        return _Kind.TOP_K
+    return _Kind.TOP_P if params.top_p < 1.0 else _Kind.UNLIMITED
+
+
+def _table(
+    order: Items[int], rows: Items[int], sequences: Items[Sequence], positions: Items[int]
+) -> npt.NDArray[np.int64]:
+    """By row in their new order: the row of logits, where its result belongs, then the parameters of the draw."""
+    table = np.empty((len(order), 8), np.int64)
+    numbers = table.view(np.float64)
+    for place, index in enumerate(order):
+        params = sequences[index].params
+        table[place, 0] = rows[index]
+        table[index, 1] = place
+        table[place, 2:5] = signed(sequences[index].seed), positions[index], params.top_k
+        numbers[place, 5:] = (
+            params.temperature or 1.0,
+            params.top_p,
+            math.log(params.min_p) if params.min_p else -math.inf,
+        )
+    return table
+
+
+def _runs(kinds: Items[_Kind], longest: int) -> list[tuple[_Kind, int, int]]:
+    """Neighbours of one kind, at most so many at once."""
+    runs: list[tuple[_Kind, int, int]] = []
+    for place, kind in enumerate(kinds):
+        if runs and runs[-1][0] is kind and place - runs[-1][1] < longest:
+            runs[-1] = (kind, runs[-1][1], place + 1)
+        else:
+            runs.append((kind, place, place + 1))
+    return runs
+
+
+def _top_k_floor(rows: _Rows, scaled: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """The smallest kept logit; top-p counts within what top-k has left, to which equals of the last one belong."""
+    falling = rows.logits.topk(rows.largest_k).values.to(torch.float64) / rows.temperature
+    last = rows.top_k - 1
+    floor = falling.gather(1, last)
+    weights = torch.where(scaled >= floor, scaled - largest, -math.inf).exp_()
+    wanted = rows.top_p * weights.sum(-1, keepdim=True)
+    places = ((falling - largest).exp_().cumsum(-1) < wanted).sum(-1, keepdim=True)
+    limited = falling.gather(1, torch.minimum(places, last))
+    return torch.where(rows.top_p < 1.0, limited, floor)

@@ -1,0 +1,68 @@
+"""What a request's history changes in its row of logits, gathered on the host as places and amounts for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from trireme.llm.request import Sequence as TokenSequence
+from trireme.llm.sampling.numpy_sampler import TokenGrammar
+
+
+@dataclass(slots=True)
+class Amounts:
+    """Places in a table of logits, counted row after row, and a number for each."""
+
+    places: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    numbers: list[npt.NDArray[np.float32]] = field(default_factory=list)
+
+    def add(self, first: int, tokens: Sequence[int] | npt.NDArray[Any], numbers: object) -> None:
+        """Numbers for some tokens of the row whose first place is given."""
+        self.places.append(np.asarray(tokens, np.int64) + first)
+        self.numbers.append(np.broadcast_to(np.asarray(numbers, np.float32), (len(tokens),)))
+
+
+class Edits:
+    """The changes of some rows. They are made in this order: factors, decrease, increase, forbidden."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self.factors = Amounts()
+        """What positive logits are divided by and others multiplied with."""
+        self.decrease = Amounts()
+        self.increase = Amounts()
+        self.forbidden = Amounts()
+        self.masked_rows: list[int] = []
+        self.masks: list[npt.NDArray[np.bool_]] = []
+        """Of those rows: which tokens are allowed."""
+
+    def add(self, row: int, sequence: TokenSequence) -> None:
+        """What the sequence's parameters and its tokens so far mean for its row."""
+        params, first = sequence.params, row * self._vocab_size
+        if params.repetition_penalty != 1.0:
+            self.factors.add(first, np.unique(np.array(sequence.tokens)), params.repetition_penalty)
+        if (params.presence_penalty or params.frequency_penalty) and sequence.output_count:
+            written, counts = np.unique(np.array(sequence.tokens[sequence.prompt_size :]), return_counts=True)
+            self.decrease.add(first, written, params.presence_penalty + params.frequency_penalty * counts)
+        if params.logit_bias:
+            self.increase.add(first, list(params.logit_bias), list(params.logit_bias.values()))
+        banned = set(_banned(sequence))
+        if banned:
+            self.forbidden.add(first, sorted(banned), -np.inf)
+        if params.grammar is not None:
+            self.masked_rows.append(row)
+            self.masks.append(cast(TokenGrammar, params.grammar).allowed_mask(self._vocab_size))
+
+
+def _banned(sequence: TokenSequence) -> Iterable[int]:
+    params = sequence.params
+    if sequence.output_count < params.min_tokens:
+        yield from sequence.end_ids
+    for word in params.bad_words:
+        before = len(word) - 1
+        if word and (not before or tuple(sequence.tokens[-before:]) == word[:-1]):
+            yield word[-1]

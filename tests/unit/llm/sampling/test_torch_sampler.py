@@ -1,0 +1,146 @@
+"""The sampler of devices comes to what the one in numpy comes to, with every option, in one batch."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.request import Sequence
+from trireme.llm.sampling import noise, numpy_sampler, torch_noise
+from trireme.llm.sampling.torch_sampler import TorchSampler
+from trireme.llm.sampling_params import SamplingParams
+
+CPU = torch.device("cpu")
+
+
+class EvenTokens:
+    """A grammar of even numbers."""
+
+    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        return np.arange(vocab_size) % 2 == 0
+
+
+def sampler(vocab: int) -> TorchSampler:
+    return TorchSampler(DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64), CPU)
+
+
+def random_params(chance: random.Random, vocab: int) -> SamplingParams:
+    """Each option with some chance."""
+    options: dict[str, Any] = {
+        "temperature": chance.choice([0.2, 0.7, 1.0, 1.7]),
+        "top_k": chance.choice([1, 3, 17, vocab, 2 * vocab]),
+        "top_p": chance.choice([0.05, 0.5, 0.9, 0.999]),
+        "min_p": chance.choice([0.01, 0.3]),
+        "repetition_penalty": chance.choice([0.8, 1.3]),
+        "presence_penalty": chance.choice([-0.5, 0.7]),
+        "frequency_penalty": chance.choice([-0.3, 1.1]),
+        "logit_bias": {chance.randrange(vocab): chance.uniform(-5, 5) for _ in range(3)},
+        "bad_words": ((chance.randrange(vocab),), (chance.randrange(vocab), 3)),
+        "min_tokens": 4,
+        "logprobs": chance.choice([0, 1, 5]),
+        "grammar": EvenTokens(),
+    }
+    return SamplingParams(**{name: value for name, value in options.items() if chance.random() < 0.4})
+
+
+def random_sequence(chance: random.Random, vocab: int, params: SamplingParams | None = None) -> Sequence:
+    tokens = [chance.randrange(vocab) for _ in range(chance.randrange(2, 12))]
+    return Sequence(
+        1,
+        tokens,
+        chance.randrange(1, len(tokens) + 1),
+        params or random_params(chance, vocab),
+        lambda news: None,
+        BlockKeys(4),
+        100,
+        seed=chance.getrandbits(63),
+        end_ids=frozenset([chance.randrange(vocab)]),
+    )
+
+
+@pytest.mark.parametrize("vocab", [23, 1000])
+@pytest.mark.parametrize("seed", range(6))
+def test_all_options_mixed_in_one_batch(seed: int, vocab: int) -> None:
+    chance = random.Random(seed)
+    count = 60
+    logits = np.random.default_rng(seed).normal(0, 3, (2 * count, vocab)).astype(np.float32)
+    kept = logits.copy()
+    rows = chance.sample(range(2 * count), count)
+    sequences = [random_sequence(chance, vocab) for _ in rows]
+    positions = [chance.randrange(500) for _ in rows]
+    wanted = numpy_sampler.choose(logits[rows], sequences, positions)
+    tokens, reports = sampler(vocab).choose(torch.from_numpy(logits), rows, sequences, positions)
+    assert tokens.dtype == torch.int32
+    assert tokens.tolist() == wanted.tokens
+    assert set(reports) == {rows[index] for index in wanted.logprobs}
+    for index, one in wanted.logprobs.items():
+        logprob, rank, ids, values = reports[rows[index]]
+        assert (int(rank), ids.tolist()) == (one.rank, [token for token, _ in one.top])
+        assert float(logprob) == pytest.approx(one.logprob, abs=1e-9)
+        assert values.tolist() == pytest.approx([value for _, value in one.top], abs=1e-9)
+    assert np.array_equal(logits, kept)
+
+
+@pytest.mark.parametrize("limits", [{}, {"top_p": 0.97}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05}])
+def test_many_draws_from_a_flat_row(limits: dict[str, Any]) -> None:
+    """So many tokens stay that the first of them do not decide top-p."""
+    vocab, draws = 2000, 200
+    chance = random.Random(1)
+    logits = np.random.default_rng(1).normal(0, 0.3, (1, vocab)).astype(np.float32)
+    one = random_sequence(chance, vocab, SamplingParams(temperature=1.0, **limits))
+    wanted = numpy_sampler.choose(np.repeat(logits, draws, 0), [one] * draws, range(draws))
+    tokens, _ = sampler(vocab).choose(torch.from_numpy(logits), [0] * draws, [one] * draws, range(draws))
+    assert tokens.tolist() == wanted.tokens
+    assert len(set(wanted.tokens)) > 20
+
+
+@pytest.mark.parametrize(
+    "limits", [{"top_k": 2}, {"top_p": 0.3}, {"top_k": 5, "top_p": 0.5}, {"top_k": 3, "min_p": 0.9}]
+)
+def test_equal_logits_stay_or_go_together(limits: dict[str, Any]) -> None:
+    logits = np.round(np.random.default_rng(2).normal(0, 1, (80, 30))).astype(np.float32)
+    chance = random.Random(2)
+    sequences = [random_sequence(chance, 30, SamplingParams(temperature=1.0, **limits)) for _ in logits]
+    wanted = numpy_sampler.choose(logits, sequences, range(80))
+    tokens, _ = sampler(30).choose(torch.from_numpy(logits), range(80), sequences, range(80))
+    assert tokens.tolist() == wanted.tokens
+
+
+def test_a_seed_gives_its_tokens_whatever_shares_the_batch() -> None:
+    vocab, count = 300, 40
+    chance = random.Random(3)
+    logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(3))
+    sequences = [random_sequence(chance, vocab) for _ in range(count)]
+    positions = [len(one.tokens) for one in sequences]
+    together, _ = sampler(vocab).choose(logits, range(count), sequences, positions)
+    backwards, _ = sampler(vocab).choose(logits, range(count)[::-1], sequences[::-1], positions[::-1])
+    alone = [
+        int(sampler(vocab).choose(logits, [row], [sequences[row]], [positions[row]])[0][0]) for row in range(count)
+    ]
+    assert together.tolist() == backwards.tolist()[::-1] == alone
+
+
+def test_noise_has_the_bits_of_its_definition() -> None:
+    seeds, positions = [0, 5, 2**63 - 1], [0, 77, 4096]
+    keys = torch_noise.row_keys(torch.tensor(seeds), torch.tensor(positions))
+    wanted = noise.row_keys(seeds, positions)
+    assert keys.numpy().view(np.uint64).tolist() == wanted.tolist()
+    steps = torch_noise.token_steps(1000, CPU)
+    for key, expected in zip(keys, wanted, strict=True):
+        found = torch_noise.gumbel(key + steps).numpy()
+        assert np.allclose(found, noise.gumbel(int(expected), np.arange(1000)), rtol=1e-14, atol=1e-14)
+
+
+def test_logits_of_half_precision_are_computed_with_in_full() -> None:
+    logits = torch.randn(20, 500, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
+    chance = random.Random(4)
+    sequences = [random_sequence(chance, 500) for _ in range(20)]
+    tokens, _ = sampler(500).choose(logits, range(20), sequences, range(20))
+    assert tokens.tolist() == numpy_sampler.choose(logits.float().numpy(), sequences, range(20)).tokens
