@@ -42,6 +42,7 @@ CONFIG = """backend: "python"
 input [{ name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }]
 output [{ name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }]
 """
+DEVICE_PARAMETER = 'parameters { key: "device" value: { string_value: "%s" } }\n'
 HPU_ERROR = (
     "needs 1 of the 1 Gaudi accelerators (HPUs), which one process owns at a time, and none is free: hpu 0 belongs to "
     "model 'gaudi' version 1, instance 'gaudi_0_0'. Unload one of these models"
@@ -49,7 +50,7 @@ HPU_ERROR = (
 
 
 def place(folder: Path, name: str, groups: str = "", device: str = "", source: str = "cpu") -> None:
-    parameter = f'parameters {{ key: "device" value: {{ string_value: "{device}" }} }}\n' if device else ""
+    parameter = DEVICE_PARAMETER % device if device else ""
     write_model(folder, name, TELLING % source, CONFIG + groups + "\n" + parameter)
 
 
@@ -83,7 +84,8 @@ def load(server: RunningServer, model: str) -> tuple[int, str]:
 def count_instances(server: RunningServer, count: int) -> None:
     """Changes nothing else, so that instances come and go in place."""
     group = f"instance_group [{{ kind: KIND_CPU count: {count} }}]"
-    (server.log_path.parent / "model_repository/gaudi/config.pbtxt").write_text(f"{CONFIG}{group}\n")
+    text = f"{CONFIG}{group}\n{DEVICE_PARAMETER % 'hpu'}"
+    (server.log_path.parent / "model_repository/gaudi/config.pbtxt").write_text(text)
 
 
 class Traffic:
@@ -119,10 +121,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("devices")
     place(folder, "everywhere")
     place(folder, "second", "instance_group [{ kind: KIND_GPU gpus: [ 1 ] count: 2 }]")
-    place(folder, "processor", "instance_group [{ kind: KIND_CPU }]")
+    place(folder, "processor", "instance_group [{ kind: KIND_CPU }]", source="hpu")  # which nobody looks for
     place(folder, "chosen", "instance_group [{ kind: KIND_CPU }]", device="cuda:1")
     place(folder, "held_back", "instance_group [{ kind: KIND_GPU }]", device="cpu")
-    place(folder, "gaudi", "instance_group [{ kind: KIND_CPU }]", source="hpu")
+    place(folder, "gaudi", "instance_group [{ kind: KIND_CPU }]", device="hpu")
     place(folder, "cores", "instance_group [{ kind: KIND_MODEL count: 2 }]", device="neuron:2-5")
     place(folder, "core", device="neuron")
     place(folder, "late_gaudi", device="hpu")
@@ -164,9 +166,9 @@ def test_parameter_comes_before_the_kind_of_the_group(served: RunningServer) -> 
     assert config["instance_group"][0]["gpus"] == []
 
 
-def test_model_that_names_gaudi_gets_one(served: RunningServer) -> None:
+def test_model_that_asks_for_a_gaudi_gets_one(served: RunningServer) -> None:
     answer = told(served, "gaudi")
-    assert answer["model_instance_kind"] == "CPU"
+    assert answer["model_instance_kind"] == "MODEL"
     assert answer["variables"] == {
         "TRIREME_DEVICE": "hpu:0",
         "HABANA_VISIBLE_MODULES": "0",
@@ -222,7 +224,7 @@ def test_requests_wait_while_a_reload_without_a_spare_device_ends_the_old_copy_f
 
 
 def test_new_version_takes_the_only_device_from_the_old_one(tmp_path: Path) -> None:
-    place(tmp_path, "gaudi", "instance_group [{ kind: KIND_CPU }]", source="hpu")
+    place(tmp_path, "gaudi", "instance_group [{ kind: KIND_CPU }]", device="hpu")
     flags = ("--model-control-mode=explicit", "--load-model=gaudi")
     with RunningServer(tmp_path, "--devices=hpu:1", *flags) as server:
         server.wait_until_listening()
@@ -290,7 +292,7 @@ def test_metrics_know_what_a_simulated_device_is_said_to_have(served: RunningSer
 
 
 def test_reload_with_a_spare_device_moves_over(tmp_path: Path) -> None:
-    place(tmp_path, "gaudi", "instance_group [{ kind: KIND_CPU }]", source="hpu")
+    place(tmp_path, "gaudi", "instance_group [{ kind: KIND_CPU }]", device="hpu")
     flags = ("--model-control-mode=explicit", "--load-model=gaudi", "--allow-gpu-metrics=false")
     with RunningServer(tmp_path, "--devices=hpu:2@96GiB", *flags) as server:
         server.wait_until_listening()

@@ -26,8 +26,8 @@ class TritonPythonModel:
             print("complained", file=sys.stderr)
             sys.stdout.write("without an end")
         elif order == 2:
-            logging.getLogger("somewhere").info("told %s", "standard logging")
-            logging.getLogger("somewhere").debug("hidden")
+            logging.getLogger("somewhere").warning("told %s", "standard logging")
+            logging.getLogger("somewhere").info("hidden")
         elif order == 3:
             raise KeyError("no such word")
         elif order == 4:
@@ -35,7 +35,7 @@ class TritonPythonModel:
                 [][1]
             except IndexError:
                 traceback.print_exc()
-                logging.exception("it went on")
+                logging.getLogger("somewhere").exception("it went on")
         elif order == 5:
             pb_utils.Logger.log_info("a line for triton")
             pb_utils.Logger.log_verbose("a line for the curious")
@@ -79,7 +79,7 @@ def test_printed_lines_name_stream_and_instance(server: RunningServer) -> None:
 
 def test_standard_logging_names_file_line_and_instance(server: RunningServer) -> None:
     server.infer("talkative", 2)
-    expect(server, rf"I{HEAD}model.py:18\] \[talkative_0\] told standard logging")
+    expect(server, rf"W{HEAD}model.py:18\] \[talkative_0\] told standard logging")
     assert "hidden" not in server.log
 
 

@@ -250,6 +250,7 @@ class _Application:
                 workers=self._metrics.workers,
                 devices=self._devices,
                 fork_server=self._fork_server,
+                compat=options.compat,
                 threads=self._threads,
             ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,5 +50,7 @@ class BackendServices:
     """The machine's devices and who has them; None: there is the processor alone."""
     fork_server: ForkServerPort | None = None
     """Where worker processes are forked; None: each starts from scratch."""
+    compat: Sequence[str] = ()
+    """`--compat`, for models whose configuration does not say it."""
     threads: ThreadSharesPort | None = None
     """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

@@ -29,6 +29,7 @@ from trireme.core.tensor import Tensor
 from trireme.testing.config import finalize_config, read_config
 from trireme.testing.local_server import BlsFunction, LocalServer, LogEntry, ModelCall
 from trireme.testing.metrics import Metrics
+from trireme.testing.process_settings import ProcessSettings
 
 __all__ = ["LoadedModel", "LogEntry", "ModelCall", "Request", "Result", "load_model"]
 
@@ -92,15 +93,18 @@ def load_model(
     bls: Mapping[str, BlsFunction] | None = None,
     is_auto_complete_enabled: bool = True,
     timeout_s: float = 30.0,
+    compat: str | None = None,
+    devices: str | None = None,
 ) -> LoadedModel:
     """The model of a folder such as a repository holds, to be used in a `with` statement, which loads it.
 
     `config` is another file than the folder's `config.pbtxt`, or the values themselves, taken as they are; `version`
     is the newest where not given; `bls` answers calls to other models: functions of a dictionary of input arrays that
     return one of output arrays, or several for a decoupled model; `timeout_s` is how long to wait for responses that
-    come from threads.
+    come from threads; `compat` and `devices` are the server's flags of these names.
     """
-    return LoadedModel(Path(folder), config, version, bls or {}, is_auto_complete_enabled, timeout_s)
+    settings = ProcessSettings(compat, devices)
+    return LoadedModel(Path(folder), config, version, bls or {}, is_auto_complete_enabled, timeout_s, settings)
 
 
 class LoadedModel:
@@ -114,11 +118,13 @@ class LoadedModel:
         bls: Mapping[str, BlsFunction],
         is_auto_complete_enabled: bool,
         timeout_s: float,
+        process: ProcessSettings,
     ) -> None:
         self._folder = folder
         self._version_dir = folder / str(_newest_version(folder) if version is None else version)
         self._given_config = config
         self._is_auto_complete_enabled = is_auto_complete_enabled
+        self._process = process
         self._worker = Worker()
         self._server = LocalServer(self._worker, bls, timeout_s)
         self._path: list[str] = []
@@ -196,6 +202,7 @@ class LoadedModel:
     def _load(self) -> None:
         name = self._folder.resolve().name
         self.config = read_config(self._folder, self._given_config, self._version_dir)
+        self._process.apply(self.config, self._worker.threads)
         settings: dict[str, Any] = {
             "model_name": name,
             "model_version": self._version_dir.name,
@@ -213,6 +220,7 @@ class LoadedModel:
             self.config = json.loads(self._server.ask((messages.AUTO_COMPLETE, json.dumps(self.config)))[1])
         if not isinstance(self._given_config, Mapping):
             self.config = finalize_config(self.config)
+            self._process.check_devices(self.config)
         self._server.output_names = tuple(output["name"] for output in self.config.get("output", ()))
         self._server.facts = self._server.ask((messages.INITIALIZE, self._arguments(name)))[1]
 
@@ -263,6 +271,7 @@ class LoadedModel:
 
     def _restore(self) -> None:
         """Leaves no trace of the model: neither its folders on the path nor its modules."""
+        self._process.restore()
         self._worker.disconnect()
         self._server.close()
         sys.path[:] = self._path

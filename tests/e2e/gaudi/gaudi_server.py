@@ -1,4 +1,5 @@
-"""The server as Gaudi's guide has people type it, and the folders that they copy into its repository."""
+"""The server as Gaudi's guide has people type it, and the folders that they copy into its repository. Where there is no
+Gaudi, `--devices=cpu` has to be said."""
 
 from __future__ import annotations
 

@@ -14,8 +14,6 @@ TELLS_VARIABLES = f"""import os
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-DEVICE = "hpu"
-
 
 class TritonPythonModel:
     def execute(self, requests):
@@ -27,7 +25,7 @@ class TritonPythonModel:
 def write_models(folder: Path) -> None:
     for name in ("qwen2", "llama2"):
         copy_template(folder, name)
-        (folder / "model_repository" / name / "1" / "model.py").write_text(TELLS_VARIABLES)
+        (folder / "model_repository" / name / "1" / "model.py").write_text(TELLS_VARIABLES)  # names no device
 
 
 def variables_of(server: GaudiServer, name: str) -> list[str]:
@@ -62,7 +60,7 @@ def test_more_models_than_gaudis_is_told_with_the_owner(tmp_path: Path) -> None:
 def test_the_parameter_chooses_the_device(tmp_path: Path, device: str) -> None:
     write_models(tmp_path)
     config = tmp_path / "model_repository" / "qwen2" / "config.pbtxt"
-    config.write_text(config.read_text().replace('string_value: "auto"', f'string_value: "{device}"'))
+    config.write_text(config.read_text().replace('string_value: "hpu,cuda,cpu"', f'string_value: "{device}"'))
     with GaudiServer(tmp_path, variables={"TRIREME_DEVICES": "hpu:2"}) as server:
         server.wait_until_listening()
         modules, name, _ = variables_of(server, "qwen2")

@@ -37,7 +37,7 @@ def missing_block(name: str) -> str:
 def test_files_written_for_gaudi_run_unchanged(tmp_path: Path) -> None:
     (tmp_path / "model_repository").mkdir()
     copy_original(tmp_path, "qwen2")
-    with GaudiServer(tmp_path) as server:
+    with GaudiServer(tmp_path, "--devices=cpu") as server:
         server.wait_until_listening()
         assert server.log.index("Initialize finished") < server.log.index("Started HTTPService")
         assert server.log.count("in place of an HPU") == 1
@@ -48,7 +48,7 @@ def test_files_written_for_gaudi_run_unchanged(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert server.interrupt() == 0
     copy_original(tmp_path, "llama2")
-    with GaudiServer(tmp_path) as server:
+    with GaudiServer(tmp_path, "--devices=cpu") as server:
         ask_for_both(server)
         assert server.interrupt() == 0
     assert server.log.count("in place of an HPU") == 2
@@ -108,10 +108,18 @@ def test_the_client_says_why_a_model_did_not_answer(tmp_path: Path) -> None:
     assert re.search(r"Model qwen2 failed! skipping: no answer from 127\.0\.0\.1:\d+: ", done.stdout), done.stderr
 
 
-def test_without_emulation_the_load_says_what_to_install(tmp_path: Path) -> None:
+def test_without_a_gaudi_the_load_says_what_is_missing_and_how_to_go_on(tmp_path: Path) -> None:
     copy_original(tmp_path, "qwen2")
-    with GaudiServer(tmp_path, variables={"TRIREME_HPU_EMULATION": "0"}) as server:
+    with GaudiServer(tmp_path) as server:
         assert server.process.wait(60) == 1
-    reason = "UNAVAILABLE: Internal: ModuleNotFoundError: 'optimum.habana' is not installed, and"
-    assert reason in server.log
-    assert "install habana-torch-plugin and optimum-habana, or choose another device" in server.log
+    assert "UNAVAILABLE: Internal: ModuleNotFoundError: 'optimum' is not installed. On a machine with a" in server.log
+    assert "install habana-torch-plugin and optimum-habana; --devices=cpu, or compat 'gaudi', serves" in server.log
+
+
+def test_one_model_may_ask_for_the_cpu_in_place_of_a_gaudi(tmp_path: Path) -> None:
+    copy_original(tmp_path, "qwen2")
+    with (tmp_path / "model_repository" / "qwen2" / "config.pbtxt").open("a") as config:
+        config.write('parameters { key: "compat" value { string_value: "gaudi" } }\n')
+    with GaudiServer(tmp_path) as server:
+        server.wait_until_listening()
+    assert server.log.count("in place of an HPU, as --devices or compat 'gaudi' says") == 1

@@ -98,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RunningServer]:
-    with RunningServer(folder) as running:
+    with RunningServer(folder, "--devices=cpu") as running:
         running.wait_until_listening()
         yield running
 
@@ -120,7 +120,7 @@ def test_numbered_names_mean_places_and_the_generated_file_runs(server: RunningS
 
 
 def test_server_ends_cleanly_while_models_hold_cores(folder: Path) -> None:
-    with RunningServer(folder) as running:
+    with RunningServer(folder, "--devices=cpu") as running:
         running.wait_until_listening()
         workers = running.children()
         assert running.interrupt(signal.SIGTERM) == 0

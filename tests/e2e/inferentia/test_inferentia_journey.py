@@ -35,9 +35,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, model_type: str) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RunningServer]:
-    with RunningServer(folder) as running:
+    with RunningServer(folder, "--devices=cpu") as running:
         running.wait_until_listening()
         yield running
+
+
+def test_without_neuron_cores_the_cpu_has_to_be_asked_for(folder: Path) -> None:
+    with RunningServer(folder) as running:
+        assert running.process.wait(60) == 1
+    assert f"model '{MODEL}' asks for NeuronCores 0 to 15" in running.log
+    assert "this server has none (its devices: cpu). Start it with --devices=cpu to serve the model" in running.log
 
 
 def test_model_is_in_the_table(server: RunningServer) -> None:

@@ -64,7 +64,7 @@ def generate(server: RunningServer, model: str, text: str) -> dict[str, Any]:
     return dict(json.loads(body))
 
 
-def warnings_of(server: RunningServer, model: str) -> list[str]:
-    """The warnings that tell what was absorbed for this model."""
-    marks = (f"[{model}_0] ", "TRIREME_LIBRARY_DRIFT=0")
-    return [line for line in server.log.splitlines() if line.startswith("W") and all(mark in line for mark in marks)]
+def told_of(server: RunningServer, model: str, letter: str = "W") -> list[str]:
+    """The lines that tell what was done for this model, or with `I`, what could be."""
+    marks = (f"[{model}_0] ", "compat '")
+    return [line for line in server.log.splitlines() if line.startswith(letter) and all(mark in line for mark in marks)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_journey import Journey, generate, infer, infer_body, warnings_of
+from huggingface_journey import Journey, generate, infer, infer_body, told_of
 from running_server import RunningServer
 
 from trireme.core.cpu_arithmetic import emulates
@@ -87,27 +87,42 @@ def test_further_folders_answer_infer_and_generate(three_models: RunningServer, 
 
 def test_a_folder_that_demands_a_token_is_served_without_one(three_models: RunningServer) -> None:
     assert three_models.index()["llama7b"]["state"] == "READY"
-    (warning,) = [line for line in warnings_of(three_models, "llama7b") if "token, which" in line]
-    assert re.search(r" model\.py:\d+\] .*an empty access token, which was taken as none", warning)
+    (warning,) = [line for line in told_of(three_models, "llama7b") if "PRIVATE_REPO_TOKEN" in line]
+    assert "which is not set: it was set to an empty text, and the model was started again" in warning
 
 
-def test_every_kind_of_patch_is_told_once_per_worker(three_models: RunningServer) -> None:
+def test_every_rescue_is_told_once_per_worker_and_nothing_else_is_done(three_models: RunningServer) -> None:
     for _ in range(2):
         infer(three_models, "persimmon8b", LONG_PROMPT)
-    warnings = warnings_of(three_models, "persimmon8b")
-    own_cache = f"{three_models.log_path.parent}/model_repository/persimmon8b/hf_cache"
-    (cache,) = [line for line in warnings if "TRANSFORMERS_CACHE" in line]
-    assert f"HF_HUB_CACHE was set to '{own_cache}'" in cache
+    warnings = told_of(three_models, "persimmon8b")
     assert len([line for line in warnings if "is not shorter than max_length=15" in line]) == 1
+    assert all(line.endswith("(compat 'off' turns such rescues off)") for line in warnings)
     kinds = [line.partition("] ")[2] for line in warnings]
     assert len(kinds) == len(set(kinds))
 
 
-def test_float16_is_computed_in_a_type_that_the_processor_has(three_models: RunningServer) -> None:
+def test_a_faster_type_than_float16_is_offered(three_models: RunningServer) -> None:
     for model in ("falcon7b", "persimmon8b", "llama7b"):
-        told = [line for line in warnings_of(three_models, model) if "was loaded in float16" in line]
-        assert len(told) == (1 if emulates("float16") and torch_has_only_the_cpu() else 0)
-        assert all("it computes in float32" in line and "TRIREME_CPU_FLOAT16=float16" in line for line in told)
+        told = [line for line in told_of(three_models, model, "I") if "was loaded in float16" in line]
+        assert len(told) == (1 if is_slow_with_float16() else 0)
+        assert all("compat 'float16' computes it in a faster type" in line for line in told)
+
+
+def test_what_was_asked_for_in_a_configuration_or_by_flag_is_done(tmp_path: Path) -> None:
+    journey = Journey(tmp_path)
+    journey.add("falcon7b")
+    with (journey.add("persimmon8b") / "config.pbtxt").open("a") as config:
+        config.write('parameters { key: "compat" value { string_value: "float16-as-float32, cache" } }\n')
+    with journey.served("--compat=float16-as-bfloat16") as server:
+        for model, dtype in (("falcon7b", "bfloat16"), ("persimmon8b", "float32")):
+            assert is_continued(generate(server, model, "I am going")["text_output"], "I am going")
+            told = [line for line in told_of(server, model) if "was loaded in float16" in line]
+            assert len(told) == (1 if torch_has_only_the_cpu() else 0)
+            assert all(f"it is a model of {dtype} now" in line for line in told)
+        assert not [line for line in told_of(server, "falcon7b") if "TRANSFORMERS_CACHE" in line]
+        (cache,) = [line for line in told_of(server, "persimmon8b") if "TRANSFORMERS_CACHE" in line]
+        assert f"HF_HUB_CACHE was set to '{tmp_path}/model_repository/persimmon8b/hf_cache'" in cache
+        assert cache.endswith("(asked for by compat 'cache')")
 
 
 def test_sixteen_clients_get_their_own_texts_from_batches(three_models: RunningServer) -> None:
@@ -146,6 +161,10 @@ def test_wrong_requests_get_an_error_in_json(three_models: RunningServer, path: 
     assert got == status
     assert set(json.loads(answer)) == {"error"}
     assert three_models.status("/v2/health/ready") == 200
+
+
+def is_slow_with_float16() -> bool:
+    return emulates("float16") and torch_has_only_the_cpu()
 
 
 def torch_has_only_the_cpu() -> bool:

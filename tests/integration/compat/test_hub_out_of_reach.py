@@ -51,7 +51,7 @@ def test_what_is_in_the_cache_comes_from_there_at_once(home: Path) -> None:
     assert f"the hub '{endpoint}' could not be reached (ConnectionRefusedError" in warning
     assert "files come from the cache alone" in warning
     assert "HF_HUB_OFFLINE=1 spares the look" in warning
-    assert warning.endswith("(TRIREME_LIBRARY_DRIFT=0 turns this off)")
+    assert warning.endswith("(compat 'off' turns such rescues off)")
 
 
 def test_a_model_that_asks_for_nothing_causes_no_look(home: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_hub_that_is_there_is_asked_after_one_look(tmp_path: Path) -> None:
 
 def test_nothing_is_looked_at_where_it_is_turned_off(home: Path) -> None:
     with running(Hub(tiny_models.cached("llama"))) as hub:
-        made, _ = load(home, hub.url, "file", NAME, TRIREME_LIBRARY_DRIFT="0")
+        made, _ = load(home, hub.url, "file", NAME, TRIREME_COMPAT="off")
         assert made[NAME].endswith("config.json")
         assert hub.asked
         assert "HEAD /" not in hub.asked

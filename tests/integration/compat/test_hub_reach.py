@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from small_hub import Hub, closed_port, running
@@ -50,6 +54,30 @@ def test_a_path_of_a_mirror_is_asked_for_as_it_is(hub: Hub) -> None:
 
 def test_who_speaks_something_else_than_expected_is_there(hub: Hub) -> None:
     assert why_out_of_reach(hub.url.replace("http:", "https:"), 5) is None
+
+
+def test_a_certificate_that_nobody_vouches_for_is_an_answer_and_gets_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificate")
+    command = f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *names], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    hub = Hub()
+    hub.socket = context.wrap_socket(hub.socket, server_side=True)
+    monkeypatch.setattr(hub, "handle_error", lambda *_: None)  # a client that goes away is what is expected
+    with running(hub):
+        url = hub.url.replace("http:", "https:")
+        assert why_out_of_reach(url, 5) is None
+        assert hub.asked == []
+        monkeypatch.setattr(hub_reach, "_findings", {})
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        assert why_out_of_reach(url, 5) is None
+        assert hub.asked == ["HEAD /"]
 
 
 def test_who_hangs_up_without_a_word_is_no_hub() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,13 @@ def test_batches_are_cut_for_the_cores_and_come_back_whole(repository: Path) -> 
         assert response.error is not None
         assert "the inputs must have the same size along dimension 0, found [1, 2]" in response.error.message
 
-    serve(repository, scenario)
+    serve(repository, scenario, compat=("neuron",))
 
 
-def test_who_forbids_the_stand_in_is_told_what_to_install(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "TRIREME_NEURON_EMULATION", "0")
-
+def test_who_does_not_ask_for_the_cpu_is_told_what_to_install(repository: Path) -> None:
     async def scenario(served: Served) -> None:
-        assert "the model needs the package 'torch_neuron', which is not installed" in await load_error(served, "sum")
+        told = await load_error(served, "sum")
+        assert "'torch_neuron' is not installed. On a machine with NeuronCores install torch-neuron" in told
+        assert "--devices=cpu, or compat 'neuron', serves the model" in told
 
     serve(repository, scenario, models=())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trireme.backends.python.placement import device_requests, names_hpu, placements_of
+from trireme.backends.python.placement import device_requests, placements_of, stand_in_words
 from trireme.config.model_config import ModelConfig
 from trireme.config.normalise import normalise_instance_groups
 from trireme.core.errors import InvalidArgumentError
-from trireme.devices.inventory import discover
+from trireme.devices.cpu import find_cpu
+from trireme.devices.inventory import Inventory, discover
 from trireme.devices.ownership import DeviceRequest
 from trireme.proto import model_config_pb2
 
@@ -22,7 +22,7 @@ EVERYTHING = "cuda:2,hpu:2,neuron:2x4"
 
 
 def wanted(
-    spec: str, *groups: dict[str, Any], source: Path | None = None, backend: str = "python", **parameters: str
+    spec: str, *groups: dict[str, Any], compat: tuple[str, ...] = (), backend: str = "python", **parameters: str
 ) -> list[DeviceRequest]:
     inventory = discover(spec, {})
     message = model_config_pb2.ModelConfig(name="m", backend=backend, instance_group=list(groups))
@@ -30,7 +30,7 @@ def wanted(
         message.parameters[name].string_value = value
     normalise_instance_groups(message, inventory.gpu_count)
     config = ModelConfig.from_message(message)
-    return list(device_requests(config, placements_of(config), inventory, source).values())
+    return list(device_requests(config, placements_of(config), inventory, compat).values())
 
 
 def test_without_a_group_every_gpu_gets_an_instance_or_the_processor_does() -> None:
@@ -99,7 +99,7 @@ def test_range_of_cores_is_shared_out() -> None:
     assert wanted("neuron:2x4", two, device="neuron:1-5") == shares
     cores = {"NEURON_CORE_START_INDEX": "1", "NEURON_CORE_END_INDEX": "4"}
     assert wanted("neuron:2x4", two, **cores) == shares
-    assert wanted("cpu", two, **cores) == [DeviceRequest(), DeviceRequest()]
+    assert wanted("cpu", two, compat=("neuron",), **cores) == [DeviceRequest(), DeviceRequest()]
     assert wanted("neuron:2x4", two, device="cpu", **cores) == [DeviceRequest(), DeviceRequest()]
     with pytest.raises(InvalidArgumentError, match="has 3 instances for NeuronCores 0 to 1"):
         wanted("neuron:2x4", {"kind": MODEL, "count": 3}, device="neuron:0-1")
@@ -112,21 +112,36 @@ def test_range_beyond_any_machine_is_refused_and_not_counted_out() -> None:
         wanted("neuron:2x4", NEURON_CORE_START_INDEX="0", NEURON_CORE_END_INDEX="99999999999")
 
 
+def test_missing_cores_are_named_unless_the_cpu_may_stand_in() -> None:
+    cores = {"NEURON_CORE_START_INDEX": "0", "NEURON_CORE_END_INDEX": "15"}
+    with pytest.raises(InvalidArgumentError) as raised:
+        wanted("cuda:1", {"kind": CPU}, **cores)
+    assert "asks for NeuronCores 0 to 15" in str(raised.value)
+    assert "this server has none (its devices: cpu, cuda:0). Start it with --devices=cpu" in str(raised.value)
+    assert wanted("cuda:1", {"kind": CPU}, device="cpu", **cores) == [DeviceRequest()]
+
+
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("spec", "words"),
+    [("cpu", {"gaudi", "neuron"}), ("hpu:2", {"gaudi"}), ("cuda:1,neuron:1", {"neuron"}), ("cuda:2", set())],
+)
+def test_devices_that_are_said_to_be_there_let_the_cpu_stand_in(spec: str, words: set[str]) -> None:
+    assert stand_in_words(discover(spec, {})) == words
+
+
+def test_what_the_machine_has_lets_nothing_stand_in() -> None:
+    assert stand_in_words(Inventory((find_cpu(),))) == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "device", "expected"),
     [
-        ("import habana_frameworks.torch.core as htcore", True),
-        ("from optimum.habana.utils import set_seed", True),
-        ("class args:\n    device = 'hpu'", True),
-        ('model.to("hpu:0")', True),
-        ("# runs on a CPU, hpus are elsewhere", False),
+        ("hpu:1", "hpu,cuda,cpu", [DeviceRequest("hpu")]),
+        ("cpu", "hpu,cuda,cpu", [DeviceRequest()]),
+        ("cuda:2", "hpu, cuda, cpu", [DeviceRequest("cuda", 0), DeviceRequest("cuda", 1)]),
+        ("cuda:2", "hpu,cpu", [DeviceRequest()]),
+        ("cuda:1,hpu:1", "hpu,cpu", [DeviceRequest("hpu")]),
     ],
 )
-def test_code_gives_gaudi_away(tmp_path: Path, code: str, expected: bool) -> None:
-    (tmp_path / "utils.py").write_text(code)
-    (tmp_path / "model.py").write_text("import utils\n")
-    assert names_hpu(tmp_path) is expected
-    on_cpu = [DeviceRequest("hpu")] if expected else [DeviceRequest()]
-    assert wanted("hpu:1", {"kind": CPU}, source=tmp_path) == on_cpu
-    assert wanted("cpu", {"kind": CPU}, source=tmp_path) == [DeviceRequest()]
-    assert wanted(EVERYTHING, {"kind": GPU, "gpus": [0]}, source=tmp_path) == [DeviceRequest("cuda", 0)]
+def test_a_preference_takes_the_first_that_is_there(spec: str, device: str, expected: list[DeviceRequest]) -> None:
+    assert wanted(spec, device=device) == expected

@@ -6,4 +6,4 @@ from trireme.backends.gaudi.causal_lm import CausalLanguageModel
 class TritonPythonModel(CausalLanguageModel):
     """Override `initialize` or `execute` for what the parameters cannot say."""
 
-    device_kinds = ("hpu", "cuda", "cpu")  # a server that has Gaudis gives one to every model whose file names "hpu"
+    device_kinds = ("hpu", "cuda", "cpu")  # where it can run; the parameter `device` says where it does

@@ -12,6 +12,7 @@ _OF_THE_SERVER = {
     "EXECUTION_ENV_PATH",
     "FORCE_CPU_ONLY_INPUT_TENSORS",
     "TRITON_BATCH_STRATEGY_PATH",
+    "compat",
     "device",
     "max_concurrency",
 }

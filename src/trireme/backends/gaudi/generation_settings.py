@@ -23,7 +23,7 @@ class GenerationSettings:
     """Folder or hub id."""
     revision: str | None
     device: str | None
-    """None: the device that the server gave the worker."""
+    """None: the device that the server gave the worker, by its own choice or by the preference in the parameter."""
     dtype: str
     max_new_tokens: int
     max_input_tokens: int
@@ -51,7 +51,7 @@ def read_settings(config: Mapping[str, Any], model_dir: str) -> GenerationSettin
     settings = GenerationSettings(
         model=_located(parameters.text("model", "huggingface_model"), str(config["name"]), model_dir),
         revision=parameters.text("revision") or None,
-        device=None if device == "auto" else device,
+        device=None if device == "auto" or "," in device else device,
         dtype=_one_of(DTYPES, parameters.text("dtype", "torch_dtype") or DTYPES[0]),
         max_new_tokens=parameters.whole("max_new_tokens", "max_output_length", least=1) or 100,
         max_input_tokens=parameters.whole("max_input_tokens", least=1) or 1024,

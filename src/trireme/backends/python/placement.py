@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from trireme.config.device_parameter import device_choice
+from trireme.config.compat_words import GAUDI, NEURON
+from trireme.config.device_parameter import device_choice, device_preference
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InvalidArgumentError
+from trireme.devices import gaudi, neuron
 from trireme.devices.inventory import Inventory
 from trireme.devices.neuron import MOST_CORES
 from trireme.devices.ownership import DeviceRequest
 
-_NAMES_HPU = re.compile(rb"""habana_frameworks|optimum\.habana|["']hpu(?::\d+)?["']""")
 _FIRST_CORE, _LAST_CORE = "NEURON_CORE_START_INDEX", "NEURON_CORE_END_INDEX"
 
 
@@ -46,11 +45,11 @@ def placements_of(config: ModelConfig) -> list[Placement]:
 
 
 def device_requests(
-    config: ModelConfig, placements: Sequence[Placement], inventory: Inventory, source_dir: Path | None
+    config: ModelConfig, placements: Sequence[Placement], inventory: Inventory, compat: Collection[str] = ()
 ) -> dict[Placement, DeviceRequest]:
-    """What each instance is to run on: as the parameter `device` says, or else the GPU of its group, or the
-    accelerator that the model gives itself away to use. `source_dir` holds the model's own code, where it has some.
-    Raises InvalidArgumentError where NeuronCores cannot be shared out."""
+    """What each instance is to run on: as the parameter `device` says, or else the NeuronCores that the configuration
+    names, or the GPU of its group. `compat` are the words that hold for the model. Raises InvalidArgumentError where
+    NeuronCores cannot be shared out, and where there are none and nobody has asked for the CPU in their place."""
     choice = device_choice(config.message)
     if choice is not None and choice.kind == "neuron":
         if choice.first is None or choice.last is None:
@@ -58,23 +57,38 @@ def device_requests(
         return _shares(config, placements, choice.first, choice.last)
     if choice is not None and choice.kind == "hpu":
         return dict.fromkeys(placements, DeviceRequest("hpu", units=_module(config, inventory, choice.first)))
-    if choice is None and inventory.of_kind("neuron"):
-        cores = _core_range(config)
-        if cores is not None:
-            return _shares(config, placements, *cores)
-    uses_hpu = choice is None and bool(inventory.of_kind("hpu")) and source_dir is not None and names_hpu(source_dir)
-    return {placement: _simple_request(placement, uses_hpu) for placement in placements}
+    cores = _core_range(config) if choice is None else None
+    if cores is not None and inventory.of_kind("neuron"):
+        return _shares(config, placements, *cores)
+    if cores is not None and NEURON not in compat:
+        raise InvalidArgumentError(_no_cores(config, inventory, *cores))
+    preferred = next((kind for kind in device_preference(config.message) if inventory.of_kind(kind)), "cpu")
+    return {placement: _simple_request(placement, preferred) for placement in placements}
 
 
-def names_hpu(source_dir: Path) -> bool:
-    """Whether a Python file of the folder is written for Gaudi: such a model places itself, whatever its kind says."""
-    return any(_NAMES_HPU.search(path.read_bytes()) for path in sorted(source_dir.glob("*.py")))
+def stand_in_words(inventory: Inventory) -> frozenset[str]:
+    """The words of `compat` that `--devices` says without saying them: who takes the machine for one without
+    accelerators, or for one with accelerators that it has not, wants to see models run all the same."""
+    if not inventory.is_given:
+        return frozenset()
+    if not inventory.accelerators:
+        return frozenset((GAUDI, NEURON))
+    kinds = {"hpu": (GAUDI, gaudi.has_driver), "neuron": (NEURON, neuron.has_driver)}
+    return frozenset(word for kind, (word, is_real) in kinds.items() if inventory.of_kind(kind) and not is_real())
 
 
-def _simple_request(placement: Placement, uses_hpu: bool) -> DeviceRequest:
+def _simple_request(placement: Placement, preferred: str) -> DeviceRequest:
     if placement.kind == "GPU":
         return DeviceRequest("cuda", placement.device_id)
-    return DeviceRequest("hpu") if uses_hpu else DeviceRequest()
+    return DeviceRequest("hpu") if preferred == "hpu" else DeviceRequest()
+
+
+def _no_cores(config: ModelConfig, inventory: Inventory, first: int, last: int) -> str:
+    return (
+        f"model '{config.name}' asks for NeuronCores {first} to {last} ({_FIRST_CORE}, {_LAST_CORE}), and this server "
+        f"has none (its devices: {inventory.described()}). Start it with --devices=cpu to serve the model on the CPU, "
+        f"or give the model's configuration the parameter 'device' with the value cpu"
+    )
 
 
 def _module(config: ModelConfig, inventory: Inventory, index: int | None) -> tuple[int, ...] | None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from trireme.config.compat_words import MEANINGS
 from trireme.config.options.option import option
 from trireme.config.options.setting_values import (
     BACKEND_SETTINGS,
     CACHE_SETTINGS,
+    COMPAT_WORDS,
     HOST_POLICIES,
     METRICS_SETTINGS,
     RESOURCES,
@@ -81,6 +83,13 @@ class BackendOptions:
     )
     backend_config: Mapping[str, Mapping[str, str]] = option(
         {}, BACKEND_SETTINGS, "A setting for one backend, <backend>,<setting>=<value>, or for all, <setting>=<value>."
+    )
+    compat: tuple[str, ...] = option(
+        (),
+        COMPAT_WORDS,
+        "What workers do to models on request, words with commas between them: " + ", ".join(MEANINGS) + ". The "
+        "parameter compat of a model's configuration comes before it.",
+        is_extension=True,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trireme.config.compat_words import parse_words
 from trireme.config.options.option import OptionError, ValueKind
 from trireme.config.options.values import parse_bool, parse_float, parse_int
 
@@ -199,9 +200,17 @@ def _gather_resources(values: Sequence[RateLimitResource], flag: str) -> tuple[R
     return tuple(values)
 
 
+def _read_compat(text: str, flag: str) -> tuple[str, ...]:
+    try:
+        return parse_words(text)
+    except ValueError as error:
+        raise OptionError(str(error), flag) from None
+
+
 RESTRICTED_API = _restricted("api")
 RESTRICTED_PROTOCOL = _restricted("protocol")
 BACKEND_SETTINGS = ValueKind("<string>,<string>=<string>", _read_backend, _gather_by_name)
+COMPAT_WORDS = ValueKind("string", _read_compat)
 CACHE_SETTINGS = ValueKind("<string>,<string>=<string>", _read_cache, _gather_cache)
 HOST_POLICIES = ValueKind("<string>,<string>=<string>", _read_host_policy, _gather_by_name)
 METRICS_SETTINGS = ValueKind("<string>=<string>", _read_metrics_setting, _gather_metrics)

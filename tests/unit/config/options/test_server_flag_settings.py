@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from trireme.config.compat_words import words_of_model
 from trireme.config.options.option import OptionError
 from trireme.config.options.parser import ParsedOptions, parse_options
 from trireme.config.options.server import ServerOptions
 from trireme.config.options.setting_values import CacheSettings, RateLimitResource, RestrictedApi
+from trireme.core.errors import InvalidArgumentError
 
 
 def parse(*arguments: str) -> ServerOptions:
@@ -194,3 +196,20 @@ def test_old_strictness_is_the_opposite_of_completion() -> None:
     result = parsed("--strict-model-config=false")
     assert result.options.disable_auto_complete_config is False
     assert "--strict-model-config" in result.deprecations[0]
+
+
+def test_compat_is_a_list_of_known_words() -> None:
+    assert parse().compat == ()
+    assert parse("--compat=float16, Lengths,float16").compat == ("float16", "lengths")
+    assert parse_options(["--model-repository=models"], {"TRIREME_COMPAT": "off"}).options.compat == ("off",)
+    why = refusal("--compat=float16,fp8")
+    assert why.startswith("Bad option: \"--compat\".\n'fp8' is no word of compat, which are off, cache, device_map, ")
+
+
+def test_a_models_words_come_before_the_flag_unless_they_are_its_own() -> None:
+    assert words_of_model("m", {}) is None
+    assert words_of_model("m", {"compat": ""}) == ()
+    assert words_of_model("m", {"compat": "off"}) == ("off",)
+    assert words_of_model("m", {"compat": "v2"}) is None  # a model.py may mean something by it
+    with pytest.raises(InvalidArgumentError, match="parameter 'compat' of model 'm': 'fp8' is no word of compat"):
+        words_of_model("m", {"compat": "float16,fp8"})

@@ -1,6 +1,6 @@
-"""Lets model files that were written for other releases of the Hugging Face libraries run unchanged in a worker."""
+"""What a worker does to a model's libraries: it rescues what would fail, and changes what works only on request."""
 
 from __future__ import annotations
 
-SWITCH = "TRIREME_LIBRARY_DRIFT"
-"""The variable that turns all of this off, with the value 0."""
+VARIABLE = "TRIREME_COMPAT"
+"""Where a worker finds the words that hold for its model, with commas between them."""

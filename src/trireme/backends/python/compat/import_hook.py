@@ -5,14 +5,11 @@ of names."""
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
-
-from trireme.backends.python.compat import SWITCH
 
 _HUGGING_FACE = frozenset(("transformers", "huggingface_hub"))
 ROOTS = _HUGGING_FACE | {"tensorflow"}
@@ -40,12 +37,16 @@ class Watch:
         """From now on an import of this module ends with the act."""
         self._acts[name] = act
 
+    def forget(self, name: str) -> None:
+        """The counterpart of `after_import`."""
+        self._acts.pop(name, None)
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         act = self._acts.get(name)
-        if act is None and name.partition(".")[0] in ROOTS and os.environ.get(SWITCH) != "0":
-            act = _patch_for(name)
+        if act is None and name.partition(".")[0] in ROOTS:
+            act = _patching(name)
         if act is None:
             return None
         spec = self._found_by_others(name, path, target)
@@ -62,14 +63,26 @@ class Watch:
         return None
 
 
-def _patch_for(name: str) -> Act | None:
+def patch_imported() -> None:
+    """Does to libraries that are there already what is done to others when they are imported."""
+    if not any(root in sys.modules for root in ROOTS):
+        return
+    from trireme.backends.python.compat import patches
+
+    for name in dict.fromkeys(patch.module for patch in patches.PATCHES):
+        module = sys.modules.get(name)
+        if module is not None:
+            patches.apply(module, patches.wanted_for(name))
+
+
+def _patching(name: str) -> Act | None:
     """What to do to a module of such a library; None for most of them."""
     from trireme.backends.python.compat import patches
 
     if name in _HUGGING_FACE:
         patches.prepare_environment()
-    patch = patches.BY_MODULE.get(name)
-    return None if patch is None else functools.partial(patches.apply, patch)
+    wanted = patches.wanted_for(name)
+    return functools.partial(patches.apply, patches=wanted) if wanted else None
 
 
 def _execute_then(loader: Any, act: Act) -> None:

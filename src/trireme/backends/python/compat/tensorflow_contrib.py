@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat.report import tell_rescue
 
 _TAG = "serve"
 _SIGNATURE = "serving_default"
@@ -22,7 +22,7 @@ def restore(module: ModuleType) -> None:
 
 def from_saved_model(export_dir: str, signature_def_key: str | None = None, tags: str | None = None) -> Predictor:
     """As release 1 had it, as far as models use it that are compiled for NeuronCores."""
-    tell_once(
+    tell_rescue(
         "tf.contrib",
         "this TensorFlow has no tf.contrib any more: tf.contrib.predictor.from_saved_model loads the model with "
         "tf.saved_model.load instead",

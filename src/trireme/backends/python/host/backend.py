@@ -23,6 +23,7 @@ from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process.variables import core_count, thread_share, worker_environment
 from trireme.backends.python.process.worker_process import Launch
 from trireme.backends.services import BackendServices, ModelSource
+from trireme.config.compat_words import words_of_model
 from trireme.config.message import copy_of
 from trireme.config.model_config import ModelConfig
 from trireme.config.normalise import normalise_instance_groups
@@ -51,8 +52,9 @@ class PythonBackend:
         self._parameters = ModelParameters.from_parameters(parameters)
         self._is_debug = services.debug_model == source.name
         self._quarantine = Quarantine(source.name)
-        code = source.version_dir if self._runtime_file is None else None
-        self._devices = InstanceDevices(services.devices, source.name, source.version, code)
+        own_words = words_of_model(source.name, parameters)
+        words = services.compat if own_words is None else own_words
+        self._devices = InstanceDevices(services.devices, source.name, source.version, words)
         self._launch: Launch | None = None
         self._thread_share: int | None = None  # None where the user has set the number of threads
         self._first: WorkerSession | None = None  # begun by complete_config, for the first instance
@@ -214,7 +216,7 @@ class PythonBackend:
         source = self._source
         interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
         count = len(self._wanted(self._expected_config()))
-        variables = {**worker_environment(os.environ, count), **interpreter.variables}
+        variables = {**worker_environment(os.environ, count, self._devices.compat), **interpreter.variables}
         self._thread_share = thread_share({**os.environ, **interpreter.variables}, count)
         if self._runtime_file is not None:
             given = self._services.backend_config

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
-from trireme.backends.python.placement import Placement, device_requests
+from trireme.backends.python.placement import Placement, device_requests, stand_in_words
 from trireme.config.model_config import ModelConfig
 from trireme.devices.environment import Assignment
 from trireme.devices.ownership import DeviceOwnership, Owner
@@ -18,13 +17,13 @@ class InstanceDevices:
     """Takes them, remembers them, gives them back. Without an ownership every instance runs on the processor, or on
     the GPU that its group names."""
 
-    def __init__(
-        self, ownership: DeviceOwnership | None, model: str, version: int, source_dir: Path | None = None
-    ) -> None:
+    def __init__(self, ownership: DeviceOwnership | None, model: str, version: int, compat: Iterable[str] = ()) -> None:
         self._ownership = ownership
         self._model = model
         self._version = version
-        self._source_dir = source_dir
+        implied = frozenset() if ownership is None else stand_in_words(ownership.inventory)
+        self.compat = implied | frozenset(compat)
+        """The words that hold for the model: those that were asked for, and those that `--devices` stands for."""
         self._assigned: dict[Placement, Assignment] = {}
 
     @property
@@ -37,7 +36,7 @@ class InstanceDevices:
         ServingError where one cannot be had. Those taken by then stay taken."""
         if self._ownership is None:
             return
-        requests = device_requests(config, wanted, self._ownership.inventory, self._source_dir)
+        requests = device_requests(config, wanted, self._ownership.inventory, self.compat)
         for placement in some:
             if placement in self._assigned:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from trireme.backends.python.channel import messages
@@ -71,12 +72,11 @@ def write(letter: str, path: str, line: int, message: str) -> None:
         runtime.channel.send((messages.LOG, letter, os.path.basename(path), line, message))
 
 
-def route_standard_logging() -> None:
-    """Records that no handler of the model's own takes become entries of the server's log, from INFO on.
-
-    The handler of last resort stands aside as soon as the model, or a library, configures logging for itself; the
-    call of `basicConfig` without a wish, which `logging.info` and its like make, does not count as that.
-    """
+def route_standard_logging(*, from_info: bool = False) -> Callable[[], None]:
+    """Records that no handler takes become entries of the server's log, in place of bare lines on stderr; returns what
+    undoes it. The root logger, its handlers and `basicConfig` stay as they are: with the first handler that the model
+    or a library adds, `logging.info` and its like included, records go there, and reach the log as what is printed
+    does. Records below WARNING are nobody's until somebody sets a level; `from_info` sets it for the root."""
     import logging
 
     class LastResort(logging.Handler):
@@ -98,13 +98,15 @@ def route_standard_logging() -> None:
         text = str(handler.format(record))
         return text if runtime is None else f"[{runtime.instance_name}] {text}"
 
-    configure = logging.basicConfig
-
-    def basic_config(**wishes: Any) -> None:
-        if wishes:
-            configure(**wishes)
-
-    logging.basicConfig = basic_config
-    logging.lastResort = LastResort()
-    if logging.root.level == logging.WARNING:
+    before, level = logging.lastResort, logging.root.level
+    sets_level = from_info and level == logging.WARNING
+    logging.lastResort = LastResort(logging.NOTSET if sets_level else logging.WARNING)
+    if sets_level:
         logging.root.setLevel(logging.INFO)
+
+    def undo() -> None:
+        logging.lastResort = before
+        if sets_level and logging.root.level == logging.INFO:
+            logging.root.setLevel(level)
+
+    return undo

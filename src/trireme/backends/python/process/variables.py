@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from trireme.backends.python.compat import VARIABLE as COMPAT_VARIABLE
+from trireme.config.compat_words import TOKEN
 from trireme.devices.cpu import core_count
 
 __all__ = ["core_count", "thread_share", "worker_environment"]
@@ -18,14 +20,16 @@ def thread_share(base: Mapping[str, str], instance_count: int) -> int | None:
     return max(1, core_count() // max(1, instance_count))
 
 
-def worker_environment(base: Mapping[str, str], instance_count: int) -> dict[str, str]:
-    """The variables of a worker: the server's own, a share of the cores, and the names Hugging Face tokens go by."""
+def worker_environment(base: Mapping[str, str], instance_count: int, compat: Collection[str] = ()) -> dict[str, str]:
+    """The variables of a worker: the server's own, a share of the cores, the words of `compat` that hold for its model,
+    and with one of them the names that Hugging Face tokens go by."""
     environment = dict(base)
     threads = thread_share(base, instance_count)
     if threads is not None:
         environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    environment[COMPAT_VARIABLE] = ",".join(sorted(compat))
     token = environment.get("PRIVATE_REPO_TOKEN")
-    if token:
+    if token and TOKEN in compat:
         environment.setdefault("HF_TOKEN", token)
         environment.setdefault("HUGGING_FACE_HUB_TOKEN", token)
     environment.setdefault("PYTHONUNBUFFERED", "1")  # what a model prints is seen at once

@@ -50,12 +50,9 @@ def preload() -> None:
 
     import numpy
 
-    from trireme.backends.python.compat import import_hook
-    from trireme.backends.python.compat.accelerators import gaudi_finder
-    from trireme.backends.python.pb_utils import logger as pb_logger
-    from trireme.backends.python.worker import link, worker
+    from trireme.backends.python.worker import link, process_hooks, worker
 
-    assert all((json, logging, numpy, pb_logger, worker, link, import_hook, gaudi_finder))
+    assert all((json, logging, numpy, worker, link, process_hooks))
 
 
 def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:

@@ -33,9 +33,8 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
-    from trireme.backends.python.compat import import_hook
-    from trireme.backends.python.pb_utils.logger import route_standard_logging
     from trireme.backends.python.worker.link import Link
+    from trireme.backends.python.worker.process_hooks import install_hooks
     from trireme.backends.python.worker.worker import Worker
 
     worker = Worker()
@@ -43,9 +42,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     worker.connect(link)
     leave_to_parent(link)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
-    route_standard_logging()
-    import_hook.install()
-    worker.threads.watch_import()
+    install_hooks(worker.threads)
     try:
         serve(worker, link)
     finally:

@@ -9,8 +9,6 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.python.compat.accelerators import gaudi_finder, neuron_finder
-
 
 def extend_path(settings: Mapping[str, Any]) -> None:
     """Appends the version folder, the model folder and further ones, so that installed modules win over theirs."""
@@ -21,8 +19,6 @@ def extend_path(settings: Mapping[str, Any]) -> None:
 
 def load_model_class(settings: Mapping[str, Any]) -> Any:
     """Imports the model's file as `<version>.<stem>` and returns its `TritonPythonModel`."""
-    gaudi_finder.install()
-    neuron_finder.install()
     path = os.path.abspath(os.path.join(settings["version_dir"], settings["model_file"]))
     package = str(settings["model_version"])
     name = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"

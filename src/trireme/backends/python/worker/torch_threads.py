@@ -23,6 +23,10 @@ class TorchThreads:
         MKL take no more than there are physical cores."""
         import_hook.install().after_import("torch", self._look)
 
+    def unwatch_import(self) -> None:
+        """The counterpart of `watch_import`."""
+        import_hook.install().forget("torch")
+
     def set_count(self, count: int) -> None:
         """Lets torch compute with so many threads, where it is there and its number is not the model's own."""
         torch: Any = sys.modules.get("torch")

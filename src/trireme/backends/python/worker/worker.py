@@ -9,6 +9,7 @@ from typing import Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.channel import Channel
+from trireme.backends.python.compat.second_try import with_second_try
 from trireme.backends.python.pb_utils import logger as pb_logger
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import exception_text
@@ -210,10 +211,7 @@ class Worker:
             model_class = self._load()
             runtime.phase = pb_runtime.INITIALIZING
             runtime.is_decoupled = self._is_decoupled(message[1])
-            self.model = model_class()
-            initialize = getattr(self.model, "initialize", None)
-            if initialize is not None:
-                initialize(message[1])
+            with_second_try(lambda: self._start_model(model_class, message[1]))
         except MODEL_FAILURES as error:
             self._fail(error)
             return
@@ -223,6 +221,12 @@ class Worker:
         runtime.phase = pb_runtime.SERVING
         facts = {"is_async": self.is_async, "has_is_ready": hasattr(self.model, "is_ready")}
         self.channel.send((messages.READY, facts))
+
+    def _start_model(self, model_class: Any, arguments: dict[str, str]) -> None:
+        self.model = model_class()
+        initialize = getattr(self.model, "initialize", None)
+        if initialize is not None:
+            initialize(arguments)
 
     def _is_decoupled(self, arguments: dict[str, str]) -> bool:
         """As the final configuration has it, which auto-completion may have changed since CONFIGURE."""
@@ -235,7 +239,7 @@ class Worker:
 
     def _load(self) -> Any:
         if self._model_class is None:
-            self._model_class = load_model_class(self._settings)
+            self._model_class = with_second_try(lambda: load_model_class(self._settings))
         return self._model_class
 
     def _fail(self, error: BaseException) -> None:

@@ -15,9 +15,10 @@ import_hook.install()
 import json, decimal
 before = [name for name in sys.modules if name.startswith("trireme.backends.python.compat.")]
 assert before == ["trireme.backends.python.compat.import_hook"], before
-assert "PRIVATE_REPO_TOKEN" not in os.environ
+variables = dict(os.environ)
 import transformers.tokenization_utils_base as base
-print(hasattr(base.PreTrainedTokenizerBase, "batch_encode_plus"), os.environ.get("PRIVATE_REPO_TOKEN"))
+assert variables == dict(os.environ)
+print(hasattr(base.PreTrainedTokenizerBase, "batch_encode_plus"))
 print(base.__spec__.loader.get_source(base.__name__) is not None)
 """
 
@@ -43,12 +44,12 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 
 
 def test_nothing_but_the_watch_is_loaded_until_the_library_is_imported(strange_library: Path) -> None:
-    assert run(PROGRAM, strange_library).stdout == "True \nTrue\n"
+    assert run(PROGRAM, strange_library).stdout == "True\nTrue\n"
 
 
-def test_one_variable_turns_everything_off(strange_library: Path) -> None:
-    off = run(PROGRAM, strange_library, TRIREME_LIBRARY_DRIFT="0")
-    assert off.stdout == "False None\nTrue\n"
+def test_one_word_turns_every_rescue_off(strange_library: Path) -> None:
+    off = run(PROGRAM, strange_library, TRIREME_COMPAT="off")
+    assert off.stdout == "False\nTrue\n"
     assert off.stderr == ""
 
 
@@ -63,7 +64,7 @@ import transformers, waited_for
 print(sum(isinstance(finder, import_hook.Watch) for finder in sys.meta_path))
 """
     assert run(program, strange_library).stdout == "ran 1\n1\n"
-    assert run(program, strange_library, TRIREME_LIBRARY_DRIFT="0").stdout == "ran 1\n1\n"
+    assert run(program, strange_library, TRIREME_COMPAT="off").stdout == "ran 1\n1\n"
 
 
 def test_a_module_that_is_not_as_expected_is_imported_as_it_is(strange_library: Path) -> None:
@@ -76,3 +77,20 @@ print(utils.SURPRISE)
     done = run(program, strange_library)
     assert done.stdout == "True\n"
     assert done.stderr.count("stays as it is") == 1
+
+
+def test_a_library_that_is_there_already_is_patched_once_and_by_the_words_of_the_moment(strange_library: Path) -> None:
+    program = """
+import os
+import transformers.tokenization_utils_base as base
+from trireme.backends.python.compat import import_hook
+os.environ["TRIREME_COMPAT"] = "off"
+import_hook.patch_imported()
+print(hasattr(base.PreTrainedTokenizerBase, "encode_plus"))
+os.environ["TRIREME_COMPAT"] = ""
+import_hook.patch_imported()
+method = base.PreTrainedTokenizerBase.encode_plus
+import_hook.patch_imported()
+print(base.PreTrainedTokenizerBase.encode_plus is method)
+"""
+    assert run(program, strange_library).stdout == "False\nTrue\n"

@@ -109,16 +109,24 @@ def test_workers_share_the_cores_unless_the_user_said_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "compat", "expected"),
     [
-        ({"PRIVATE_REPO_TOKEN": "t"}, ("t", "t")),
-        ({"PRIVATE_REPO_TOKEN": "t", "HF_TOKEN": "mine"}, ("mine", "t")),
-        ({}, (None, None)),
+        ({"PRIVATE_REPO_TOKEN": "t"}, (), (None, None)),
+        ({"PRIVATE_REPO_TOKEN": "t"}, ("float16", "token"), ("t", "t")),
+        ({"PRIVATE_REPO_TOKEN": "t", "HF_TOKEN": "mine"}, ("token",), ("mine", "t")),
+        ({}, ("token",), (None, None)),
     ],
 )
-def test_a_private_token_is_known_by_its_usual_names(given: Mapping[str, str], expected: tuple[Any, Any]) -> None:
-    variables = worker_environment(given, 1)
+def test_a_private_token_is_known_by_its_usual_names_on_request(
+    given: Mapping[str, str], compat: tuple[str, ...], expected: tuple[Any, Any]
+) -> None:
+    variables = worker_environment(given, 1, compat)
     assert (variables.get("HF_TOKEN"), variables.get("HUGGING_FACE_HUB_TOKEN")) == expected
+
+
+def test_a_worker_finds_the_words_of_its_model_alone() -> None:
+    assert worker_environment({"TRIREME_COMPAT": "off"}, 1)["TRIREME_COMPAT"] == ""
+    assert worker_environment({}, 1, {"token", "float16"})["TRIREME_COMPAT"] == "float16,token"
 
 
 def test_a_containers_quota_limits_the_cores(tmp_path: Path) -> None:

@@ -233,34 +233,52 @@ def test_lines_go_to_stderr_where_there_is_no_server(capsys: pytest.CaptureFixtu
 
 
 @contextmanager
-def fresh_logging() -> Iterator[logging.Logger]:
+def fresh_logging(*, from_info: bool = False) -> Iterator[logging.Logger]:
     """Standard logging as a worker's process has it, and afterwards as it was."""
     handlers, level, last_resort = logging.root.handlers[:], logging.root.level, logging.lastResort
-    basic_config = logging.basicConfig
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
-    pb_logger.route_standard_logging()
+    undo = pb_logger.route_standard_logging(from_info=from_info)
     try:
         yield logging.getLogger("a.model")
     finally:
-        logging.root.handlers[:], logging.lastResort = handlers, last_resort
-        logging.basicConfig = basic_config
+        undo()
+        assert logging.lastResort is last_resort
+        assert logging.root.level == logging.WARNING
+        logging.root.handlers[:] = handlers
         logging.root.setLevel(level)
 
 
 def test_standard_logging_becomes_lines_of_the_server(serving: Start) -> None:
     host = serving(IDLE)
     with fresh_logging() as log:
-        log.debug("not this")
-        log.info("%s", "info")
-        log.warning("warning")
+        log.info("not this")
+        log.warning("%s", "warning")
         log.error("error")
-        logging.error("by the module's function")
-    lines = [host.receive() for _ in range(4)]
-    expected = [("I", "[model_0_0] info"), ("W", "[model_0_0] warning"), ("E", "[model_0_0] error")]
-    expected.append(("E", "[model_0_0] by the module's function"))
+    with fresh_logging(from_info=True) as log:
+        log.debug("not this")
+        log.info("info")
+    lines = [host.receive() for _ in range(3)]
+    expected = [("W", "[model_0_0] warning"), ("E", "[model_0_0] error"), ("I", "[model_0_0] info")]
     assert [(line[1], line[4]) for line in lines] == expected
     assert lines[0][2] == "test_metrics_and_logs.py"
+
+
+def test_the_root_logger_and_its_configuration_are_left_alone(
+    serving: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = serving(IDLE)
+    configure = logging.basicConfig
+    with fresh_logging() as log:
+        assert (logging.root.handlers, logging.root.level) == ([], logging.WARNING)
+        assert logging.basicConfig is configure
+        logging.warning("by the module's function")  # which configures, as it does without us
+        log.warning("after it")
+        assert len(logging.root.handlers) == 1
+        logging.root.handlers.clear()
+    pb_utils.Logger.log_info("next")
+    assert host.receive()[4] == "next"
+    assert capsys.readouterr().err == "WARNING:root:by the module's function\nWARNING:a.model:after it\n"
 
 
 def test_logging_that_the_model_configures_itself_is_left_to_it(serving: Start) -> None:

@@ -213,9 +213,9 @@ def test_standard_logging_goes_to_the_servers_log(start: Callable[..., WorkerPro
         import logging
         class TritonPythonModel:
             def execute(self, requests):
-                logging.getLogger(__name__).info("told")
+                logging.getLogger(__name__).warning("told")
                 return [pb_utils.InferenceResponse([])]
         """
     )
     worker.execute()
-    assert worker.receive() == (messages.LOG, "I", "model.py", 7, "[model_0_0] told")
+    assert worker.receive() == (messages.LOG, "W", "model.py", 7, "[model_0_0] told")

@@ -1,33 +1,24 @@
-"""Finds the modules of Gaudi's software for a model that imports them where they are not installed.
+"""Finds the modules of Gaudi's software where they are not installed, for a model that failed without them and is to
+run on the CPU.
 
-The finder is the last one that Python asks, so installed packages always win, and a model that imports neither
-`habana_frameworks` nor `optimum.habana` never notices it. It answers the model's own files only, and of those only an
-import that the file cannot do without: libraries look for Gaudi's software in order to treat the machine as one that
-has a Gaudi, and a file that catches the failure has another device to turn to.
+The finder is the last one that Python asks, so installed packages always win. It answers the model's own files only:
+libraries look for Gaudi's software in order to treat the machine as one that has a Gaudi.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 
 from trireme.backends.python.compat.accelerators.gaudi_device import stand_in_device
-from trireme.backends.python.compat.accelerators.importing_code import (
-    importing_frame,
-    is_guarded,
-    is_of_model,
-    mentions,
-)
+from trireme.backends.python.compat.accelerators.importing_code import importing_frame, is_of_model
 from trireme.backends.python.compat.accelerators.stand_in_module import stand_in_spec
 from trireme.backends.python.pb_utils import logger as pb_logger
 
-EMULATION_VARIABLE = "TRIREME_HPU_EMULATION"
-"""`0`: never stand in. `1`: whoever asks, libraries too. Absent: where a file of the model cannot do without."""
-
-_ROOTS = ("habana_frameworks", "optimum")
+WORD = "gaudi"
+_INSTALL = "On a machine with a Gaudi install habana-torch-plugin and optimum-habana"
 _STAND_INS = f"{__package__}.gaudi_stand_ins"
 _SOURCES = {
     "habana_frameworks": "",
@@ -49,10 +40,29 @@ _SOURCES = {
 """By module name: the module of `stand_ins` whose public names it has; none for a package that only holds others."""
 
 
-def install() -> None:
-    """Adds the finder to this process, once."""
-    if not any(isinstance(finder, StandInFinder) for finder in sys.meta_path):
-        sys.meta_path.append(StandInFinder())
+def install() -> bool:
+    """Adds the finder to this process; False where it was there."""
+    if any(isinstance(finder, StandInFinder) for finder in sys.meta_path):
+        return False
+    sys.meta_path.append(StandInFinder())
+    return True
+
+
+def provides(name: str) -> bool:
+    """Whether this is a module of Gaudi's software, or the package that holds one, which is not installed."""
+    parts = name.split(".")
+    if parts[0] == "habana_frameworks":
+        return True
+    if parts[0] != "optimum" or parts[1:2] not in ([], ["habana"]):
+        return False
+    # On a Gaudi machine where only optimum-habana is missing, the model must not land on the CPU.
+    return PathFinder.find_spec("habana_frameworks") is None
+
+
+def refusal(name: str) -> str:
+    """What the load of a model says that nobody asked to run without a Gaudi."""
+    whom = "a model that is written for Gaudi" if name == "optimum" else "the model, which is written for Gaudi,"
+    return f"'{name}' is not installed. {_INSTALL}; --devices=cpu, or compat '{WORD}', serves {whom} on the CPU"
 
 
 class StandInFinder:
@@ -65,19 +75,14 @@ class StandInFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The stand-in of a missing Gaudi module; None for every other name."""
-        if not name.startswith(_ROOTS) or not _is_gaudi(name):
+        if not provides(name):
             return None
-        wish = os.environ.get(EMULATION_VARIABLE, "").strip()
         frame = importing_frame(sys._getframe(1))
-        if name == "optimum" and not (frame is not None and mentions(frame, "habana")):
+        if frame is None or not is_of_model(frame):
             return None
-        if wish != "1" and (frame is None or not is_of_model(frame) or is_guarded(frame)):
-            return None
-        if wish == "0":
-            raise ModuleNotFoundError(_forbidden(name), name=name)
         if name not in _SOURCES:
             raise ModuleNotFoundError(_unknown(name), name=name)
-        if not self._has_warned:
+        if not self._has_warned and name != "optimum":
             self._has_warned = True
             _warn(name, frame)
         is_package = any(other.startswith(f"{name}.") for other in _SOURCES)
@@ -85,38 +90,19 @@ class StandInFinder:
         return stand_in_spec(name, source, is_package=is_package)
 
 
-def _is_gaudi(name: str) -> bool:
-    parts = name.split(".")
-    if parts[0] == "habana_frameworks":
-        return True
-    if parts[0] != "optimum" or parts[1:2] not in ([], ["habana"]):
-        return False
-    # On a Gaudi machine where only optimum-habana is missing, the model must not land on the CPU.
-    return PathFinder.find_spec("habana_frameworks") is None
-
-
-def _warn(name: str, frame: FrameType | None) -> None:
-    file, line = (__file__, 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+def _warn(name: str, frame: FrameType) -> None:
     place = "the CPU" if stand_in_device() == "cpu" else stand_in_device()
     pb_logger.write(
         "W",
-        file,
-        line,
-        f"'{_package_of(name)}' is not installed: this model runs on {place} in place of an HPU. On a machine with "
-        f"a Gaudi install habana-torch-plugin and optimum-habana; {EMULATION_VARIABLE}=0 makes this an error",
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        f"'{_package_of(name)}' is not installed: this model runs on {place} in place of an HPU, as --devices or "
+        f"compat '{WORD}' says. {_INSTALL}",
     )
 
 
 def _package_of(name: str) -> str:
     return "habana_frameworks" if name.startswith("habana_frameworks") else "optimum.habana"
-
-
-def _forbidden(name: str) -> str:
-    return (
-        f"'{_package_of(name)}' is not installed, and {EMULATION_VARIABLE}=0 forbids running without an HPU: install "
-        "habana-torch-plugin and optimum-habana, or choose another device with the parameter 'device' of a model that "
-        "has one"
-    )
 
 
 def _unknown(name: str) -> str:

@@ -5,13 +5,8 @@ from __future__ import annotations
 
 import os
 from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import ast
 
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_CATCHING = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 def importing_frame(frame: FrameType | None) -> FrameType | None:
@@ -32,36 +27,3 @@ def is_of_model(frame: FrameType) -> bool:
         return True
     file = frame.f_code.co_filename
     return not file.startswith("<frozen") and not any(part in file for part in _LIBRARIES)
-
-
-def mentions(frame: FrameType, word: str) -> bool:
-    """Whether a name or a text of this code has the word: `import a.b` is first asked for `a` alone."""
-    code = frame.f_code
-    return any(isinstance(entry, str) and word in entry for entry in (*code.co_names, *code.co_consts))
-
-
-def is_guarded(frame: FrameType) -> bool:
-    """Whether the file has its own way without the module: the import is in a `try` that catches its failure."""
-    import ast  # here, because every worker loads this file and hardly any comes this far
-    import linecache
-
-    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return False
-    return any(_covers(node, frame.f_lineno) for node in ast.walk(tree) if isinstance(node, ast.Try))
-
-
-def _covers(node: ast.Try, line: int) -> bool:
-    last = node.body[-1].end_lineno or 0
-    return node.body[0].lineno <= line <= last and any(_catches(handler) for handler in node.handlers)
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    """A handler that only raises again, in other words perhaps, is no way without the module."""
-    import ast
-
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    is_fitting = any(kind is None or (isinstance(kind, ast.Name) and kind.id in _CATCHING) for kind in kinds)
-    return is_fitting and not isinstance(handler.body[-1], ast.Raise)

@@ -1,37 +1,45 @@
-"""Access tokens: none is as good as an empty one, wherever a model reads or passes it."""
+"""Access tokens that are not there: an empty one is sent as none, and a variable that a file insists on is empty."""
 
 from __future__ import annotations
 
+import functools
 import os
 from types import ModuleType
 from typing import Any
 
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat import switches
+from trireme.backends.python.compat.report import tell_rescue
 
 PRIVATE = "PRIVATE_REPO_TOKEN"
-
-
-def define_private_token() -> None:
-    """Lets a model look the variable up where nobody has set it: public models and local folders need no token."""
-    os.environ.setdefault(PRIVATE, "")
 
 
 def take_empty_as_none(module: ModuleType) -> None:
     """In `huggingface_hub.utils._headers`, which would send "Bearer " and fail."""
     choose = module.get_token_to_send
 
+    @functools.wraps(choose)
     def get_token_to_send(token: Any) -> Any:
-        return choose(none_if_empty(token))
+        if isinstance(token, str) and not token.strip() and switches.may_rescue():
+            tell_rescue(
+                "empty token",
+                "the model passed an empty access token, which was taken as none; set HF_TOKEN if the repository is "
+                "private",
+            )
+            token = None
+        return choose(token)
 
     module.get_token_to_send = get_token_to_send  # type: ignore[attr-defined]
 
 
-def none_if_empty(token: Any) -> Any:
-    """The token, or None where it is an empty text."""
-    if not isinstance(token, str) or token.strip():
-        return token
-    tell_once(
-        "empty token",
-        f"the model passed an empty access token, which was taken as none; set {PRIVATE} if the repository is private",
+def define_for(error: BaseException) -> bool:
+    """Whether the error is that of a file which looked the variable up without asking whether it is there: then it is,
+    and empty, which public models and local folders can do with."""
+    if not isinstance(error, KeyError) or error.args != (PRIVATE,) or PRIVATE in os.environ:
+        return False
+    os.environ[PRIVATE] = ""
+    tell_rescue(
+        "no private token",
+        f"the model needs the variable {PRIVATE}, which is not set: it was set to an empty text, and the model was "
+        "started again; set it if the repository is private",
     )
-    return None
+    return True

@@ -1,16 +1,18 @@
-"""`TRANSFORMERS_CACHE`: newer releases do not read it, older ones stumble over a folder that cannot be written."""
+"""`TRANSFORMERS_CACHE`: releases from 5 on do not read it, older ones fail over a folder that cannot be written."""
 
 from __future__ import annotations
 
 import os
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat.report import tell_change, tell_rescue
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 
 OLD_NAMES = ("TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE")
 NEW_NAME = "HF_HUB_CACHE"
+_FIRST_WITHOUT = 5
 HOME_NAMES = (NEW_NAME, "HUGGINGFACE_HUB_CACHE", "HF_HOME")
 
 
@@ -45,10 +47,25 @@ def point_to_usable_folder() -> None:
     if constants is not None:  # which read the variables before the model set them
         constants.HF_HUB_CACHE = constants.HUGGINGFACE_HUB_CACHE = chosen  # type: ignore[attr-defined]
     why = "" if chosen == wanted else f" names '{wanted}', which cannot be used here, and"
-    tell_once(
+    tell_change(
         "cache folder",
         f"{name}{why} is not read by current releases of transformers: {NEW_NAME} was set to '{chosen}'",
+        "cache",
     )
+
+
+def leave_unusable_folder() -> None:
+    """Where the release reads the variable and nothing can be kept in the folder, which makes every download fail, the
+    files are kept where they are without the variable."""
+    name = next((name for name in OLD_NAMES if os.environ.get(name)), None)
+    if name is None or not _is_read_by_release():
+        return
+    wanted = os.path.expanduser(os.environ[name])
+    usual = _usual()
+    if _can_be_made(wanted) or wanted == usual or (os.path.isdir(wanted) and os.listdir(wanted)):
+        return
+    os.environ[name] = usual
+    tell_rescue("cache folder", f"{name} names '{wanted}', which cannot be used here: it was set to '{usual}'")
 
 
 def _usable(wanted: str) -> str:
@@ -64,6 +81,13 @@ def _usable(wanted: str) -> str:
         if _can_be_made(own):
             return own
     return wanted if _can_be_made(wanted) else _usual()
+
+
+def _is_read_by_release() -> bool:
+    try:
+        return int(metadata.version("transformers").partition(".")[0]) < _FIRST_WITHOUT
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 def _model_dir() -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
+from trireme.backends.python.compat import switches
 from trireme.core.cpu_arithmetic import emulates
 from trireme.core.host_memory import free_host_bytes
 
-VARIABLE = "TRIREME_CPU_FLOAT16"
-"""The type that is to be taken, whatever is faster: float16 keeps the model as it is."""
-_NAMES = ("float16", "float32", "bfloat16")
+WORD = "float16"
+_FIXED = {"float16-as-float32": "float32", "float16-as-bfloat16": "bfloat16"}
+WORDS = (WORD, *_FIXED)
 _ROOM = 3  # times the weights: twice them for float32, and as much as they are now for what else is to come
+SLOW = "with which this processor takes many times as long as with float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +23,20 @@ class Choice:
     """Of the type."""
     reason: str
     """A clause about float16; empty where there is nothing to tell."""
+    word: str = WORD
+    """That asks for it."""
 
 
 def choose(size_bytes: int) -> Choice:
     """For a model with so many bytes of float16. Float32 has all values of float16; bfloat16 takes no more memory
     than float16, and rounds more coarsely."""
-    wanted = os.environ.get(VARIABLE, "").strip()
-    if wanted in _NAMES:
-        return Choice(wanted, "" if wanted == "float16" else f"and {VARIABLE} says {wanted}")
+    for word, name in _FIXED.items():
+        if switches.is_asked_for(word):
+            return Choice(name, "which the CPU is not to compute", word)
     if not emulates("float16"):
         return Choice("float16", "")
-    how_slow = "with which this processor takes many times as long as with float32"
-    if wanted:
-        how_slow += f" ({VARIABLE} '{wanted}' is none of {', '.join(_NAMES)})"
     needed, free = _ROOM * size_bytes, free_host_bytes()
     if free is None or free >= needed:
-        return Choice("float32", how_slow)
-    short = f"{how_slow} (for which {needed / 1e9:.1f} GB of memory should be free, and {free / 1e9:.1f} GB are)"
+        return Choice("float32", SLOW)
+    short = f"{SLOW} (for which {needed / 1e9:.1f} GB of memory should be free, and {free / 1e9:.1f} GB are)"
     return Choice("float16" if emulates("bfloat16") else "bfloat16", short)

@@ -13,8 +13,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from trireme.backends.python.compat import switches
 from trireme.backends.python.compat.huggingface import cache_folder, hub_reach
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat.report import tell_rescue
 
 _SETTINGS = ("ENDPOINT", "HF_HUB_CACHE", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_OFFLINE")
 _OF_REPOSITORY = re.compile("/resolve/|/api/(models|datasets|spaces)/")
@@ -61,6 +62,8 @@ def _in_event_hook(module: Any) -> None:
 
 def _check(module: Any, url: str, proxies: Mapping[str, str] | None) -> None:
     """Raises the library's own error where the hub is out of reach."""
+    if not switches.may_rescue():
+        return
     constants = module.constants
     endpoint = str(constants.ENDPOINT)
     if constants.HF_HUB_OFFLINE or not url.startswith(endpoint) or hub_reach.was_reached(endpoint, proxies):
@@ -71,7 +74,7 @@ def _check(module: Any, url: str, proxies: Mapping[str, str] | None) -> None:
     reason = hub_reach.why_out_of_reach(endpoint, float(constants.HF_HUB_ETAG_TIMEOUT), proxies, is_patient)
     if reason is None:
         return
-    tell_once(
+    tell_rescue(
         "hub out of reach",
         f"the hub '{endpoint}' could not be reached ({reason}): files come from the cache alone, and it is looked at "
         f"again when one is asked for after {hub_reach.AGAIN_S:g} s; HF_HUB_OFFLINE=1 spares the look, HF_ENDPOINT "

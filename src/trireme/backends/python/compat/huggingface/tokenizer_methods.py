@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat.report import tell_rescue
 
 
 def restore(module: ModuleType) -> None:
@@ -62,4 +62,4 @@ def _is_pair(row: Any) -> bool:
 
 
 def _tell(name: str, instead: str = "the call was made as tokenizer(...)") -> None:
-    tell_once(name, f"this release of transformers has no tokenizer.{name}(): {instead} instead")
+    tell_rescue(name, f"this release of transformers has no tokenizer.{name}(): {instead} instead")

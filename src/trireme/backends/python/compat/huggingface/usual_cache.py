@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.compat.huggingface import cache_folder
-from trireme.backends.python.compat.report import tell_once
+from trireme.backends.python.compat.report import tell_change
 
 _FUNCTIONS = ("hf_hub_download", "snapshot_download", "try_to_load_from_cache")
 
@@ -48,10 +48,11 @@ def _usual_with(folder: str, cache: Any) -> str | None:
         return None
     if _is_in(places.chosen, folder) or not _is_in(places.usual, folder):
         return None
-    tell_once(
+    tell_change(
         "usual cache",
         f"'{folder}' is in '{places.usual}' and not in '{places.chosen}', the cache that was chosen for this model: it "
         "was taken from there",
+        "cache",
     )
     return places.usual
 

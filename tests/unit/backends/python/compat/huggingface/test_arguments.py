@@ -1,8 +1,8 @@
-"""Arguments by their present names, empty tokens, and device maps without accelerate."""
+"""The token by its present name, where a release has lost the old one."""
 
 from __future__ import annotations
 
-import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,52 +11,80 @@ from trireme.backends.python.compat.huggingface import arguments
 
 
 @pytest.mark.parametrize(
-    ("given", "expected", "kinds"),
+    ("given", "expected"),
     [
-        ({"use_auth_token": "t"}, {"token": "t"}, {"use_auth_token"}),
-        ({"use_auth_token": True}, {"token": True}, {"use_auth_token"}),
-        ({"use_auth_token": None}, {}, {"use_auth_token"}),
-        ({"use_auth_token": "old", "token": "new"}, {"token": "new"}, {"use_auth_token"}),
-        ({"use_auth_token": ""}, {"token": None}, {"use_auth_token", "empty token"}),
-        ({"token": " "}, {"token": None}, {"empty token"}),
-        ({"token": False}, {"token": False}, set()),
-        ({"token": "t", "revision": "main"}, {"token": "t", "revision": "main"}, set()),
+        ({"use_auth_token": "t"}, {"token": "t"}),
+        ({"use_auth_token": True}, {"token": True}),
+        ({"use_auth_token": None}, {}),
+        ({"use_auth_token": "old", "token": "new"}, {"token": "new"}),
     ],
 )
-def test_tokens_are_settled(told: set[str], given: dict[str, Any], expected: dict[str, Any], kinds: set[str]) -> None:
-    arguments.settle_token(given)
-    assert given == expected
-    assert told == kinds
-
-
-def test_a_device_map_is_left_alone_where_accelerate_is_installed(
-    monkeypatch: pytest.MonkeyPatch, told: set[str]
+def test_the_old_argument_is_passed_by_the_new_name_and_told(
+    told: set[str], given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(arguments.importlib.util, "find_spec", lambda name: object())
-    given = {"device_map": "auto"}
-    assert arguments.take_device_map(given) is None
-    assert given == {"device_map": "auto"}
+    arguments.pass_by_new_name(given)
+    assert given == expected
+    assert told == {"use_auth_token"}
+
+
+def test_nothing_is_done_where_rescues_are_off_or_there_is_nothing_to_do(
+    told: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"token": "t", "revision": "main"}
+    arguments.pass_by_new_name(given)
+    assert given == {"token": "t", "revision": "main"}
+    monkeypatch.setenv("TRIREME_COMPAT", "off")
+    given = {"use_auth_token": "t"}
+    arguments.pass_by_new_name(given)
+    assert given == {"use_auth_token": "t"}
     assert told == set()
 
 
-@pytest.mark.parametrize(
-    ("worker", "device_map", "expected"),
-    [
-        ("cpu", "auto", "cpu"),
-        ("cuda:0", "auto", "cuda:0"),
-        ("cuda:0", "cpu", "cpu"),
-        ("cuda:0", {"": 0}, "cuda:0"),
-        ("cpu", {"": "cuda:1"}, "cuda:1"),
-        ("cuda:0", {"a": 0, "b": 1}, "cuda:0"),
-        ("neuron:0-3", "balanced", "cpu"),
-    ],
-)
-def test_without_accelerate_the_whole_model_goes_to_one_device(
-    monkeypatch: pytest.MonkeyPatch, told: set[str], worker: str, device_map: Any, expected: str
-) -> None:
-    monkeypatch.setenv("TRIREME_DEVICE", worker)
-    monkeypatch.setitem(sys.modules, "accelerate", None)  # which find_spec reads as missing
-    given = {"device_map": device_map, "revision": "main"}
-    assert arguments.take_device_map(given) == expected
-    assert given == {"revision": "main"}
-    assert told == {"device_map"}
+class Knowing:
+    @classmethod
+    def from_pretrained(cls, name: str, **kwargs: Any) -> Any:
+        return kwargs.pop("use_auth_token", None)
+
+
+class Listing:
+    @classmethod
+    def from_pretrained(cls, name: str, **kwargs: Any) -> Any:
+        return [kwargs.get(each) for each in ("revision", "use_auth_token")]
+
+
+class Forgetful:
+    @classmethod
+    def from_pretrained(cls, name: str, token: str | None = None) -> Any:
+        return token
+
+
+def patched(cls: Any) -> Any:
+    module = ModuleType("library")
+    copy = type(cls.__name__, (), dict(vars(cls)))
+    module.Auto = copy  # type: ignore[attr-defined]
+    arguments.accept_old_token("Auto")(module)
+    return copy
+
+
+def test_a_release_that_knows_the_argument_is_left_alone(told: set[str]) -> None:
+    for cls, answer in ((Knowing, "t"), (Listing, [None, "t"])):
+        copy = patched(cls)
+        assert copy.__dict__["from_pretrained"] is cls.__dict__["from_pretrained"]
+        assert copy.from_pretrained("m", use_auth_token="t") == answer
+    assert told == set()
+
+
+def test_a_release_that_lost_it_takes_it(told: set[str]) -> None:
+    assert patched(Forgetful).from_pretrained("m", use_auth_token="t") == "t"
+    assert told == {"use_auth_token"}
+
+
+def test_of_a_pipeline_the_same() -> None:
+    module = ModuleType("library")
+
+    def pipeline(task: str, token: Any = None) -> Any:
+        return token
+
+    module.pipeline = pipeline  # type: ignore[attr-defined]
+    arguments.accept_old_token_in_pipeline(module)
+    assert module.pipeline("text-generation", use_auth_token="t") == "t"

@@ -77,6 +77,21 @@ def test_a_path_that_cannot_be_made_gives_way_to_the_usual_folder(
     assert os.environ["HF_HUB_CACHE"] == str(tmp_path / "user" / "huggingface" / "hub")
 
 
+@pytest.mark.parametrize(("release", "is_rescued"), [("4.56.2", True), ("5.22.2", False), ("dev", False)])
+def test_by_itself_only_a_path_is_left_that_makes_the_release_fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: set[str], release: str, is_rescued: bool
+) -> None:
+    monkeypatch.setattr(cache_folder.metadata, "version", lambda name: release)
+    (tmp_path / "file").write_text("")
+    unusable, usual = str(tmp_path / "file" / "cache"), str(tmp_path / "user" / "huggingface" / "hub")
+    for wanted, expected in ((tmp_path / "new", None), (tmp_path, None), (unusable, usual if is_rescued else None)):
+        monkeypatch.setenv("TRANSFORMERS_CACHE", str(wanted))
+        cache_folder.leave_unusable_folder()
+        assert os.environ["TRANSFORMERS_CACHE"] == (expected or str(wanted))
+        assert "HF_HUB_CACHE" not in os.environ
+    assert told == ({"cache folder"} if is_rescued else set())
+
+
 def test_a_path_that_can_be_made_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRANSFORMERS_CACHE", str(tmp_path / "new" / "cache"))
     cache_folder.point_to_usable_folder()

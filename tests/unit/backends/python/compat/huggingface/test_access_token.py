@@ -1,0 +1,46 @@
+"""Tokens that are empty, and the variable that a file insists on."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from trireme.backends.python.compat.huggingface import access_token
+
+
+@pytest.fixture
+def headers() -> Any:
+    module = ModuleType("headers")
+    module.get_token_to_send = lambda token: token  # type: ignore[attr-defined]
+    access_token.take_empty_as_none(module)
+    return module
+
+
+def test_an_empty_token_is_sent_as_none(headers: Any, told: set[str]) -> None:
+    for token in ("t", None, False, True):
+        assert headers.get_token_to_send(token) is token
+    assert told == set()
+    assert headers.get_token_to_send(" ") is None
+    assert headers.get_token_to_send("") is None
+    assert told == {"empty token"}
+
+
+def test_with_rescues_off_it_is_sent_as_it_is(headers: Any, told: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIREME_COMPAT", "off")
+    assert headers.get_token_to_send("") == ""
+    assert told == set()
+
+
+def test_the_variable_is_there_once_a_file_failed_without_it(told: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVATE_REPO_TOKEN", "")
+    monkeypatch.delenv("PRIVATE_REPO_TOKEN")  # and what is set is undone
+    for error in (KeyError("HF_TOKEN"), ValueError("PRIVATE_REPO_TOKEN"), KeyError()):
+        assert not access_token.define_for(error)
+    assert "PRIVATE_REPO_TOKEN" not in os.environ
+    assert access_token.define_for(KeyError("PRIVATE_REPO_TOKEN"))
+    assert os.environ["PRIVATE_REPO_TOKEN"] == ""
+    assert not access_token.define_for(KeyError("PRIVATE_REPO_TOKEN"))  # which must be another matter now
+    assert told == {"no private token"}
