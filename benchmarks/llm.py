@@ -12,6 +12,7 @@ import argparse
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -109,6 +110,62 @@ def profile(engine: EngineCore, batch: int, prompt: int, rows: int = 14) -> None
         print(f"    {total / 1000:9.2f} ms {count:6} x {total / count:8.1f} us  {entry.key[:90]}")
 
 
+def long_prompts(engine: EngineCore, spec: DecoderSpec) -> None:
+    """Prompts of 4,096 tokens, 16 at once, as a share of the card's bf16 rate; and a prefix that many have in common."""
+    size = min(4096, spec.max_positions - 128)
+    run_batch(engine, 2, size, 2, 20)
+    found = run_batch(engine, 16, size, 128, 21)
+    active = sum(
+        product.weight.numel()
+        for layer in engine.executor._weights.layers  # type: ignore[attr-defined]
+        for product in (layer.qkv, layer.o, layer.up, layer.down)
+        if product is not None
+    )
+    attention = 2 * spec.layer_count * spec.head_count * spec.head_size * size
+    rate = 16 * size * (2 * active + attention) / found["prefill_s"] / 1e12
+    print(
+        f"  16 prompts of {size}: {found['tokens_per_s']:.0f} tokens/s, prompts {found['prefill_s'] * 1000:.0f} ms"
+        f" = {rate:.0f} TFLOP/s, {rate / 7.9:.0f} % of 790; step {found['step_ms']:.2f} ms",
+        flush=True,
+    )
+    run_batch(engine, 1, 1056, 2, 30, share=1024)
+    cold = min(run_batch(engine, 1, 1056, 2, 31 + turn)["first_token_s"] for turn in range(3))
+    engine._scheduler.limits = replace(engine._scheduler.limits, has_prefix_cache=True)
+    run_batch(engine, 1, 1056, 2, 40, share=1024)
+    run_batch(engine, 1, 1056, 2, 40, share=1024)
+    warm = min(shared_prefix(engine, 1024, 32, turn) for turn in range(3))
+    engine._scheduler.limits = replace(engine._scheduler.limits, has_prefix_cache=False)
+    print(
+        f"  a prefix of 1024 tokens: first token after {cold * 1000:.1f} ms cold, {warm * 1000:.1f} ms where it is known"
+        f" ({warm / cold:.2f})",
+        flush=True,
+    )
+
+
+def shared_prefix(engine: EngineCore, known: int, fresh: int, turn: int) -> float:
+    """The time to the first token of a prompt whose beginning is in the cache."""
+    generator = torch.Generator().manual_seed(77)
+    common = torch.randint(0, engine.spec.vocab_size, (known,), generator=generator).tolist()
+    times = []
+    for number in range(2):
+        rest = torch.randint(
+            0, engine.spec.vocab_size, (fresh,), generator=generator.manual_seed(100 + turn * 2 + number)
+        )
+        done = threading.Semaphore(0)
+        first: list[float] = []
+
+        def listen(news: SequenceOutput, first: list[float] = first, done: threading.Semaphore = done) -> None:
+            first.append(time.perf_counter())
+            if news.finish_reason is not None:
+                done.release()
+
+        began = time.perf_counter()
+        engine.submit(common + rest.tolist(), SamplingParams(max_tokens=2, ignores_eos=True), listen)
+        done.acquire()
+        times.append(first[0] - began)
+    return times[-1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
@@ -117,6 +174,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--step-tokens", type=int, default=16384)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--long", action="store_true", help="also prompts of 4,096 tokens, and shared ones of 1,024")
     parser.add_argument("--out", default="")
     options = parser.parse_args()
     ceiling = copy_bandwidth()
@@ -148,6 +206,8 @@ def main() -> None:
             )
             if options.profile:
                 profile(engine, batch, options.prompt)
+        if options.long:
+            long_prompts(engine, spec)
         engine.close()
         del weights, executor, engine
         torch.cuda.empty_cache()

@@ -48,8 +48,8 @@ def _up_to_32(block_m: int, n: int, k: int, is_gated: bool) -> Tiling:
 
 
 def _up_to_64(n: int, k: int, is_gated: bool) -> Tiling | None:
-    if is_gated or n > 24000:
-        return Tiling(64, 128 if n > 8960 else 64, 64, 4, 4)
+    if is_gated or n > 16384:
+        return Tiling(64, 128 if n > 8960 and (is_gated or n > 24000) else 64, 64, 4, 4)
     if 4000 < n <= 8192 and k > n and k % 128 == 0:
         return Tiling(64, 64, 128, 4, 6, 2)
     return None

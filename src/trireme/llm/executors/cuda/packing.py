@@ -1,0 +1,116 @@
+"""A step's inputs as integers: packed on the host, and sent to the device without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trireme.llm.kernels.chunk_attention import CHUNK_ROWS
+from trireme.llm.scheduler import Chunk
+
+Ints = npt.NDArray[np.int32]
+
+RING = 4
+"""Steps whose inputs or outputs may be on their way at once, with some to spare."""
+
+
+class InputRing:
+    """Pinned memory by turns, so that a step's inputs are not overwritten before they are on the device."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._host = [torch.empty(size, dtype=torch.int32).pin_memory() for _ in range(RING)]
+        self._device = [torch.empty(size, dtype=torch.int32, device=device) for _ in range(RING)]
+        self._turn = 0
+        self._used = 0
+
+    @property
+    def turn(self) -> int:
+        """Which of the turns it is."""
+        return self._turn
+
+    def begin_step(self) -> None:
+        """What is sent from now on belongs to the next step."""
+        self._turn = (self._turn + 1) % RING
+        self._used = 0
+
+    def send(self, values: Ints) -> torch.Tensor:
+        """On the current stream."""
+        begin, end = self._used, self._used + values.size
+        host, device = self._host[self._turn][begin:end], self._device[self._turn][begin:end]
+        host.numpy()[:] = values.reshape(-1)
+        device.copy_(host, non_blocking=True)
+        self._used = -(-end // 4) * 4
+        return device
+
+
+def single_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
+    """`[count, 4]`: slot, position, new block or -1, token or -1 where the device has it; rows to spare come last."""
+    packed = np.empty((count, 4), dtype=np.int32)
+    packed[:] = (spare_slot, 0, -1, 0)
+    packed[: len(chunks)] = [
+        (chunk.sequence.slot, chunk.start, -1, -1 if chunk.is_pending else chunk.sequence.tokens[chunk.start])
+        for chunk in chunks
+    ]
+    return packed
+
+
+def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
+    """The same for chunks, a row for each token."""
+    packed = np.empty((count, 4), dtype=np.int32)
+    packed[:] = (spare_slot, 0, -1, 0)
+    first = 0
+    for chunk in chunks:
+        rows = packed[first : first + chunk.count]
+        rows[:, 0] = chunk.sequence.slot
+        rows[:, 1] = np.arange(chunk.start, chunk.start + chunk.count)
+        rows[:, 3] = -1 if chunk.is_pending else chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
+        first += chunk.count
+    return packed
+
+
+def tiles_of(chunks: Items[Chunk], first: int, count: int = 0, spare_slot: int = 0) -> Ints:
+    """Chunks cut as `chunk_attention` takes them, from row `first` on; filled up to `count` with empty ones."""
+    rows = []
+    for chunk in chunks:
+        for offset in range(0, chunk.count, CHUNK_ROWS):
+            size = min(CHUNK_ROWS, chunk.count - offset)
+            rows.append((chunk.sequence.slot, first + offset, size, chunk.start + offset))
+        first += chunk.count
+    rows += [(spare_slot, 0, 0, 0)] * (count - len(rows))
+    return np.array(rows, dtype=np.int32).reshape(-1, 4)
+
+
+class KnownBlocks:
+    """Which blocks of each slot the device's table has."""
+
+    def __init__(self, slots: int, block_size: int, table_width: int) -> None:
+        self._counts = np.zeros(slots, dtype=np.int64)
+        self._block_size = block_size
+        self._width = table_width
+
+    def forget(self, slot: int) -> None:
+        """Another sequence has the slot now."""
+        self._counts[slot] = 0
+
+    def missing(self, chunks: Items[Chunk], singles: Ints | None = None) -> Ints | None:
+        """`[2, count]`: places in the table, and the blocks for them.
+
+        A block at the place of a single token's own position goes into that token's row instead.
+        """
+        places: list[int] = []
+        blocks: list[int] = []
+        for row, chunk in enumerate(chunks):
+            sequence = chunk.sequence
+            have, want = int(self._counts[sequence.slot]), len(sequence.blocks)
+            if have == want:
+                continue
+            self._counts[sequence.slot] = want
+            if singles is not None and want == have + 1 and chunk.start // self._block_size == have:
+                singles[row, 2] = sequence.blocks[-1]
+                continue
+            places += range(sequence.slot * self._width + have, sequence.slot * self._width + want)
+            blocks += sequence.blocks[have:]
+        return np.array([places, blocks], dtype=np.int32) if places else None
