@@ -52,6 +52,7 @@ def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, 
     prompts = [common + torch.randint(0, size, (prompt - share,), generator=generator).tolist() for _ in range(batch)]
     done = threading.Semaphore(0)
     firsts: list[float] = []
+    errors: list[str] = []
     counts = [0] * batch
 
     def listener(index: int) -> Any:
@@ -60,7 +61,7 @@ def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, 
                 firsts.append(time.perf_counter())
             counts[index] += len(news.token_ids)
             if news.finish_reason is not None:
-                assert not news.error, news.error
+                errors.append(news.error)
                 done.release()
 
         return listen
@@ -72,6 +73,7 @@ def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, 
     for _ in range(batch):
         done.acquire()
     took = time.perf_counter() - began
+    assert not any(errors), errors
     assert counts == [new] * batch, counts
     last_first = max(firsts) - began
     steps = new - 1

@@ -50,10 +50,11 @@ def single_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
     """`[count, 4]`: slot, position, new block or -1, token or -1 where the device has it; rows to spare come last."""
     packed = np.empty((count, 4), dtype=np.int32)
     packed[:] = (spare_slot, 0, -1, 0)
-    packed[: len(chunks)] = [
-        (chunk.sequence.slot, chunk.start, -1, -1 if chunk.is_pending else chunk.sequence.tokens[chunk.start])
-        for chunk in chunks
-    ]
+    if chunks:
+        packed[: len(chunks)] = [
+            (chunk.sequence.slot, chunk.start, -1, -1 if chunk.is_pending else chunk.sequence.tokens[chunk.start])
+            for chunk in chunks
+        ]
     return packed
 
 
