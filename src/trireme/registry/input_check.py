@@ -7,6 +7,7 @@ import struct
 from trireme.config.model_config import TensorConfig
 from trireme.core.datatype import ITEM_SIZE
 from trireme.core.elements import Buffer
+from trireme.core.tensor import CountedTensor, Tensor
 
 _length_at = struct.Struct("<I").unpack_from
 
@@ -32,16 +33,24 @@ class InputCheck:
         given = shape[1:] if self.has_batch else shape
         if len(given) != len(self.dims) or (self.has_batch and not shape):
             return False
-        count = shape[0] if self.has_batch else 1
-        if count < 1:
-            return False
+        count = 1
+        if self.has_batch:
+            if shape[0] < 0:
+                return False
+            count = shape[0] or 1  # no rows at all are refused later, after whatever else is wrong
         for dim, expected in zip(given, self.dims, strict=True):
-            if dim != expected and (expected != -1 or dim < 0):
+            if dim < 0 or (dim != expected and expected != -1):
                 return False
             count *= dim
         self.size = count * (self.item_size or 1)
         self.shape = shape
         return True
+
+    def has_strings(self, tensor: Tensor) -> bool:
+        """Whether the data is as many complete strings as the shape that was compared last asks for."""
+        if type(tensor) is CountedTensor:
+            return tensor.has_elements(self.size)
+        return has_elements(tensor.data, self.size)
 
     def reshaped(self, shape: tuple[int, ...] | list[int]) -> tuple[int, ...]:
         """The shape the backend sees for a shape that fits."""

@@ -9,9 +9,8 @@ from typing import Protocol
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.ports import Backend, InferencePort, Scheduler
 from trireme.core.request import InferenceRequest
-from trireme.core.tensor import CountedTensor
 from trireme.observe.stats import ModelStats
-from trireme.registry.input_check import InputCheck, has_elements
+from trireme.registry.input_check import InputCheck
 from trireme.registry.repository.repositories import ModelId
 from trireme.scheduling.rate_limiter import InstanceGate
 
@@ -107,46 +106,6 @@ class Model:
     def missing_inputs(self, request: InferenceRequest) -> list[str]:
         """Inputs the model needs and the request does not have, in the order of the configuration."""
         return [name for name in self.checks if name in self._required and name not in request.inputs]
-
-    def accepts(self, request: InferenceRequest) -> bool:
-        """Whether inputs and requested outputs fit the configuration; sets the request's batch size where they do.
-        Says no quickly and without a reason: finding the reason is the refusing side's work."""
-        inputs = request.inputs
-        if len(inputs) != self.input_count and not self._required <= inputs.keys():
-            return False
-        if request.requested_outputs:
-            outputs = self.config.outputs
-            for name in request.requested_outputs:
-                if name not in outputs:
-                    return False
-        checks = self.checks
-        rows = 0
-        for name, tensor in inputs.items():
-            check = checks.get(name)
-            if check is None or tensor.datatype != check.datatype:
-                return False
-            shape = tensor.shape
-            if shape != check.shape and not check.matches(shape):
-                return False
-            if check.item_size:
-                if len(tensor.data) != check.size:
-                    return False
-            elif type(tensor) is CountedTensor:
-                if not tensor.has_elements(check.size):
-                    return False
-            elif not has_elements(tensor.data, check.size):
-                return False
-            if check.has_batch:
-                if rows and rows != shape[0]:
-                    return False
-                rows = shape[0]
-        if rows > 1:
-            if rows > self.max_batch_size:
-                return False
-            request.batch_size = rows
-        else:
-            request.batch_size = 1
-        return True
 
     def take_over(self, model: Model) -> None:
         """Takes over what answers are made of, for front ends that hold this placeholder while the model answers."""

@@ -14,7 +14,7 @@ from trireme.registry.registry import ModelRegistry
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
-from trireme.server.validation import correlation_error, refusal
+from trireme.server.validation import check_request, correlation_error
 
 
 class Inference:
@@ -56,8 +56,7 @@ class Inference:
                 if model.is_placeholder:
                     self._wait_at(model, request)
                     return
-            if not model.accepts(request):
-                raise refusal(model, request)
+            check_request(model, request)
             if model.is_sequence:
                 mismatch = correlation_error(model, request)
                 if mismatch is not None:

@@ -1,13 +1,12 @@
-"""Why a request does not fit its model: the sentence for the client, in the order in which the checks are made."""
+"""Whether a request fits its model: each check once, in order, with the sentence for the client that fails it."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
 
-from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, from_config
-from trireme.core.elements import element_count
-from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.datatype import BYTES, WIRE_NAMES, from_config
+from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.tensor import CountedTensor, Tensor
 from trireme.registry.input_check import InputCheck
@@ -20,20 +19,32 @@ _BATCH_NOTE = (
 )
 
 
-def refusal(model: Model, request: InferenceRequest) -> ServingError:
-    """The error for a request that the model does not accept."""
-    error = (
-        _output_error(model, request)
-        or _count_error(model, request)
-        or _batch_error(model, request)
-        or _inputs_error(model, request)
-        or _empty_batch_error(model, request)
-    )
-    if error is None:
-        return InternalError(f"the request does not fit model '{model.name}', and no check says why")
-    if error.message.startswith(("unexpected inference ", "incomplete string data ")):
-        return error  # those are the model's own sentences, without the request's mark
-    return error.for_request(request.id)
+def check_request(model: Model, request: InferenceRequest) -> None:
+    """Raises the error for a request that does not fit its model; sets the batch size of one that does."""
+    inputs = request.inputs
+    if request.requested_outputs:
+        _check_outputs(model, request)
+    if len(inputs) != model.input_count:
+        _check_count(model, request)
+    rows = _rows(model, request) if model.max_batch_size and inputs else 1
+    checks = model.checks
+    for name, tensor in inputs.items():
+        check = checks.get(name)
+        if check is None:  # the model's own sentence, without the request's mark
+            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
+        if tensor.datatype != check.datatype:
+            raise _wrong_type(model, check, tensor).for_request(request.id)
+        shape = tensor.shape
+        if shape != check.shape and not check.matches(shape):
+            raise _wrong_shape(model, check, tensor).for_request(request.id)
+        if check.item_size:
+            if len(tensor.data) != check.size:
+                raise _wrong_size(model, check, tensor).for_request(request.id)
+        elif not check.has_strings(tensor):
+            raise _wrong_strings(model, check, tensor, request.id)
+    if rows < 1:
+        raise _empty_batch(model, request)
+    request.batch_size = rows
 
 
 def correlation_error(model: Model, request: InferenceRequest) -> ServingError | None:
@@ -51,89 +62,75 @@ def correlation_error(model: Model, request: InferenceRequest) -> ServingError |
     ).for_request(request.id)
 
 
-def _output_error(model: Model, request: InferenceRequest) -> ServingError | None:
+def _check_outputs(model: Model, request: InferenceRequest) -> None:
+    outputs = model.config.outputs
     for name in request.requested_outputs:
-        if name not in model.config.outputs:
-            return InvalidArgumentError(f"unexpected inference output '{name}' for model '{model.name}'")
-    return None
+        if name not in outputs:  # the model's own sentence, without the request's mark
+            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{model.name}'")
 
 
-def _count_error(model: Model, request: InferenceRequest) -> ServingError | None:
+def _check_count(model: Model, request: InferenceRequest) -> None:
+    """For a request that has not as many inputs as the model: whether those that it lacks are optional."""
     count, highest = len(request.inputs), model.input_count
     lowest = sum(not check.is_optional for check in model.checks.values())
     missing = model.missing_inputs(request)
     are_known = all(name in model.checks for name in request.inputs)
     if lowest <= count <= highest and not (missing and are_known):
-        return None
+        return
     bounds = f"{highest} inputs" if lowest == highest else f"number of inputs between {lowest} and {highest}"
-    return InvalidArgumentError(
+    raise InvalidArgumentError(
         f"expected {bounds} but got {count} inputs for model '{model.name}'. Got input(s) "
         f"[{_quoted(request.inputs)}], but missing required input(s) [{_quoted(missing)}]. "
         "Please provide all required input(s)."
-    )
+    ).for_request(request.id)
 
 
-def _batch_error(model: Model, request: InferenceRequest) -> ServingError | None:
-    if not model.max_batch_size:
-        return None
-    rows: int | None = None
+def _rows(model: Model, request: InferenceRequest) -> int:
+    """How many rows every input has; more than the model takes is refused, and none only after all other checks."""
+    rows = 0
+    is_first = True
     for name, tensor in request.inputs.items():
-        if not tensor.shape:
-            return InvalidArgumentError(
+        shape = tensor.shape
+        if not shape:
+            raise InvalidArgumentError(
                 f"input '{name}' has no shape but model requires batch dimension for '{model.name}'"
-            )
-        if rows is not None and tensor.shape[0] != rows:
-            return InvalidArgumentError(f"input '{name}' batch size does not match other inputs for '{model.name}'")
-        rows = tensor.shape[0]
-    if rows is not None and rows > model.max_batch_size:
-        return InvalidArgumentError(
+            ).for_request(request.id)
+        if not is_first and shape[0] != rows:
+            raise InvalidArgumentError(
+                f"input '{name}' batch size does not match other inputs for '{model.name}'"
+            ).for_request(request.id)
+        rows = shape[0]
+        is_first = False
+    if rows > model.max_batch_size:
+        raise InvalidArgumentError(
             f"inference request batch-size must be <= {model.max_batch_size} for '{model.name}'"
-        )
-    return None
+        ).for_request(request.id)
+    return rows
 
 
-def _inputs_error(model: Model, request: InferenceRequest) -> ServingError | None:
-    for name, tensor in request.inputs.items():
-        check = model.checks.get(name)
-        if check is None:
-            return InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
-        error = _type_error(model, check, tensor) or _shape_error(model, check, tensor)
-        error = error or _size_error(model, check, tensor)
-        if error is not None:
-            return error
-    return None
-
-
-def _empty_batch_error(model: Model, request: InferenceRequest) -> ServingError | None:
+def _empty_batch(model: Model, request: InferenceRequest) -> ServingError:
     """No rows, and yet the size of one: Triton takes such a request and never answers."""
-    for name, tensor in request.inputs.items():
-        if model.max_batch_size and not tensor.shape[0]:
-            return InvalidArgumentError(
-                f"input '{name}' has a batch dimension of 0 for model '{model.name}', got {_listed(tensor.shape)}. "
-                "Send at least one item."
-            )
-    return None
+    name, tensor = next(iter(request.inputs.items()))
+    return InvalidArgumentError(
+        f"input '{name}' has a batch dimension of 0 for model '{model.name}', got {_listed(tensor.shape)}. "
+        "Send at least one item."
+    ).for_request(request.id)
 
 
-def _type_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingError | None:
-    if tensor.datatype == check.datatype:
-        return None
+def _wrong_type(model: Model, check: InputCheck, tensor: Tensor) -> ServingError:
     got = tensor.datatype if tensor.datatype in WIRE_NAMES else "<invalid>"
     return InvalidArgumentError(
         f"inference input '{check.name}' data-type is '{got}', but model '{model.name}' expects '{check.datatype}'"
     )
 
 
-def _shape_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingError | None:
+def _wrong_shape(model: Model, check: InputCheck, tensor: Tensor) -> ServingError:
     given = tensor.shape[1:] if check.has_batch else tensor.shape
-    if len(given) == len(check.dims):
-        if any(dim < 0 for dim in tensor.shape):
-            return InvalidArgumentError(
-                f"All input dimensions should be specified for input '{check.name}' for model '{model.name}', "
-                f"got {_listed(tensor.shape)}"
-            )
-        if all(expected in (-1, dim) for dim, expected in zip(given, check.dims, strict=True)):
-            return None
+    if len(given) == len(check.dims) and any(dim < 0 for dim in tensor.shape):
+        return InvalidArgumentError(
+            f"All input dimensions should be specified for input '{check.name}' for model '{model.name}', "
+            f"got {_listed(tensor.shape)}"
+        )
     expected_dims = (-1, *check.dims) if check.has_batch else check.dims
     return InvalidArgumentError(
         f"unexpected shape for input '{check.name}' for model '{model.name}'. Expected {_listed(expected_dims)}, "
@@ -141,42 +138,36 @@ def _shape_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingErro
     )
 
 
-def _size_error(model: Model, check: InputCheck, tensor: Tensor) -> ServingError | None:
-    shape = (max(tensor.shape[0], 1), *tensor.shape[1:]) if check.has_batch else tensor.shape
-    count = element_count(shape)
-    if check.datatype == BYTES:
-        return _elements_error(model, check, tensor, count)
-    expected = count * ITEM_SIZE[check.datatype]
-    if len(tensor.data) == expected:
-        return None
+def _wrong_size(model: Model, check: InputCheck, tensor: Tensor) -> ServingError:
     return InvalidArgumentError(
         f"input byte size mismatch for input '{check.name}' for model '{model.name}'. "
-        f"Expected {expected}, got {len(tensor.data)}"
+        f"Expected {check.size}, got {len(tensor.data)}"
     )
 
 
-def _elements_error(model: Model, check: InputCheck, tensor: Tensor, expected: int) -> ServingError | None:
+def _wrong_strings(model: Model, check: InputCheck, tensor: Tensor, request_id: str) -> ServingError:
+    """What is wrong with data that is not as many complete strings as the shape says."""
     where = f"for inference input '{check.name}' for model '{model.name}'"
-    data = tensor.data
+    data, expected = tensor.data, check.size
     counted = tensor if isinstance(tensor, CountedTensor) else CountedTensor(tensor)
     count, position = counted.string_count, counted.strings_end
     left = len(data) - position
-    if left:
-        if left < 4:
-            return InvalidArgumentError(
-                f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes available. "
-                "Please make sure the string length indicator is in one buffer."
-            )
+    if left >= 4:  # the model's own sentence, without the request's mark
         (size,) = struct.unpack_from("<I", data, position)
         return InvalidArgumentError(
             f"incomplete string data for inference input '{check.name}', expecting string of length {size} "
             f"but only {left - 4} bytes available"
         )
-    if count > expected:
-        return InvalidArgumentError(f"unexpected number of string elements {count} {where}, expecting {expected}")
-    if count < expected:
-        return InvalidArgumentError(f"expected {expected} string elements {where}, got {count}")
-    return None
+    if left:
+        text = (
+            f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes available. "
+            "Please make sure the string length indicator is in one buffer."
+        )
+    elif count > expected:
+        text = f"unexpected number of string elements {count} {where}, expecting {expected}"
+    else:
+        text = f"expected {expected} string elements {where}, got {count}"
+    return InvalidArgumentError(text).for_request(request_id)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -172,6 +172,10 @@ REFUSALS = [
         MARK + "unexpected number of string elements 1 for inference input 'B' for model 'two', expecting 0",
     ),
     (
+        ask("two", A, text("B", [1, -1], b"")),
+        MARK + "All input dimensions should be specified for input 'B' for model 'two', got [1,-1]",
+    ),
+    (
         ask("two", A, text("B", [1, 1], struct.pack("<I", 0xFFFFFFFF))),
         "incomplete string data for inference input 'B', expecting string of length 4294967295 "
         "but only 0 bytes available",
