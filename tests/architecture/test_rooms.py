@@ -33,9 +33,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """By room: the other rooms it may import. A room that is not here may not exist."""
 
-MAY_NAME_TYPES_OF: dict[str, set[str]] = {"frontends": {"registry"}}
-"""Under `if TYPE_CHECKING:` only: the server hands front ends a `Model`, which they pass back, and may name as such."""
-
 THIRD_PARTY: dict[str, set[str]] = {
     "core": {"numpy"},
     "proto": {"google"},
@@ -86,19 +83,19 @@ def test_every_room_is_in_the_table(modules: dict[str, Any]) -> None:
 
 
 def test_rooms_import_downward_only(modules: dict[str, Any], internal_imports: dict[str, frozenset[str]]) -> None:
-    assert crossings(modules, internal_imports, {}) == []
+    assert crossings(modules, internal_imports) == []
 
 
 def test_types_come_from_below_too(modules: dict[str, Any], type_imports: dict[str, frozenset[str]]) -> None:
-    assert crossings(modules, type_imports, MAY_NAME_TYPES_OF) == []
+    assert crossings(modules, type_imports) == []
 
 
-def crossings(modules: dict[str, Any], imports: dict[str, frozenset[str]], extra: dict[str, set[str]]) -> list[str]:
+def crossings(modules: dict[str, Any], imports: dict[str, frozenset[str]]) -> list[str]:
     """What goes from one room to another without leave."""
     found = []
     for name, targets in imports.items():
         room = modules[name].room
-        allowed = {"", room} | MAY_IMPORT[room] | extra.get(room, set())
+        allowed = {"", room} | MAY_IMPORT[room]
         found += [f"{name} imports {target}" for target in sorted(targets) if modules[target].room not in allowed]
     return found
 

@@ -27,6 +27,7 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
 from trireme.frontends.metrics import MetricsFrontend
+from trireme.server.call import Calls
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
@@ -42,6 +43,8 @@ class EchoServer:
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
+        facade: Any = self
+        self.calls = Calls(facade, self.tracing, self.shared_memory)
 
     def find(self, name: str, version: str) -> Any:
         if name not in ("echo", "words", "hang"):
@@ -59,6 +62,7 @@ class EchoServer:
 
     def infer_on(self, model: Any, request: InferenceRequest) -> None:
         self.requests.append(request)
+        request.served_version = model.version_text
         if model.name == "echo":
             outputs = [Tensor("OUT", t.datatype, t.shape, t.data) for t in request.inputs.values()]
             request.respond(InferenceResponse(outputs))

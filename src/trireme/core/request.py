@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from trireme.core.output_wishes import OutputWishes
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -49,6 +50,7 @@ class InferenceRequest:
         "served_version",
         "timeout_us",
         "trace",
+        "wishes",
     )
 
     def __init__(
@@ -65,6 +67,7 @@ class InferenceRequest:
         self.id = request_id
         self.inputs = inputs  # in the client's order
         self.requested_outputs: tuple[str, ...] = ()  # empty: every output
+        self.wishes: OutputWishes | None = None  # None: outputs as they are
         self.parameters: dict[str, Parameter] = {}
         self.correlation_id: int | str = 0
         self.flags = 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError, UnavailableError
-from trireme.core.request import SEQUENCE_START, InferenceRequest, RespondCallback
-from trireme.core.response import InferenceResponse
+from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.tensor import Tensor
-from trireme.registry.input_check import fill_wildcards
+from trireme.memory.system import SystemRegion
 from trireme.registry.model import Model
 from trireme.registry.registry import ModelRegistry
+from trireme.server.long_work import create_threads
+from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
@@ -36,6 +37,7 @@ class Inference:
         self._clock = clock
         self._tracing = tracing or Tracing(TraceSettingsStore(TraceSettings()))
         self._shared_memory = shared_memory if shared_memory is not None and shared_memory.is_allowed else None
+        self._threads = create_threads("outputs")
         self._is_exiting = False
 
     def begin_exit(self) -> None:
@@ -65,21 +67,26 @@ class Inference:
                 _refuse_new(model, request)
             if model.reshaped_inputs:
                 _reshape_inputs(model, request)
-            if model.output_reshapes:
-                request.respond = ReshapedRespond(model, request.respond)
-            if self._shared_memory is not None and request.parent is None:
-                self._shared_memory.guard(request)
             request.served_version = model.version_text
             if not request.arrival_ns:
                 request.arrival_ns = self._clock()
-            parent = request.parent
-            if request.trace is not None or (parent is not None and parent.trace is not None):
-                self._tracing.begin(model.name, request)
+            self._prepare_responses(model, request)
             model.scheduler.enqueue(request)
         except ServingError as error:
             if request.trace is not None:
                 self._tracing.refuse(request, error)
             raise
+
+    def _prepare_responses(self, model: Model, request: InferenceRequest) -> None:
+        """Puts the stages that the request's responses are to pass before whoever waits for them."""
+        parent = request.parent
+        if request.trace is not None or (parent is not None and parent.trace is not None):
+            self._tracing.begin(model.name, request)
+        regions: list[SystemRegion] = []
+        if self._shared_memory is not None and parent is None:
+            regions = self._shared_memory.regions_of(request)
+        if request.trace is not None or request.wishes is not None or regions or model.output_reshapes:
+            request.respond = ResponseStages(model, request, self._tracing, regions, self._threads)
 
     def _wait_at(self, placeholder: Model, request: InferenceRequest) -> None:
         """Leaves the request where it waits for its model; it comes back to `infer_on` with the model itself."""
@@ -88,33 +95,6 @@ class Inference:
         if not request.arrival_ns:
             request.arrival_ns = self._clock()
         placeholder.scheduler.enqueue(request)
-
-
-class ReshapedRespond:
-    """Gives outputs the shape that the configuration promises to clients, whatever the model calls it inside."""
-
-    __slots__ = ("_model", "_respond")
-
-    def __init__(self, model: Model, respond: RespondCallback) -> None:
-        self._model = model
-        self._respond = respond
-
-    def __call__(self, response: InferenceResponse) -> None:
-        reshapes = self._model.output_reshapes
-        if any(tensor.name in reshapes for tensor in response.outputs):
-            response.outputs = [self._reshaped(tensor) for tensor in response.outputs]
-        self._respond(response)
-
-    def _reshaped(self, tensor: Tensor) -> Tensor:
-        config = self._model.output_reshapes.get(tensor.name)
-        if config is None or config.reshape is None:
-            return tensor
-        split = 1 if self._model.max_batch_size else 0
-        batch, given = tuple(tensor.shape[:split]), tuple(tensor.shape[split:])
-        if len(given) != len(config.reshape):
-            return tensor  # not the shape the reshape is about: left to the client as the model made it
-        shape = batch + fill_wildcards(config.dims, config.reshape, given)
-        return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
 
 
 def _reshape_inputs(model: Model, request: InferenceRequest) -> None:

@@ -6,6 +6,7 @@ from trireme.config.options.trace import TraceSettings
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry
+from trireme.server.call import Calls
 from trireme.server.health import Health
 from trireme.server.inference import Inference
 from trireme.server.metadata import TRITON_LEVEL, Metadata
@@ -37,6 +38,7 @@ class InferenceServer:
         self.tracing = Tracing(trace_settings)
         self.shared_memory = shared_memory or SharedMemory()
         self.inference = Inference(registry, tracing=self.tracing, shared_memory=self.shared_memory)
+        self.calls = Calls(self.inference, self.tracing, self.shared_memory)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)
         self.statistics = Statistics(registry, self.health, metrics)

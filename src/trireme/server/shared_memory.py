@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from trireme.core.elements import Buffer
 from trireme.core.errors import (
     AlreadyExistsError,
@@ -12,8 +10,7 @@ from trireme.core.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from trireme.core.request import InferenceRequest, RespondCallback
-from trireme.core.response import InferenceResponse
+from trireme.core.request import InferenceRequest
 from trireme.core.tensor import Tensor
 from trireme.memory.cuda import HANDLE_BYTES, CudaRegion
 from trireme.memory.system import SystemRegion
@@ -74,22 +71,20 @@ class SharedMemory:
         """The bytes of a region that are an input; raises ServingError where they are not all in the region."""
         return self._find(name, offset, size_bytes).read(offset, size_bytes, self._copies_inputs)
 
-    def target(self, name: str, offset: int, size_bytes: int) -> OutputTarget:
+    def target(self, name: str, offset: int, size_bytes: int) -> RegionTarget:
         """Where an output goes; raises ServingError where that is not all in the region."""
-        return OutputTarget(self._find(name, offset, size_bytes), offset, size_bytes)
+        return RegionTarget(self._find(name, offset, size_bytes), offset, size_bytes)
 
-    def guard(self, request: InferenceRequest) -> None:
-        """Lets the request fail where memory that its inputs lie in turns out to be gone when they are read."""
-        if not self._by_mapping:
-            return
-        used = []
-        for tensor in request.inputs.values():
-            if type(tensor.data) is memoryview:
-                region = self._by_mapping.get(id(tensor.data.obj))
-                if region is not None and region not in used:
-                    used.append(region)
-        if used:
-            request.respond = GuardedRespond(used, request.respond)
+    def regions_of(self, request: InferenceRequest) -> list[SystemRegion]:
+        """The registered system regions that inputs of the request lie in."""
+        used: list[SystemRegion] = []
+        if self._by_mapping:
+            for tensor in request.inputs.values():
+                if type(tensor.data) is memoryview:
+                    region = self._by_mapping.get(id(tensor.data.obj))
+                    if region is not None and region not in used:
+                        used.append(region)
+        return used
 
     def check_allowed(self) -> None:
         """Raises UnsupportedError where the server was started without shared memory for clients."""
@@ -127,26 +122,8 @@ class SharedMemory:
         return region
 
 
-class GuardedRespond:
-    """Answers with an error where the model has been given zeros in place of memory that its client cut off."""
-
-    __slots__ = ("_regions", "_respond")
-
-    def __init__(self, regions: list[SystemRegion], respond: RespondCallback) -> None:
-        self._regions = regions
-        self._respond = respond
-
-    def __call__(self, response: InferenceResponse) -> None:
-        for region in self._regions:
-            if region.is_cut_off and response.error is None:
-                if response.is_final:
-                    self._respond(InferenceResponse.of_error(region.cut_off_error()))
-                return
-        self._respond(response)
-
-
-class OutputTarget:
-    """Room for one output of one request; it holds the region until the request is answered."""
+class RegionTarget:
+    """Implements `core.output_wishes.OutputTarget`; it holds the region until its request is answered."""
 
     __slots__ = ("_offset", "_region", "_size_bytes")
 
@@ -165,8 +142,3 @@ class OutputTarget:
             )
         self._region.write(self._offset, tensor.data)
         return Tensor(tensor.name, tensor.datatype, tensor.shape, b"")
-
-
-def write_outputs(targets: Mapping[str, OutputTarget], outputs: Iterable[Tensor]) -> list[Tensor]:
-    """The outputs, those with a target without their data, which is in its region then; raises ServingError."""
-    return [targets[tensor.name].write(tensor) if tensor.name in targets else tensor for tensor in outputs]

@@ -8,12 +8,27 @@ from itertools import count
 from trireme.core import trace as marks
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import ServingError
-from trireme.core.request import InferenceRequest, RespondCallback
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.trace import Trace, read_traceparent
 from trireme.observe.opentelemetry_export import SpanExport
 from trireme.observe.trace_file import TraceFile, TraceLog
 from trireme.server.trace_settings import OFF, TraceSettingsStore
+
+
+class Arrival:
+    """How a request came that may be traced: when, by which door, and what its client says about traces."""
+
+    __slots__ = ("end", "ns", "start", "traceparent", "wants_explanation")
+
+    def __init__(
+        self, start: str, end: str, ns: int, wants_explanation: bool, traceparent: Callable[[], str] | None = None
+    ) -> None:
+        self.start = start  # the names of the two marks
+        self.end = end
+        self.ns = ns
+        self.wants_explanation = wants_explanation
+        self.traceparent = traceparent  # asked for the client's own context where that matters
 
 
 class Tracing:
@@ -30,6 +45,14 @@ class Tracing:
         """Whether any request may have to be traced."""
         settings.on_change = self._replace
         self._replace(())
+
+    def arrived(self, model_name: str, arrival: Arrival) -> Trace | None:
+        """A trace for a request that has just been read, where it is to have one."""
+        trace = self.explain() if arrival.wants_explanation else self.sample(model_name, arrival.traceparent)
+        if trace is not None:
+            trace.mark(arrival.start, arrival.ns)
+            trace.mark(arrival.end, arrival.ns)
+        return trace
 
     def sample(self, model_name: str, traceparent: Callable[[], str] | None = None) -> Trace | None:
         """A trace for a request of a client, where one is due; `traceparent` is asked for the client's own context.
@@ -54,8 +77,8 @@ class Tracing:
         return trace
 
     def begin(self, model_name: str, request: InferenceRequest) -> None:
-        """A request that has a trace, or comes from one that has, is about to be enqueued; the trace ends with its
-        final response."""
+        """A request that has a trace, or comes from one that has, is about to be enqueued; its responses are told to
+        `passed`, and the trace ends with the final one."""
         parent, trace = request.parent, request.trace
         if parent is not None and parent.trace is not None:
             trace = request.trace = parent.trace.begin_child(next(self._ids))
@@ -67,7 +90,6 @@ class Tracing:
         trace.mark(marks.REQUEST_START, request.arrival_ns)
         trace.mark(marks.QUEUE_START, self._clock())
         trace.keep(marks.TENSOR_QUEUE_INPUT, list(request.inputs.values()))
-        request.respond = TracedRespond(self, trace, request.respond)
 
     def refuse(self, request: InferenceRequest, error: ServingError) -> None:
         """A request that has a trace was not taken. A collector learns of it; a file, as Triton's, does not."""
@@ -85,9 +107,18 @@ class Tracing:
         """A trace for a client that wants to see it; it reaches no file."""
         return Trace(0)
 
-    def now_ns(self) -> int:
-        """The clock of the marks."""
-        return self._clock()
+    def passed(self, trace: Trace, response: InferenceResponse) -> None:
+        """A response is on its way to whoever waits for it."""
+        if response.error is not None:
+            trace.error = response.error.message or response.error.kind.label
+        if not response.is_final:
+            trace.is_streamed = True
+        if not response.is_empty:
+            trace.keep(marks.TENSOR_BACKEND_OUTPUT, response.outputs)
+            if trace.parent is None:
+                trace.mark(marks.INFER_RESPONSE_COMPLETE, self._clock())
+        if response.is_final:
+            trace.mark(marks.REQUEST_END, self._clock())
 
     def finish(self, trace: Trace) -> None:
         """Takes the trace of a client's request that has had its final response."""
@@ -121,33 +152,6 @@ class Tracing:
         if self._file is None:
             self._file = TraceFile(path)
         return _Sampler(self._settings, owner, TraceLog(self._file, int(str(settings["log_frequency"]))))
-
-
-class TracedRespond:
-    """Passes responses on and notes when they pass."""
-
-    __slots__ = ("_respond", "_trace", "_tracing")
-
-    def __init__(self, tracing: Tracing, trace: Trace, respond: RespondCallback) -> None:
-        self._tracing = tracing
-        self._trace = trace
-        self._respond = respond
-
-    def __call__(self, response: InferenceResponse) -> None:
-        trace, tracing = self._trace, self._tracing
-        if response.error is not None:
-            trace.error = response.error.message or response.error.kind.label
-        if not response.is_final:
-            trace.is_streamed = True
-        if not response.is_empty:
-            trace.keep(marks.TENSOR_BACKEND_OUTPUT, response.outputs)
-            if trace.parent is None:
-                trace.mark(marks.INFER_RESPONSE_COMPLETE, tracing.now_ns())
-        if response.is_final:
-            trace.mark(marks.REQUEST_END, tracing.now_ns())
-        self._respond(response)
-        if response.is_final and trace.parent is None:
-            tracing.finish(trace)
 
 
 class _Sampler:

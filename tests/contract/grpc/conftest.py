@@ -19,7 +19,7 @@ from trireme.proto import service_pb2
 
 
 def _load_fake_server() -> Any:
-    path = Path(__file__).parents[2] / "unit" / "frontends_grpc" / "fake_server.py"
+    path = Path(__file__).parents[2] / "unit" / "frontends" / "grpc" / "fake_server.py"
     spec = importlib.util.spec_from_file_location("grpc_contract_fake_server", path)
     assert spec is not None
     assert spec.loader is not None

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from trireme.config.model_config import ModelConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import CancelledError, InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.stats import ModelStats
+from trireme.proto import model_config_pb2
+from trireme.registry.model import Model
+from trireme.registry.repository.repositories import ModelId
+from trireme.server.long_work import create_threads
+from trireme.server.response_stages import ResponseStages
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
 
@@ -41,13 +49,24 @@ def start(path: Path) -> Callable[..., tuple[Tracing, TraceSettingsStore]]:
     return make
 
 
+def begin(tracing: Tracing, request: InferenceRequest) -> None:
+    """What inference does with a request that may be traced before it is enqueued."""
+    tracing.begin(request.model_name, request)
+    if request.trace is not None:
+        config = ModelConfig.from_message(model_config_pb2.ModelConfig(name=request.model_name))
+        scheduler: Any = None
+        stats = ModelStats(request.model_name, 1)
+        model = Model(ModelId("", request.model_name), 1, config, scheduler, stats)
+        request.respond = ResponseStages(model, request, tracing, (), create_threads("test"))
+
+
 def request_of(tracing: Tracing, model: str = "m", parent: InferenceRequest | None = None) -> InferenceRequest:
     tensor = Tensor("IN", "FP32", (1,), bytes(4))
     request = InferenceRequest(model, "", "rq", {"IN": tensor}, lambda response: None)
     request.served_version, request.arrival_ns, request.parent = "1", 900, parent
     if parent is None:
         request.trace = tracing.sample(model)
-    tracing.begin(model, request)
+    begin(tracing, request)
     return request
 
 
@@ -77,7 +96,7 @@ def write_traces(tracing: Tracing, models: str) -> None:
         request = InferenceRequest(model, "", f"{model}{number}", {}, lambda response: None)
         request.served_version, request.arrival_ns = "1", 900
         request.trace = tracing.sample(model)
-        tracing.begin(model, request)
+        begin(tracing, request)
         request.respond(InferenceResponse([]))
 
 

@@ -7,7 +7,7 @@ import logging
 from typing import Final, cast
 
 from trireme.core.elements import Buffer
-from trireme.frontends.grpc.calls import Call
+from trireme.frontends.grpc.call import Call
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner

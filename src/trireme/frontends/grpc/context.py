@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
-from trireme.frontends.long_work import create_threads
 from trireme.protocol.v2.grpc_request import InferRequestDecoder
 from trireme.protocol.v2.grpc_response import InferResponseEncoder
+from trireme.server.long_work import create_threads
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -21,6 +21,7 @@ class ServiceContext:
 
     __slots__ = (
         "call_count",
+        "calls",
         "decoder",
         "encoder",
         "is_stopping",
@@ -31,10 +32,13 @@ class ServiceContext:
         "server",
         "tasks",
         "threads",
+        "tracing",
     )
 
     def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
+        self.calls = server.calls
+        self.tracing = server.tracing
         self.options = options
         self.loop = loop
         self.process_delay_s = options.process_delay_s

@@ -1,29 +1,31 @@
-"""Answers that take more than a turn of the event loop: tasks that are kept alive and always end in an answer."""
+"""Answers that take more than a turn of the event loop: they are kept alive and always end in an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
-from trireme.frontends.long_work import create_threads
+from trireme.server.long_work import OrderedWork, create_threads
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+SendError = Callable[[ServingError], None]
 
 
 class BackgroundAnswers:
-    """Runs the coroutines that answer exchanges; a client that leaves does not stop them."""
+    """Runs what answers exchanges later; a client that leaves does not stop it."""
 
-    __slots__ = ("_tasks", "_threads")
+    __slots__ = ("_native_threads", "_python_threads", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = create_threads("http")
+        self._python_threads = create_threads("http")
+        self._native_threads = create_threads("http-compression", is_native=True)
 
     def run(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Starts the work; an error it raises becomes the answer."""
@@ -31,18 +33,28 @@ class BackgroundAnswers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Long work beside the event loop, a few pieces of it at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+    def ordered_work(self, exchange: Exchange, send_error: SendError | None = None) -> OrderedWork:
+        """For long work in Python; an error becomes the answer, in the endpoint's form unless said otherwise."""
+        return OrderedWork(asyncio.get_running_loop(), self._python_threads, partial(_fail, exchange, send_error))
+
+    def compression_work(self, exchange: Exchange) -> OrderedWork:
+        """The same for compressing and inflating."""
+        return OrderedWork(asyncio.get_running_loop(), self._native_threads, partial(_fail, exchange, None))
 
 
 async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-    endpoint = exchange.head.endpoint
-    send_error = exchange.send_plain_error if endpoint is not None and endpoint.is_plain else exchange.send_error
     try:
         await work
-    except ServingError as error:
-        send_error(error)
-    except Exception:
-        log.exception("failed to answer %s %s", exchange.head.method, exchange.head.path)
-        send_error(InternalError("the server failed to answer the request"))
+    except Exception as error:
+        _fail(exchange, None, error)
+
+
+def _fail(exchange: Exchange, send_error: SendError | None, error: Exception) -> None:
+    endpoint = exchange.head.endpoint
+    is_plain = endpoint is not None and endpoint.is_plain
+    send_usual = exchange.send_plain_error if is_plain else exchange.send_error
+    if isinstance(error, ServingError):
+        (send_error or send_usual)(error)
+    else:
+        log.error("failed to answer %s %s", exchange.head.method, exchange.head.path, exc_info=error)
+        send_usual(InternalError("the server failed to answer the request"))

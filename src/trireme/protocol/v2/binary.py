@@ -12,6 +12,7 @@ import orjson
 from trireme.core.datatype import BYTES, ITEM_SIZE
 from trireme.core.elements import Buffer, element_count
 from trireme.core.errors import InvalidArgumentError
+from trireme.core.region_place import ReadRegion
 from trireme.core.request import Parameter
 from trireme.core.response import NO_SEQUENCE
 from trireme.core.tensor import Tensor
@@ -19,7 +20,6 @@ from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.json_codec.tensor import encode_elements, encode_numbers, number_layout, pack_string
 from trireme.protocol.json_codec.text import encode_scalar, encode_string
 from trireme.protocol.v2.json_document import InferDocument, decode_document
-from trireme.protocol.v2.region_place import ReadRegion
 
 COPY_LIMIT_BYTES: Final = 4096
 """Tensors up to this size are copied out of the body: that is cheaper than a view of it."""

@@ -14,12 +14,13 @@ from google.protobuf.message import DecodeError
 from trireme.core.datatype import WIRE_NAMES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.output_wishes import OutputWishes
+from trireme.core.region_place import ReadRegion, RegionPlace
 from trireme.core.request import InferenceRequest, RespondCallback
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.v2.grpc_contents import decode_contents
 from trireme.protocol.v2.grpc_parameters import RequestParameters, classification_count, region_place
-from trireme.protocol.v2.region_place import ReadRegion, RegionPlace
 
 _MAX_TEMPLATES: Final = 1024
 _MAX_CACHED_HEAD_BYTES: Final = 4096
@@ -45,13 +46,12 @@ class InferTemplate:
         "_output_error",
         "_places",
         "_region_count",
-        "classifications",
         "has_regions",
         "model_name",
         "model_version",
-        "output_places",
         "parameters",
         "requested_outputs",
+        "wishes",
     )
 
     def __init__(self, message: Any) -> None:
@@ -59,12 +59,11 @@ class InferTemplate:
         self.model_version: str = message.model_version
         self.parameters = RequestParameters()
         self.requested_outputs: tuple[str, ...] = tuple(dict.fromkeys(output.name for output in message.outputs))
-        self.classifications: dict[str, int] | None = None
         self._inputs = tuple(
             (entry.name, entry.datatype if entry.datatype in WIRE_NAMES else _UNKNOWN_DATATYPE, tuple(entry.shape))
             for entry in message.inputs
         )
-        self.output_places: dict[str, RegionPlace] = {}  # where outputs go that are not sent
+        self.wishes: OutputWishes | None = None  # None: outputs as they are
         self._places: list[RegionPlace | None] = []  # beside the inputs
         self._error: ServingError | None = None
         self._output_error: ServingError | None = None
@@ -76,7 +75,7 @@ class InferTemplate:
         self._read_inputs(message)
         self._read_outputs(message)
         self._region_count = sum(place is not None for place in self._places)
-        self.has_regions = bool(self._region_count or self.output_places)
+        self.has_regions = bool(self._region_count or (self.wishes is not None and self.wishes.places))
         self._has_parameters = bool(message.parameters)
         self._is_plain = self._is_without_fault() and self._contents is None and len(self._inputs) == 1
 
@@ -120,6 +119,7 @@ class InferTemplate:
             inputs = self._all_inputs(request_id, raw_contents)
         request = InferenceRequest(self.model_name, self.model_version, request_id, inputs, respond)
         request.requested_outputs = self.requested_outputs
+        request.wishes = self.wishes
         if self._has_parameters:
             self.parameters.apply(request)
         if forwarded:
@@ -168,6 +168,7 @@ class InferTemplate:
 
     def _read_outputs(self, message: Any) -> None:
         counts: dict[str, int] = {}
+        places: dict[str, RegionPlace] = {}
         try:
             for entry in message.outputs:
                 if not entry.parameters:
@@ -177,12 +178,13 @@ class InferTemplate:
                 if place is not None:
                     if count is not None:
                         raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-                    self.output_places[entry.name] = place
+                    places[entry.name] = place
                 if count is not None:
                     counts[entry.name] = count
         except ServingError as error:
             self._output_error = error
-        self.classifications = counts or None
+        if counts or places:
+            self.wishes = OutputWishes(counts, places)
 
     def _mixed_inputs(self, raw_contents: list[Buffer]) -> dict[str, Tensor]:
         """The rare way: typed contents, or a parameter that is refused."""

@@ -7,11 +7,12 @@ from typing import Any, Final
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
+from trireme.core.output_wishes import OutputWishes
+from trireme.core.region_place import RegionPlace
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, Parameter
 from trireme.protocol.json_codec.access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_elements
 from trireme.protocol.json_codec.text import parse
-from trireme.protocol.v2.region_place import RegionPlace
 
 RESERVED_PARAMETERS: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
@@ -70,7 +71,6 @@ class InferDocument:
     __slots__ = (
         "correlation_id",
         "flags",
-        "has_classification",
         "has_parameters",
         "has_regions",
         "inputs",
@@ -82,6 +82,7 @@ class InferDocument:
         "request_id",
         "requested_outputs",
         "timeout_us",
+        "wishes",
     )
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class InferDocument:
         self.priority = 0
         self.timeout_us = 0
         self.is_binary_by_default = False
-        self.has_classification = False
+        self.wishes: OutputWishes | None = None  # None: outputs as they are
         self.has_parameters = False  # whether anything but inputs and outputs differs from what is usual
         self.has_regions = False  # whether an input or output is in shared memory
         self.is_all_binary = False  # whether no output is to be written out, as JSON or as classes
@@ -302,18 +303,23 @@ def _read_data(data: Any, name: str, datatype: str, shape: tuple[int, ...], max_
 
 def _read_outputs(document: InferDocument, entries: list[Any]) -> None:
     names: list[str] = []
+    class_counts: dict[str, int] = {}
+    places: dict[str, RegionPlace] = {}
     for entry in entries:
         name: str = _required(string_of, entry, "name")
         names.append(name)
         parameters = entry.get("parameters")
         wish = document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
         if wish.class_count:
-            document.has_classification = True
+            class_counts[name] = wish.class_count
         if wish.place is not None:
-            document.has_regions = True
+            places[name] = wish.place
     if len(names) > 1:
         _check_unique(document, "output", names)
     document.requested_outputs = tuple(names)
+    if class_counts or places:
+        document.wishes = OutputWishes(class_counts, places)
+        document.has_regions = document.has_regions or bool(places)
 
 
 def _read_output(parameters: dict[str, Any]) -> OutputEntry:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from trireme.frontends.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, INLINE_STRINGS_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2 import wire
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, INLINE_STRINGS_BYTES
 
 
 class Bench:

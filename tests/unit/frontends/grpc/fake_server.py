@@ -13,6 +13,9 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.proto import model_config_pb2
+from trireme.server.call import Calls
+from trireme.server.long_work import create_threads
+from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
@@ -31,6 +34,8 @@ class FakeModel:
         self.config = ModelConfig.from_message(message)
         self.is_decoupled = is_decoupled
         self.max_batch_size = self.config.max_batch_size
+        self.is_placeholder = False
+        self.output_reshapes: dict[str, Any] = {}
 
     def labels(self, output_name: str) -> tuple[str, ...]:
         return ("cat", "dog", "fish")
@@ -45,7 +50,9 @@ def echo(request: InferenceRequest, is_final: bool = True, **kwargs: Any) -> Inf
 
 
 class FakeInference:
-    def __init__(self) -> None:
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+        self._threads = create_threads("fake")
         self.requests: list[InferenceRequest] = []
         self.cancelled: list[InferenceRequest] = []
         self.held: list[InferenceRequest] = []
@@ -63,6 +70,9 @@ class FakeInference:
         request.served_version = "1"
         if model.behaviour != "ident":  # the speed of this path is measured
             self.requests.append(request)
+        if request.wishes is not None:
+            stages: Any = ResponseStages(model, request, self._tracing, (), self._threads)  # type: ignore[arg-type]
+            request.respond = stages
         getattr(self, f"_{model.behaviour}")(request)
 
     def release(self, request: InferenceRequest) -> None:
@@ -212,12 +222,13 @@ class FakeServer:
     """Looks like `trireme.server.server.InferenceServer` to the front end."""
 
     def __init__(self) -> None:
-        self.inference = FakeInference()
+        self.shared_memory = SharedMemory()
+        self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
+        self.inference = FakeInference(self.tracing)
+        self.calls = Calls(self.inference, self.tracing, self.shared_memory)  # type: ignore[arg-type]
         self.health = FakeHealth()
         self.metadata = FakeMetadata(self.inference)
         self.statistics = FakeStatistics()
         self.model_control = FakeModelControl()
         self.settings = FakeSettings()
-        self.shared_memory = SharedMemory()
-        self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         self.is_exiting = False

@@ -8,9 +8,9 @@ import pytest
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.frontends.long_work import INLINE_DEFLATE_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
+from trireme.server.long_work import INLINE_DEFLATE_BYTES
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])

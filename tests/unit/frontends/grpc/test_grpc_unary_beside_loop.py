@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trireme.core.tensor import CountedTensor
-from trireme.frontends.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
 
 
 def test_a_large_compressed_request_is_inflated_beside_the_loop(bench, large) -> None:

@@ -18,6 +18,9 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.connection import Connection
 from trireme.frontends.http.frontend import create_listener
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions
+from trireme.server.call import Calls
+from trireme.server.long_work import create_threads
+from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace_settings import TraceSettingsStore
 from trireme.server.tracing import Tracing
@@ -55,6 +58,7 @@ class FakeModel:
         self.is_decoupled = is_decoupled
         self.max_batch_size = max_batch_size
         self.behaviour = behaviour
+        self.output_reshapes: dict[str, Any] = {}
         self.config = SimpleNamespace(
             max_batch_size=max_batch_size,
             inputs={key: TensorConfig(key, datatype, dims) for key, (datatype, dims) in inputs.items()},
@@ -70,7 +74,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.is_exiting = False
         self.is_ready = True
-        self.calls: list[Any] = []
+        self.recorded: list[Any] = []
         self.requests: list[InferenceRequest] = []
         self.models = {
             model.name: model
@@ -84,6 +88,9 @@ class FakeServer:
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
+        self.calls = Calls(self, self.tracing, self.shared_memory)  # type: ignore[arg-type]
+        self._threads = create_threads("fake")
+        self._stages: Any = ResponseStages
 
     def find(self, name: str, version: str) -> FakeModel:
         model = self.models.get(name)
@@ -98,6 +105,9 @@ class FakeServer:
         for name in request.inputs:
             if name not in model.config.inputs:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
+        request.served_version = model.version_text
+        if request.wishes is not None:
+            request.respond = self._stages(model, request, self.tracing, (), self._threads)
         model.behaviour(request)
 
     def is_live(self) -> bool:
@@ -107,19 +117,19 @@ class FakeServer:
         return self.is_ready
 
     def index(self, ready_only: bool) -> list[Any]:
-        self.calls.append(("index", ready_only))
+        self.recorded.append(("index", ready_only))
         return [
             SimpleNamespace(name="ident", version="1", state="READY", reason=""),
             SimpleNamespace(name="other", version="", state="", reason=""),
         ]
 
     async def load(self, name: str, config: str | None, files: Mapping[str, bytes]) -> None:
-        self.calls.append(("load", name, config, dict(files)))
+        self.recorded.append(("load", name, config, dict(files)))
         if name == "broken":
             raise ServingError("load failed", InvalidArgumentError.kind)
 
     async def unload(self, name: str, unload_dependents: bool) -> None:
-        self.calls.append(("unload", name, unload_dependents))
+        self.recorded.append(("unload", name, unload_dependents))
 
     def server(self) -> Any:
         return SimpleNamespace(name="triton", version="2.73.0", extensions=("classification", "logging"))
@@ -137,14 +147,14 @@ class FakeServer:
         return {"log_file": "", "log_info": True}
 
     def update_log_settings(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        self.calls.append(("log", dict(changes)))
+        self.recorded.append(("log", dict(changes)))
         return self.log_settings()
 
     def trace_settings(self, model: str) -> dict[str, Any]:
         return {"trace_level": ["OFF"], "model": model}
 
     def update_trace_settings(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        self.calls.append(("trace", model, dict(changes)))
+        self.recorded.append(("trace", model, dict(changes)))
         return self.trace_settings(model)
 
     def metrics_page(self) -> bytes:
@@ -279,6 +289,11 @@ class Client:
         output = self.transport.output
         self.transport.written.clear()
         return output
+
+    async def answered(self) -> None:
+        """Returns when every request is answered that may be answered from another thread."""
+        while self.connection.is_busy:  # noqa: ASYNC110, nobody tells
+            await asyncio.sleep(0.001)
 
     def ask(self, data: bytes) -> bytes:
         self.feed(data)

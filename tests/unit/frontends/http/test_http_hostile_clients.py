@@ -115,8 +115,7 @@ def test_large_json_is_read_beside_the_event_loop(client: Any, post: Any, loop: 
     async def asked() -> bytes:
         client.feed(post("/v2/models/ident/infer", body))
         assert not client.transport.output
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.gather(*others)
+        await client.answered()
         return client.transport.output
 
     answer = loop.run_until_complete(asked())

@@ -159,7 +159,7 @@ def test_the_index_may_be_asked_for_ready_models(ask: Any, server: Any, post: An
     listed = b'[{"name":"ident","version":"1","state":"READY"},{"name":"other"}]'
     assert ask(post("/v2/repository/index", b"")) == json_answer(listed)
     assert ask(post("/v2/repository/any/index", b'{"ready":true}')) == json_answer(listed)
-    assert server.calls == [("index", False), ("index", True)]
+    assert server.recorded == [("index", False), ("index", True)]
     assert ask(post("/v2/repository/index", b'{"ready":1}')) == json_answer(
         b'{"error":"Invalid value for \'ready\': expected a boolean"}', b"400 Bad Request"
     )
@@ -174,7 +174,7 @@ def test_models_are_loaded_and_unloaded(ask: Any, server: Any, post: Any) -> Non
     assert ask(post("/v2/repository/models/ident/unload", b'{"parameters":{"unload_dependents":true}}')) == json_answer(
         b""
     )
-    assert server.calls == [
+    assert server.recorded == [
         ("load", "ident", None, {}),
         ("load", "ident", "{}", {"file:1/model.bin": b"\0weights"}),
         ("unload", "ident", False),
@@ -226,7 +226,7 @@ def test_settings_are_read_and_changed(ask: Any, server: Any, get: Any, post: An
     trace = json_answer(b'{"trace_level":["OFF"],"model":"ident"}')
     assert ask(get("/v2/models/ident/trace/setting")) == trace
     assert ask(post("/v2/models/ident/trace/setting", b'{"trace_rate":null}')) == trace
-    assert server.calls == [("log", {"log_info": False}), ("trace", "ident", {"trace_rate": None})]
+    assert server.recorded == [("log", {"log_info": False}), ("trace", "ident", {"trace_rate": None})]
     assert b"The document is empty. at 0" in ask(post("/v2/trace/setting", b""))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trireme.core.errors import InvalidArgumentError, ServingError
+from trireme.core.region_place import RegionPlace
 from trireme.core.tensor import Tensor
 from trireme.protocol.v2.binary import (
     COPY_LIMIT_BYTES,
@@ -23,7 +24,6 @@ from trireme.protocol.v2.binary import (
     take_tensors,
 )
 from trireme.protocol.v2.json_document import InferDocument, OutputEntry
-from trireme.protocol.v2.region_place import RegionPlace
 
 MODEL = ("m", "1")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
-from trireme.frontends.grpc.calls import StreamCall
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.services.rpc import parse, unary
+from trireme.frontends.grpc.streaming import StreamCall
 from trireme.protocol.grpc_descriptors import HEALTH_SERVICE, ServiceDescriptors
 from trireme.protocol.http2.stream import Stream
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from trireme.core.elements import Buffer
-from trireme.frontends.grpc.calls import StreamCall
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.services.grpc_health import DESCRIPTORS
 from trireme.frontends.grpc.services.rpc import INFERENCE_SERVICE, parse
+from trireme.frontends.grpc.streaming import StreamCall
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.grpc_descriptors import HEALTH_SERVICE, REFLECTION_PACKAGES

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError
-from trireme.frontends.grpc.calls import UnaryCall
 from trireme.frontends.grpc.plan import CallPlan, Method
+from trireme.frontends.grpc.unary import UnaryCall
 from trireme.protocol.http2.stream import Stream
 
 if TYPE_CHECKING:

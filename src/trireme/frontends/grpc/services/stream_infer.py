@@ -10,26 +10,20 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.frontends.grpc.calls import StreamCall, log
+from trireme.core.tensor import Tensor
+from trireme.frontends.grpc.call import log
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
-from trireme.frontends.grpc.services.infer import (
-    begin_explanation,
-    begin_trace,
-    classify_outputs,
-    count_strings_of,
-    explanation,
-    has_many_strings,
-    targets_of,
-)
+from trireme.frontends.grpc.services.infer import arrival_of, explanation, request_of, start_counted
 from trireme.frontends.grpc.status import status_of
-from trireme.frontends.long_work import INLINE_STRINGS_BYTES
+from trireme.frontends.grpc.streaming import StreamCall
 from trireme.proto import service_pb2
 from trireme.protocol.http2.stream import Stream
-from trireme.server.shared_memory import OutputTarget, write_outputs
+from trireme.server.call import InferenceCall
+from trireme.server.long_work import count_strings_of, has_many_strings
+from trireme.server.tracing import Arrival
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection
-    from trireme.registry.model import Model
 
 Encoded = tuple[list[Buffer], int]
 
@@ -39,9 +33,6 @@ class StreamedRequest:
 
     __slots__ = (
         "_call",
-        "_classifications",
-        "_model",
-        "_targets",
         "_waiting",
         "_wants_empty_final",
         "charged_bytes",
@@ -56,9 +47,6 @@ class StreamedRequest:
         self.charged_bytes = 0  # for a message that came compressed, until it is answered
         self.is_complete = False
         self.is_ordered = True  # until its model is known to be decoupled
-        self._model: Model | None = None
-        self._classifications: dict[str, int] | None = None
-        self._targets: dict[str, OutputTarget] | None = None  # where outputs go that are not sent
         self._wants_empty_final = False
         self._waiting: list[Encoded | ServingError] | None = None
 
@@ -68,36 +56,24 @@ class StreamedRequest:
         if call.is_done:
             return
         context = call.context
-        inference = context.server.inference
         request_id = ""
         call.ordered.append(self)
         try:
             template, request_id, raw_contents = context.decoder.decode(message)
-            model = inference.find(template.model_name, template.model_version)
-            if model.is_decoupled:
+            inference = context.calls.open(template.model_name, template.model_version)
+            if inference.is_decoupled:
                 self.is_ordered = False
                 call.ordered.pop()
-            self._model = model
-            self._classifications = template.classifications
             self._wants_empty_final = template.parameters.wants_empty_final
-            may_be_long = len(message) > INLINE_STRINGS_BYTES
-            if template.has_regions:
-                may_be_long = True
-                memory = context.server.shared_memory
-                raw_contents = template.with_regions(raw_contents, memory.read)
-                self._targets = targets_of(template, memory)
             respond = self._respond_late if context.response_delay_s else self.respond
-            request = template.request(request_id, raw_contents, respond, call.plan.forwarded)
-            self.request = request
-            if call.plan.wants_explanation:
-                request.trace = begin_explanation(context.server.tracing)
-            elif context.server.tracing.is_on:
-                request.trace = begin_trace(context.server.tracing, model.name, call.stream)
+            request = self.request = request_of(call, template, request_id, raw_contents, respond)
             call.inflight[self] = None
-            if may_be_long and has_many_strings(request):
-                call.ordered_work().compute(partial(count_strings_of, request), self._enqueue_counted)
+            arrival = arrival_of(call)
+            if has_many_strings(request.inputs):
+                start = partial(self._start_counted, inference, request, arrival)
+                call.ordered_work().compute(partial(count_strings_of, request.inputs), start)
             else:
-                inference.infer_on(model, request)
+                inference.start(request, arrival)
         except Exception as error:
             self._refuse(request_id, error)
 
@@ -118,10 +94,15 @@ class StreamedRequest:
         for item in waiting or ():
             self._call.deliver(item)
 
-    def _enqueue_counted(self, request: InferenceRequest) -> None:
-        assert self._model is not None
+    def _start_counted(
+        self,
+        inference: InferenceCall,
+        request: InferenceRequest,
+        arrival: Arrival | None,
+        inputs: dict[str, Tensor],
+    ) -> None:
         try:
-            self._call.context.server.inference.infer_on(self._model, request)
+            start_counted(inference, request, arrival, inputs)
         except Exception as error:
             self._refuse(request.id, error)
 
@@ -140,11 +121,6 @@ class StreamedRequest:
             return _whole(encoder.encode_empty_final(request))
         if error is None:
             try:
-                if self._classifications is not None:
-                    assert self._model is not None
-                    response.outputs = classify_outputs(self._model, self._classifications, response.outputs)
-                if self._targets is not None:
-                    response.outputs = write_outputs(self._targets, response.outputs)
                 return encoder.encode_in_stream(request, response)
             except ServingError as failure:
                 error = failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -56,9 +57,10 @@ class RepositoryEndpoints:
         """`POST /v2/repository/models/<model>/load`."""
         _refuse_repository_name(exchange)
         if len(exchange.body) > QUICK_BYTES:
-            self._background.run(exchange, self._read_and_load(exchange))
+            work = self._background.ordered_work(exchange)
+            work.compute(partial(_read_load, exchange.body), partial(self._begin_load, exchange))
         else:
-            self._background.run(exchange, self._load(exchange, *_read_load(exchange.body)))
+            self._begin_load(exchange, _read_load(exchange.body))
 
     def unload(self, exchange: Exchange) -> None:
         """`POST /v2/repository/models/<model>/unload`."""
@@ -66,10 +68,9 @@ class RepositoryEndpoints:
         unload_dependents = _parameters(exchange.body).get("unload_dependents") is True
         self._background.run(exchange, self._unload(exchange, unload_dependents))
 
-    async def _read_and_load(self, exchange: Exchange) -> None:
-        parameters = await self._background.compute(_read_load, exchange.body)
+    def _begin_load(self, exchange: Exchange, parameters: tuple[str | None, dict[str, bytes]]) -> None:
         exchange.body = b""
-        await self._load(exchange, *parameters)
+        self._background.run(exchange, self._load(exchange, *parameters))
 
     async def _load(self, exchange: Exchange, config: str | None, files: dict[str, bytes]) -> None:
         await self._control.load(exchange.head.model_name, config, files)

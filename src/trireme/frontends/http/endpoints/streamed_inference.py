@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
-from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http.background import BackgroundAnswers
-from trireme.frontends.http.endpoints.generation import GenerateStreamCall
+from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
+from trireme.frontends.http.endpoints.infer_answer import encode_answer
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.status import status_of
 from trireme.protocol.json_codec.text import encode_error
 from trireme.protocol.v2.binary import InferEncoder
 from trireme.protocol.v2.json_document import InferDocument, OutputEntry
 
-if TYPE_CHECKING:
-    from trireme.registry.model import Model
-
 _FINAL = {"triton_final_response": True}
 
-EncodeInference = Callable[[InferenceResponse, InferEncoder], tuple[bytes, Sequence[Buffer]]]
-"""Writes the answer to an inference; there is nothing behind its JSON where the document asks for none."""
 
-
-class StreamedInferCall(GenerateStreamCall):
+class StreamedInferAnswer(EventStream):
     """The same stream as of a generate, with infer answers in its events. The last one says that it is the last; a
     model that ends with a mark alone gets an event without outputs for it, and after an error there may be none."""
 
-    __slots__ = ("_encode_inference", "_encoder")
+    __slots__ = ("_document", "_encoder")
 
-    def __init__(
-        self,
-        background: BackgroundAnswers,
-        exchange: Exchange,
-        model: Model,
-        request_id: str,
-        encode_inference: EncodeInference,
-    ) -> None:
-        super().__init__(background, exchange, model, request_id, b"")
-        self._encode_inference = encode_inference
+    def __init__(self, exchange: Exchange, background: BackgroundAnswers, document: InferDocument) -> None:
+        super().__init__(background, exchange, b"")
+        self._document = written_out(document)
         self._encoder = InferEncoder()  # of its own: long responses are encoded in another thread
 
-    def encode(self, response: InferenceResponse) -> tuple[bytes, int]:
+    def encode(self, request: InferenceRequest, response: InferenceResponse) -> Encoded:
         error = response.error
         if error is None:
             try:
-                return self._encode_inference(_marked(response), self._encoder)[0], 200
+                return encode_answer(self._encoder, request, _marked(response), self._document)[0], 200
             except ServingError as failure:
                 error = failure
         return encode_error(error.message), status_of(error)

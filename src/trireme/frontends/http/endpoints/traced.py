@@ -7,24 +7,21 @@ from typing import Any
 import orjson
 
 from trireme.core import trace as marks
-from trireme.core.trace import Trace
 from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.http1.sse import encode_event
-from trireme.server.tracing import Tracing
+from trireme.server.tracing import Arrival
 from trireme.server.waterfall import waterfall
 
 _MAX_LINE_BYTES = 6000
 """Clients refuse heads of more than 8 KiB or so; a longer table is sent without the steps below the request."""
 
 
-def begin_trace(tracing: Tracing, exchange: Exchange, model_name: str) -> Trace | None:
-    """A trace for the request, where it is to have one, with the time at which the request was here."""
+def arrival_of(exchange: Exchange) -> Arrival:
+    """How a request came that may be traced."""
     head = exchange.head
-    trace = tracing.explain() if head.wants_explanation else tracing.sample(model_name, head.traceparent)
-    if trace is not None:
-        trace.mark(marks.HTTP_RECV_START, exchange.received_ns)
-        trace.mark(marks.HTTP_RECV_END, exchange.received_ns)
-    return trace
+    return Arrival(
+        marks.HTTP_RECV_START, marks.HTTP_RECV_END, exchange.received_ns, head.wants_explanation, head.traceparent
+    )
 
 
 def sending_line(exchange: Exchange, now_ns: int) -> bytes:

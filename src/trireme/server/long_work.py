@@ -1,22 +1,68 @@
-"""Long work beside the event loop, without losing its place: what comes behind it in a call waits for it."""
+"""Work that takes too long for the event loop: from which size on, on which threads, and in which order.
+
+What is below the size is done at once, on the event loop's thread; the detour costs more than it would.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from trireme.core.datatype import BYTES
+from trireme.core.tensor import CountedTensor, Tensor
+
+INLINE_INFLATE_BYTES: Final = 8 << 10
+"""Larger compressed messages are inflated beside the event loop: they may become a thousand times as large."""
+INLINE_DEFLATE_BYTES: Final = 128 << 10
+"""Larger messages are compressed there."""
+INLINE_STRINGS_BYTES: Final = 1 << 20
+"""The strings of larger inputs are counted there."""
+INLINE_JSON_BYTES: Final = 256 << 10
+"""Larger tensors are written as JSON there."""
+INLINE_CLASSES_BYTES: Final = 256 << 10
+"""The best classes of larger tensors are found there."""
+_PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
+_NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
 T = TypeVar("T")
 Step = tuple[Callable[[], Any] | None, Callable[..., None]]
 """The work, where there is any, and what is called next, with the work's result."""
 
 
+def create_threads(owner: str, *, is_native: bool = False) -> ThreadPoolExecutor:
+    """The threads of one part of the server, for work in Python or for such as lets Python run on meanwhile; none is
+    started before there is work."""
+    count = _NATIVE_THREADS if is_native else _PYTHON_THREADS
+    return ThreadPoolExecutor(count, thread_name_prefix=f"trireme-{owner}")
+
+
+def is_long_json(outputs: Sequence[Tensor]) -> bool:
+    """Whether writing the outputs as JSON takes too long for the event loop's thread."""
+    return any(len(tensor.data) > INLINE_JSON_BYTES for tensor in outputs)
+
+
+def has_many_strings(inputs: dict[str, Tensor]) -> bool:
+    """Whether walking through the inputs' strings, to check them, takes too long for the event loop's thread."""
+    return any(_is_long_text(tensor) for tensor in inputs.values())
+
+
+def count_strings_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs with long ones walked through, so that nobody does it on the event loop's thread."""
+    return {name: CountedTensor(tensor) if _is_long_text(tensor) else tensor for name, tensor in inputs.items()}
+
+
+def _is_long_text(tensor: Tensor) -> bool:
+    return len(tensor.data) > INLINE_STRINGS_BYTES and tensor.datatype == BYTES
+
+
 class OrderedWork:
-    """What goes one way in one call, one step after the other. Only the work itself leaves the event loop's thread;
-    an error, of the work or of what follows it, goes to `fail`."""
+    """What belongs to one call, one step after the other: what comes behind long work waits for it. Only the work
+    itself leaves the event loop's thread; an error, of the work or of what follows it, goes to `fail`."""
 
     __slots__ = ("_fail", "_loop", "_running", "_threads", "_waiting")
 

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from trireme.frontends.grpc.ordered_work import OrderedWork
-from trireme.frontends.long_work import create_threads
+from trireme.server.long_work import OrderedWork, create_threads
 
 
 class Returns:

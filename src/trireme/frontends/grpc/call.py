@@ -1,0 +1,147 @@
+"""A call from its headers to its trailers: its deadline, its cancellation, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from trireme.core.elements import Buffer
+from trireme.core.errors import ServingError
+from trireme.core.request import InferenceRequest
+from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.grpc.status import status_of
+from trireme.protocol import grpc_frames as grpc
+from trireme.protocol.http2.stream import Stream
+from trireme.server.long_work import OrderedWork
+
+if TYPE_CHECKING:
+    from trireme.frontends.grpc.ports import Connection
+
+log = logging.getLogger(__name__)
+
+_MOST_INFLATED: Final = 1032  # to how many times its size deflate can bring a message
+
+
+Framed = tuple[list[Buffer], int]
+"""A message behind its prefix, in pieces, and their size."""
+
+
+class Call(ABC):
+    """One open call. It is answered exactly once, unless its client leaves first."""
+
+    __slots__ = (
+        "_assembler",
+        "_charged_bytes",
+        "_deadline",
+        "_request",
+        "_work",
+        "connection",
+        "context",
+        "is_done",
+        "plan",
+        "stream",
+    )
+
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
+        self.connection = connection
+        self.context = connection.context
+        self.stream = stream
+        self.plan = plan
+        self.is_done = False
+        self._assembler: grpc.MessageAssembler | None = None
+        self._charged_bytes = 0  # to the connection, for what came compressed
+        self._deadline: asyncio.TimerHandle | None = None
+        self._request: InferenceRequest | None = None
+        self._work: OrderedWork | None = None
+        self.context.call_count += 1
+        if plan.timeout_s is not None:
+            self._deadline = self.context.loop.call_later(plan.timeout_s, self._expire)
+
+    @abstractmethod
+    def receive(self, data: Buffer, is_ended: bool) -> None:
+        """Some of the request's bytes; never raises."""
+
+    def abandon(self) -> None:
+        """The client left: nothing can be sent any more, and what runs for the call is cancelled."""
+        requests = self._take_requests()
+        self._close()
+        for request in requests:
+            request.cancel()
+
+    def finish(self, status: int, text: str = "") -> None:
+        """Ends the call with a status, behind whatever was sent before."""
+        if not self.is_done:
+            self.connection.http2.outbound.send_headers(self.stream, grpc.trailers_only(status, text), True)
+            self.connection.schedule_flush()
+            self._close()
+
+    def fail(self, error: ServingError) -> None:
+        """Ends the call with an error."""
+        self.finish(status_of(error), error.message)
+
+    def ordered_work(self) -> OrderedWork:
+        """For steps of the request that take long, and what comes behind them."""
+        work = self._work
+        if work is None:
+            work = self._work = OrderedWork(self.context.loop, self.context.threads, self._fail_with)
+        return work
+
+    def _fail_with(self, error: Exception) -> None:
+        """Ends the call with whatever went wrong in it."""
+        if isinstance(error, grpc.MessageFault):
+            self._stop_with(error.status, error.text)
+        elif isinstance(error, ServingError):
+            self.fail(error)
+        else:
+            self._fail_unexpectedly(error)
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
+        log.exception("a gRPC call of %s failed", self.stream.headers.path.decode("utf-8", "replace"))
+        self.finish(grpc.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _close(self) -> None:
+        """Marks the call as over; later calls do nothing."""
+        if not self.is_done:
+            self.is_done = True
+            self.context.call_count -= 1
+            self.stream.call = None  # calls, streams and requests point at each other
+            self._request = None
+            if self._deadline is not None:
+                self._deadline.cancel()
+            if self._work is not None:
+                self._work.drop()
+            if self._charged_bytes:
+                self.charge(-self._charged_bytes)
+
+    def charge(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what came compressed; a call that is over has nothing any more."""
+        if not self.is_done or size_bytes == -self._charged_bytes:
+            self._charged_bytes += size_bytes
+            self.connection.charge(size_bytes)
+
+    def _take_requests(self) -> list[InferenceRequest]:
+        """What runs for the call, and nobody will wait for any more."""
+        return [] if self._request is None else [self._request]
+
+    def _stop_with(self, status: int, text: str) -> None:
+        """Ends the call with a status although work goes on, which is cancelled. A cancelled request may answer at
+        once, so the call is finished first."""
+        requests = self._take_requests()
+        self.finish(status, text)
+        for request in requests:
+            request.cancel()
+
+    def _expire(self) -> None:
+        self._stop_with(grpc.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def _expect(self, message: Buffer) -> int:
+        """Charges a compressed message with the most that it may become, until it is known what it did."""
+        expected = min(len(message) * _MOST_INFLATED, self.context.options.max_decompressed_bytes)
+        self.charge(expected)
+        return expected
+
+    def _inflated(self, message: Buffer) -> Buffer:
+        """A compressed message as it was before; raises MessageFault. May run on a thread."""
+        return grpc.decompress(message, self.plan.request_encoding, self.context.options.max_decompressed_bytes)

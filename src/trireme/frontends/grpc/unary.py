@@ -1,0 +1,103 @@
+"""Calls with one message in and one message out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+
+from trireme.core.elements import Buffer
+from trireme.core.errors import ServingError
+from trireme.frontends.grpc.call import Call, Framed
+from trireme.protocol import grpc_frames as grpc
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
+
+
+class UnaryCall(Call):
+    """One message in, one message out."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def handle(self, message: Buffer) -> None:
+        """Begins the work; the answer is given by `reply`, `fail` or by raising ServingError."""
+
+    def receive(self, data: Buffer, is_ended: bool) -> None:
+        if (
+            is_ended
+            and self._assembler is None
+            and len(data) >= grpc.PREFIX_BYTES
+            and not data[0]
+            and int.from_bytes(data[1:5], "big") == len(data) - grpc.PREFIX_BYTES
+        ):
+            self._begin(data[5:])
+            return
+        assembler = self._assembler
+        if assembler is None:
+            assembler = self._assembler = grpc.MessageAssembler()
+        elif not is_ended and assembler.absorb(data):
+            return
+        try:
+            for is_compressed, message in assembler.feed(data):
+                if assembler.kept is not None or self._work is not None:
+                    self.finish(grpc.UNIMPLEMENTED, "Too many messages for a unary call.")
+                    return
+                self._take(assembler, message, is_compressed)
+        except Exception as error:
+            self._fail_with(error)
+            return
+        if is_ended:
+            if assembler.is_midway or (assembler.kept is None and self._work is None):
+                self.finish(grpc.INTERNAL, "the request ended without its message")
+            elif self._work is None:
+                self._begin_kept()
+            else:
+                self._work.follow(self._begin_kept)
+
+    def reply(self, pieces: list[Buffer], size: int) -> None:
+        """Answers with a message; a large one is compressed beside the event loop."""
+        if self.is_done:
+            return
+        encoding = self.plan.response_encoding
+        if encoding is None:
+            self._send(([size.to_bytes(5, "big"), *pieces], size + grpc.PREFIX_BYTES))
+        elif size <= INLINE_DEFLATE_BYTES:
+            self._send(grpc.frame_message(pieces, size, encoding))
+        else:
+            self._request = None  # it is over: a client that leaves now has nothing to cancel
+            self.ordered_work().compute(partial(grpc.frame_message, pieces, size, encoding), self._send)
+
+    def _send(self, framed: Framed) -> None:
+        connection, headers = self.connection, grpc.PREPARED_HEADERS[self.plan.response_encoding]
+        connection.http2.outbound.send_unary(self.stream, headers, framed[0], framed[1], grpc.OK_TRAILERS)
+        connection.schedule_flush()
+        self._close()
+
+    def _take(self, assembler: grpc.MessageAssembler, message: Buffer, is_compressed: bool) -> None:
+        """Keeps the message until the request's end is there."""
+        if not is_compressed:
+            assembler.kept = message
+            return
+        expected = self._expect(message)
+        if len(message) <= INLINE_INFLATE_BYTES:
+            self._keep(expected, self._inflated(message))
+        else:
+            self.ordered_work().compute(partial(self._inflated, message), partial(self._keep, expected))
+
+    def _keep(self, expected: int, message: Buffer) -> None:
+        assert self._assembler is not None
+        self.charge(len(message) - expected)
+        self._assembler.kept = message
+
+    def _begin_kept(self) -> None:
+        assert self._assembler is not None
+        assert self._assembler.kept is not None
+        self._begin(self._assembler.kept)
+
+    def _begin(self, message: Buffer) -> None:
+        """The request is complete."""
+        try:
+            self.handle(message)
+        except ServingError as error:
+            self.fail(error)
+        except Exception as error:
+            self._fail_unexpectedly(error)

@@ -1,0 +1,73 @@
+"""An answer as a stream of events: the first response decides the status, each one becomes an event as it comes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+
+from trireme.core.clock import monotonic_ns
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.frontends.http import answers
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.endpoints.traced import closing_event
+from trireme.frontends.http.exchange import Exchange
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame
+from trireme.protocol.http1.sse import encode_event
+from trireme.server.long_work import OrderedWork, is_long_json
+
+Encoded = tuple[bytes, int]
+"""A response as JSON, empty where it is nothing to be sent, and the status it would give an answer."""
+
+
+class EventStream(ABC):
+    """A stream under way. What is long to encode is encoded beside the event loop, and later responses wait for it."""
+
+    __slots__ = ("_background", "_exchange", "_extra", "_is_begun", "_work")
+
+    def __init__(self, background: BackgroundAnswers, exchange: Exchange, extra: bytes) -> None:
+        self._background = background
+        self._exchange = exchange
+        self._extra = extra
+        self._is_begun = False
+        self._work: OrderedWork | None = None
+
+    @abstractmethod
+    def encode(self, request: InferenceRequest, response: InferenceResponse) -> Encoded:
+        """The data of the response's event. May run on a thread."""
+
+    def respond(self, response: InferenceResponse) -> None:
+        """Takes the model's responses and sends each on."""
+        request = self._exchange.request
+        if self._exchange.is_answered or request is None:
+            return
+        if is_long_json(response.outputs):
+            if self._work is None:
+                self._work = self._background.ordered_work(self._exchange)
+            self._work.compute(partial(self.encode, request, response), partial(self._send, response.is_final))
+        elif self._work is not None and self._work.is_busy:
+            self._work.follow(partial(self._encode_and_send, request, response))
+        else:
+            self._encode_and_send(request, response)
+
+    def _encode_and_send(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        self._send(response.is_final, self.encode(request, response))
+
+    def _send(self, is_final: bool, encoded: Encoded) -> None:
+        body, status = encoded
+        exchange = self._exchange
+        is_chunked = exchange.head.takes_chunks
+        data = encode_event(body) if body else b""
+        if is_final and exchange.received_ns:
+            data += closing_event(exchange, monotonic_ns())
+        if data and is_chunked:
+            data = frame(data)
+        if not self._is_begun:
+            self._is_begun = True
+            data = answers.stream_head(exchange.head, status, answers.EVENT_STREAM, self._extra) + data
+            if not is_chunked:
+                exchange.connection.close_after(exchange)
+        if is_final:
+            exchange.send(data + LAST_CHUNK if is_chunked else data)
+        else:
+            exchange.write(data)

@@ -1,0 +1,77 @@
+"""A client's call of a model, whole and free of protocols: front ends decode what goes in and encode what comes out.
+
+call = server.calls.open(name, version)     # the model is found, or the error says why there is none
+request = ...                               # decoded, with its wishes for the outputs
+call.start(request, arrival)                # checked and enqueued; `request.respond` gets finished responses
+"""
+
+from __future__ import annotations
+
+from trireme.core.output_wishes import OutputTarget, OutputWishes
+from trireme.core.request import InferenceRequest
+from trireme.registry.model import Model
+from trireme.server.inference import Inference
+from trireme.server.shared_memory import SharedMemory
+from trireme.server.tracing import Arrival, Tracing
+
+
+class Calls:
+    """Opens calls. The parts it is made of serve requests from inside the server too; front ends use this alone."""
+
+    def __init__(self, inference: Inference, tracing: Tracing, shared_memory: SharedMemory) -> None:
+        self.inference = inference
+        self.tracing = tracing
+        self.shared_memory = shared_memory
+        self.read_region = shared_memory.read
+        """`read_region(region, offset, size_bytes)` is the data of an input that lies in shared memory."""
+
+    def open(self, name: str, version: str) -> InferenceCall:
+        """A call of the model that serves, or is being loaded for it; raises the error that says why there is none."""
+        return InferenceCall(self, self.inference.find(name, version))
+
+    async def wait_until_loaded(self, name: str, version: str) -> None:
+        """Returns when the model can be asked for its inputs; raises ServingError when it never can."""
+        await self.inference.loaded(name, version)
+
+
+class InferenceCall:
+    """One call under way, from before its body is read. Used on the event loop's thread."""
+
+    __slots__ = ("_calls", "_model")
+
+    def __init__(self, calls: Calls, model: Model) -> None:
+        self._calls = calls
+        self._model = model
+
+    @property
+    def is_decoupled(self) -> bool:
+        """Whether there may be any number of responses."""
+        return self._model.is_decoupled
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the model is still being loaded, so that its inputs are not known for sure."""
+        return self._model.is_placeholder
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether inputs have one more dimension in front than `inputs` says."""
+        return self._model.config.max_batch_size > 0
+
+    def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, datatype and dims of each input, as the configuration has them."""
+        return [(entry.name, entry.datatype, entry.dims) for entry in self._model.config.inputs.values()]
+
+    def start(self, request: InferenceRequest, arrival: Arrival | None = None) -> None:
+        """Sends the request in; raises ServingError where it is refused. `arrival` where it may be traced."""
+        calls = self._calls
+        wishes = request.wishes
+        if wishes is not None and wishes.places:
+            request.wishes = OutputWishes(wishes.class_counts, wishes.places, self._targets(wishes))
+        if arrival is not None:
+            request.trace = calls.tracing.arrived(self._model.name, arrival)
+        calls.inference.infer_on(self._model, request)
+
+    def _targets(self, wishes: OutputWishes) -> dict[str, OutputTarget]:
+        find = self._calls.shared_memory.target
+        return {name: find(place.region, place.offset, place.size_bytes) for name, place in wishes.places.items()}

@@ -1,0 +1,146 @@
+"""What happens to a response between its model and the client, in one order.
+
+A response passes, from the model outwards:
+
+1. the scheduler's own stages: the response cache keeps it (`scheduling.cache`), and where the model preserves the order
+   of its requests it waits for its turn (`scheduling.response_order`);
+2. the trace, which notes when it passed and what it held;
+3. the guard: a model that was given zeros in place of memory that its client cut off has answered nothing;
+4. the reshape of outputs, from the shape that the model gives to the one that the configuration promises;
+5. the client's wishes: the best classes in place of a tensor, tensors put into shared memory;
+6. the front end, which encodes it.
+
+Only the stages that a request needs are built, and most requests need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from trireme.core.errors import InternalError, ServingError
+from trireme.core.output_wishes import OutputWishes
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.core.trace import Trace
+from trireme.memory.system import SystemRegion
+from trireme.registry.input_check import fill_wildcards
+from trireme.registry.model import Model
+from trireme.server.classification import classify
+from trireme.server.long_work import INLINE_CLASSES_BYTES, OrderedWork
+from trireme.server.tracing import Tracing
+
+log = logging.getLogger(__name__)
+
+
+class ResponseStages:
+    """Takes the responses to one request from its model, in place of the client, and passes them on to it."""
+
+    __slots__ = ("_model", "_regions", "_respond", "_threads", "_trace", "_tracing", "_wishes", "_work")
+
+    def __init__(
+        self,
+        model: Model,
+        request: InferenceRequest,
+        tracing: Tracing,
+        regions: Sequence[SystemRegion],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._model = model
+        self._trace: Trace | None = request.trace
+        self._tracing = tracing
+        self._regions = regions  # those that the inputs lie in
+        self._wishes: OutputWishes | None = request.wishes
+        self._threads = threads
+        self._work: OrderedWork | None = None
+        self._respond = request.respond
+
+    def __call__(self, response: InferenceResponse) -> None:
+        trace = self._trace
+        if trace is not None:
+            self._tracing.passed(trace, response)
+        guarded = self._guarded(response) if self._regions else response
+        if guarded is not None:
+            if self._model.output_reshapes:
+                self._reshape(guarded)
+            if self._wishes is None:
+                self._respond(guarded)
+            else:
+                self._fulfil(self._wishes, guarded)
+        if trace is not None and response.is_final and trace.parent is None:
+            self._tracing.finish(trace)
+
+    def _guarded(self, response: InferenceResponse) -> InferenceResponse | None:
+        """The response, or the one error in place of all that come after memory was cut off."""
+        for region in self._regions:
+            if region.is_cut_off and response.error is None:
+                return InferenceResponse.of_error(region.cut_off_error()) if response.is_final else None
+        return response
+
+    def _reshape(self, response: InferenceResponse) -> None:
+        reshapes = self._model.output_reshapes
+        if any(tensor.name in reshapes for tensor in response.outputs):
+            response.outputs = [_reshaped(self._model, tensor) for tensor in response.outputs]
+
+    def _fulfil(self, wishes: OutputWishes, response: InferenceResponse) -> None:
+        """Passes the response on as the client wants it. Finding classes in a large tensor is long work, and later
+        responses wait for it."""
+        fulfilled = partial(fulfil_wishes, self._model, wishes, response)
+        if _is_long(wishes, response):
+            if self._work is None:
+                self._work = OrderedWork(asyncio.get_running_loop(), self._threads, _lose)
+            self._work.compute(fulfilled, self._respond)
+        elif self._work is not None:
+            self._work.follow(lambda: self._respond(fulfilled()))
+        else:
+            self._respond(fulfilled())
+
+
+def fulfil_wishes(model: Model, wishes: OutputWishes, response: InferenceResponse) -> InferenceResponse:
+    """The response with its outputs as the client wants them, or with the error that they cannot be so. May run on a
+    thread."""
+    if response.error is not None:
+        return response
+    try:
+        response.outputs = [_fulfilled(model, wishes, tensor) for tensor in response.outputs]
+        return response
+    except ServingError as error:
+        return InferenceResponse([], error, is_final=response.is_final)
+    except Exception as error:
+        log.exception("the outputs of model '%s' could not be given as a client wished", model.name)
+        failure = InternalError(f"{type(error).__name__}: {error}")
+        return InferenceResponse([], failure, is_final=response.is_final)
+
+
+def _fulfilled(model: Model, wishes: OutputWishes, tensor: Tensor) -> Tensor:
+    count = wishes.class_counts.get(tensor.name)
+    if count is not None:
+        tensor = classify(tensor, count, model.labels(tensor.name), model.max_batch_size > 0)
+    target = wishes.targets.get(tensor.name)
+    return tensor if target is None else target.write(tensor)
+
+
+def _is_long(wishes: OutputWishes, response: InferenceResponse) -> bool:
+    return any(
+        len(tensor.data) > INLINE_CLASSES_BYTES and tensor.name in wishes.class_counts for tensor in response.outputs
+    )
+
+
+def _reshaped(model: Model, tensor: Tensor) -> Tensor:
+    config = model.output_reshapes.get(tensor.name)
+    if config is None or config.reshape is None:
+        return tensor
+    split = 1 if model.max_batch_size else 0
+    batch, given = tuple(tensor.shape[:split]), tuple(tensor.shape[split:])
+    if len(given) != len(config.reshape):
+        return tensor  # not the shape the reshape is about: left to the client as the model made it
+    shape = batch + fill_wildcards(config.dims, config.reshape, given)
+    return Tensor(tensor.name, tensor.datatype, shape, tensor.data)
+
+
+def _lose(error: Exception) -> None:
+    log.error("a response was lost on its way to the client", exc_info=error)
