@@ -82,7 +82,7 @@ class Inference:
         parent = request.parent
         if request.trace is not None or (parent is not None and parent.trace is not None):
             self._tracing.begin(model.name, request)
-        regions: list[SystemRegion] = []
+        regions: list[SystemRegion] | None = None
         if self._shared_memory is not None and parent is None:
             regions = self._shared_memory.regions_of(request)
         if request.trace is not None or request.wishes is not None or regions or model.output_reshapes:

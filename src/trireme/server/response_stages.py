@@ -47,13 +47,13 @@ class ResponseStages:
         model: Model,
         request: InferenceRequest,
         tracing: Tracing,
-        regions: Sequence[SystemRegion],
+        regions: Sequence[SystemRegion] | None,
         threads: ThreadPoolExecutor,
     ) -> None:
         self._model = model
         self._trace: Trace | None = request.trace
         self._tracing = tracing
-        self._regions = regions  # those that the inputs lie in
+        self._regions = regions or ()  # those that the inputs lie in
         self._wishes: OutputWishes | None = request.wishes
         self._threads = threads
         self._work: OrderedWork | None = None

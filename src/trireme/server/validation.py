@@ -26,9 +26,14 @@ def check_request(model: Model, request: InferenceRequest) -> None:
         _check_outputs(model, request)
     if len(inputs) != model.input_count:
         _check_count(model, request)
-    rows = _rows(model, request) if model.max_batch_size and inputs else 1
+    has_batch = model.max_batch_size > 0
+    if has_batch and len(inputs) > 1:
+        _check_rows_agree(model, request)
+    rows = 1
     checks = model.checks
     for name, tensor in inputs.items():
+        if has_batch:
+            rows = _rows(model, request, tensor)
         check = checks.get(name)
         if check is None:  # the model's own sentence, without the request's mark
             raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
@@ -85,27 +90,34 @@ def _check_count(model: Model, request: InferenceRequest) -> None:
     ).for_request(request.id)
 
 
-def _rows(model: Model, request: InferenceRequest) -> int:
-    """How many rows every input has; more than the model takes is refused, and none only after all other checks."""
-    rows = 0
-    is_first = True
+def _check_rows_agree(model: Model, request: InferenceRequest) -> None:
+    """Before any input is looked at for itself."""
+    first: int | None = None
     for name, tensor in request.inputs.items():
-        shape = tensor.shape
-        if not shape:
-            raise InvalidArgumentError(
-                f"input '{name}' has no shape but model requires batch dimension for '{model.name}'"
-            ).for_request(request.id)
-        if not is_first and shape[0] != rows:
+        if tensor.shape and first is not None and tensor.shape[0] != first:
             raise InvalidArgumentError(
                 f"input '{name}' batch size does not match other inputs for '{model.name}'"
             ).for_request(request.id)
-        rows = shape[0]
-        is_first = False
+        first = _row_count(model, request, tensor)
+    _rows(model, request, tensor)
+
+
+def _rows(model: Model, request: InferenceRequest, tensor: Tensor) -> int:
+    """How many rows the input has: not more than the model takes, and that there are none is told after all else."""
+    rows = _row_count(model, request, tensor)
     if rows > model.max_batch_size:
         raise InvalidArgumentError(
             f"inference request batch-size must be <= {model.max_batch_size} for '{model.name}'"
         ).for_request(request.id)
     return rows
+
+
+def _row_count(model: Model, request: InferenceRequest, tensor: Tensor) -> int:
+    if not tensor.shape:
+        raise InvalidArgumentError(
+            f"input '{tensor.name}' has no shape but model requires batch dimension for '{model.name}'"
+        ).for_request(request.id)
+    return tensor.shape[0]
 
 
 def _empty_batch(model: Model, request: InferenceRequest) -> ServingError:

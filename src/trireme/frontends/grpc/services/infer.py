@@ -20,7 +20,7 @@ from trireme.frontends.grpc.unary import UnaryCall
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2.grpc_request import InferTemplate
 from trireme.server.call import InferenceCall
-from trireme.server.long_work import count_strings_of, has_many_strings
+from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
 from trireme.server.single_response import SingleResponse
 from trireme.server.tracing import Arrival
 from trireme.server.waterfall import waterfall
@@ -51,7 +51,7 @@ class InferCall(UnaryCall):
         respond = self._respond_late if context.response_delay_s else self.respond
         request = self._request = request_of(self, template, request_id, raw_contents, respond)
         arrival = arrival_of(self)
-        if has_many_strings(request.inputs):
+        if may_be_long(template, message) and has_many_strings(request.inputs):
             start = partial(start_counted, inference, request, arrival)
             self.ordered_work().compute(partial(count_strings_of, request.inputs), start)
         else:
@@ -102,6 +102,11 @@ def request_of(
     if template.has_regions:
         raw_contents = template.with_regions(raw_contents, call.context.calls.read_region)
     return template.request(request_id, raw_contents, respond, call.plan.forwarded)
+
+
+def may_be_long(template: InferTemplate, message: Buffer) -> bool:
+    """Whether it is worth looking for inputs with many strings."""
+    return len(message) > INLINE_STRINGS_BYTES or template.has_regions
 
 
 def arrival_of(call: Call) -> Arrival | None:

@@ -13,7 +13,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.grpc.call import log
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
-from trireme.frontends.grpc.services.infer import arrival_of, explanation, request_of, start_counted
+from trireme.frontends.grpc.services.infer import arrival_of, explanation, may_be_long, request_of, start_counted
 from trireme.frontends.grpc.status import status_of
 from trireme.frontends.grpc.streaming import StreamCall
 from trireme.proto import service_pb2
@@ -69,7 +69,7 @@ class StreamedRequest:
             request = self.request = request_of(call, template, request_id, raw_contents, respond)
             call.inflight[self] = None
             arrival = arrival_of(call)
-            if has_many_strings(request.inputs):
+            if may_be_long(template, message) and has_many_strings(request.inputs):
                 start = partial(self._start_counted, inference, request, arrival)
                 call.ordered_work().compute(partial(count_strings_of, request.inputs), start)
             else:

@@ -32,7 +32,12 @@ from trireme.protocol.v2.binary import (
 from trireme.protocol.v2.json_document import InferDocument, decode_document, document_too_large
 from trireme.protocol.v2.repeated_documents import DocumentFrames
 from trireme.server.call import InferenceCall
-from trireme.server.long_work import INLINE_INFLATE_BYTES, count_strings_of, has_many_strings
+from trireme.server.long_work import (
+    INLINE_INFLATE_BYTES,
+    INLINE_STRINGS_BYTES,
+    count_strings_of,
+    has_many_strings,
+)
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -115,7 +120,10 @@ class InferEndpoint:
             elif exchange.head.header_length is not None:
                 document, request_id = self._decoder.decode(text, False)
                 inputs = take_tensors(document, body, offset, exchange.head.model_name, self._calls.read_region)
-                self._check_strings(exchange, call, document, request_id, inputs)
+                if len(body) > INLINE_STRINGS_BYTES or document.has_regions:
+                    self._check_strings(exchange, call, document, request_id, inputs)
+                else:
+                    self._start(exchange, call, document, request_id, inputs)
             else:
                 self._decode_json(exchange, call, text)
         except ServingError as error:
