@@ -29,8 +29,8 @@ from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendO
 from trireme.frontends.metrics import MetricsFrontend
 from trireme.server.call import Calls
 from trireme.server.shared_memory import SharedMemory
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Tracing
 
 
 class EchoServer:

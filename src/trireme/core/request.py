@@ -1,11 +1,11 @@
-"""One inference request on its way through the server, and the flags it may carry."""
+"""One inference request on its way through the server: its inputs, what it wants of outputs, who waits for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from trireme.core.output_wishes import OutputWishes
+from trireme.core.elements import Buffer
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -16,8 +16,46 @@ CancelCallback = Callable[["InferenceRequest"], None]
 CreditCallback = Callable[[], None]
 ModelCalledCallback = Callable[[str], None]
 
+ReadRegion = Callable[[str, int, int], Buffer]
+"""Region, offset and size to the bytes there; raises ServingError where they are not all in the region."""
+
 SEQUENCE_START: Final = 1
 SEQUENCE_END: Final = 2
+
+
+class RegionPlace:
+    """What a request says about one input or output; whether there is such a region is not known here."""
+
+    __slots__ = ("offset", "region", "size_bytes")
+
+    def __init__(self, region: str, offset: int, size_bytes: int) -> None:
+        self.region = region
+        self.offset = offset
+        self.size_bytes = size_bytes
+
+
+class OutputTarget(Protocol):
+    """Room for one output of one request."""
+
+    def write(self, tensor: Tensor) -> Tensor:
+        """Copies the data in and returns the tensor without it; raises ServingError where it does not fit."""
+
+
+class OutputWishes:
+    """What a client wants of outputs other than the tensors themselves, by the name of the output. Equal requests may
+    share one object, so nobody changes it."""
+
+    __slots__ = ("class_counts", "places", "targets")
+
+    def __init__(
+        self,
+        class_counts: dict[str, int],
+        places: dict[str, RegionPlace],
+        targets: dict[str, OutputTarget] | None = None,
+    ) -> None:
+        self.class_counts = class_counts  # how many of the best classes stand in place of the tensor
+        self.places = places  # where the data goes, as the request says it
+        self.targets = targets or {}  # the same once the server has found that memory
 
 
 class InferenceRequest:

@@ -7,12 +7,11 @@ call.start(request, arrival)                # checked and enqueued; `request.res
 
 from __future__ import annotations
 
-from trireme.core.output_wishes import OutputTarget, OutputWishes
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, OutputTarget, OutputWishes
 from trireme.registry.model import Model
 from trireme.server.inference import Inference
 from trireme.server.shared_memory import SharedMemory
-from trireme.server.tracing import Arrival, Tracing
+from trireme.server.trace.tracing import Arrival, Tracing
 
 
 class Calls:
@@ -20,6 +19,7 @@ class Calls:
 
     def __init__(self, inference: Inference, tracing: Tracing, shared_memory: SharedMemory) -> None:
         self.inference = inference
+        self._find = inference.find
         self.tracing = tracing
         self.shared_memory = shared_memory
         self.read_region = shared_memory.read
@@ -27,7 +27,7 @@ class Calls:
 
     def open(self, name: str, version: str) -> InferenceCall:
         """A call of the model that serves, or is being loaded for it; raises the error that says why there is none."""
-        return InferenceCall(self, self.inference.find(name, version))
+        return InferenceCall(self, self._find(name, version))
 
     async def wait_until_loaded(self, name: str, version: str) -> None:
         """Returns when the model can be asked for its inputs; raises ServingError when it never can."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -41,7 +41,7 @@ def create_threads(owner: str, *, is_native: bool = False) -> ThreadPoolExecutor
     return ThreadPoolExecutor(count, thread_name_prefix=f"trireme-{owner}")
 
 
-def is_long_json(outputs: Sequence[Tensor]) -> bool:
+def is_long_json(outputs: list[Tensor]) -> bool:
     """Whether writing the outputs as JSON takes too long for the event loop's thread."""
     return any(len(tensor.data) > INLINE_JSON_BYTES for tensor in outputs)
 

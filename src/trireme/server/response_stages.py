@@ -22,8 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from trireme.core.errors import InternalError, ServingError
-from trireme.core.output_wishes import OutputWishes
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, OutputWishes
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
@@ -32,7 +31,7 @@ from trireme.registry.input_check import fill_wildcards
 from trireme.registry.model import Model
 from trireme.server.classification import classify
 from trireme.server.long_work import INLINE_CLASSES_BYTES, OrderedWork
-from trireme.server.tracing import Tracing
+from trireme.server.trace.tracing import Tracing
 
 log = logging.getLogger(__name__)
 

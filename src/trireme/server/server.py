@@ -14,8 +14,8 @@ from trireme.server.model_control import ModelControl
 from trireme.server.settings import Settings
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.statistics import Statistics
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Tracing
 
 
 class InferenceServer:

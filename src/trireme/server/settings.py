@@ -8,7 +8,7 @@ from typing import Any
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.observe.logs import LogSettings
 from trireme.registry.registry import ModelRegistry
-from trireme.server.trace_settings import SettingValue, TraceSettingsStore
+from trireme.server.trace.settings import SettingValue, TraceSettingsStore
 
 _BOOLEANS = ("log_info", "log_warning", "log_error")
 

@@ -123,7 +123,7 @@ class SharedMemory:
 
 
 class RegionTarget:
-    """Implements `core.output_wishes.OutputTarget`; it holds the region until its request is answered."""
+    """Implements `core.request.OutputTarget`; it holds the region until its request is answered."""
 
     __slots__ = ("_offset", "_region", "_size_bytes")
 

@@ -32,14 +32,16 @@ def check_request(model: Model, request: InferenceRequest) -> None:
     rows = 1
     checks = model.checks
     for name, tensor in inputs.items():
+        shape = tensor.shape
         if has_batch:
-            rows = _rows(model, request, tensor)
+            if not shape or shape[0] > model.max_batch_size:
+                raise _wrong_rows(model, tensor).for_request(request.id)
+            rows = shape[0]
         check = checks.get(name)
         if check is None:  # the model's own sentence, without the request's mark
             raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
         if tensor.datatype != check.datatype:
             raise _wrong_type(model, check, tensor).for_request(request.id)
-        shape = tensor.shape
         if shape != check.shape and not check.matches(shape):
             raise _wrong_shape(model, check, tensor).for_request(request.id)
         if check.item_size:
@@ -91,33 +93,27 @@ def _check_count(model: Model, request: InferenceRequest) -> None:
 
 
 def _check_rows_agree(model: Model, request: InferenceRequest) -> None:
-    """Before any input is looked at for itself."""
+    """The rows of several inputs, before any of them is looked at for itself."""
     first: int | None = None
     for name, tensor in request.inputs.items():
-        if tensor.shape and first is not None and tensor.shape[0] != first:
+        shape = tensor.shape
+        if not shape:
+            raise _wrong_rows(model, tensor).for_request(request.id)
+        if first is not None and shape[0] != first:
             raise InvalidArgumentError(
                 f"input '{name}' batch size does not match other inputs for '{model.name}'"
             ).for_request(request.id)
-        first = _row_count(model, request, tensor)
-    _rows(model, request, tensor)
+        first = shape[0]
+    if first is not None and first > model.max_batch_size:
+        raise _wrong_rows(model, tensor).for_request(request.id)
 
 
-def _rows(model: Model, request: InferenceRequest, tensor: Tensor) -> int:
-    """How many rows the input has: not more than the model takes, and that there are none is told after all else."""
-    rows = _row_count(model, request, tensor)
-    if rows > model.max_batch_size:
-        raise InvalidArgumentError(
-            f"inference request batch-size must be <= {model.max_batch_size} for '{model.name}'"
-        ).for_request(request.id)
-    return rows
-
-
-def _row_count(model: Model, request: InferenceRequest, tensor: Tensor) -> int:
+def _wrong_rows(model: Model, tensor: Tensor) -> ServingError:
     if not tensor.shape:
-        raise InvalidArgumentError(
-            f"input '{tensor.name}' has no shape but model requires batch dimension for '{model.name}'"
-        ).for_request(request.id)
-    return tensor.shape[0]
+        text = f"input '{tensor.name}' has no shape but model requires batch dimension for '{model.name}'"
+    else:
+        text = f"inference request batch-size must be <= {model.max_batch_size} for '{model.name}'"
+    return InvalidArgumentError(text)
 
 
 def _empty_batch(model: Model, request: InferenceRequest) -> ServingError:

@@ -12,7 +12,7 @@ from trireme.core import trace as marks
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
 from trireme.observe.trace_file import TraceFile, TraceLog
-from trireme.server.waterfall import waterfall
+from trireme.server.trace.waterfall import waterfall
 
 
 def traced(trace_id: int = 1, *, wants_tensors: bool = False) -> Trace:

@@ -12,14 +12,13 @@ import pytest
 
 from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import InternalError, NotFoundError
-from trireme.core.output_wishes import OutputWishes
-from trireme.core.region_place import RegionPlace
+from trireme.core.request import OutputWishes, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.server.call import Calls
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.single_response import SingleResponse
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Arrival, Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Arrival, Tracing
 
 
 @pytest.fixture

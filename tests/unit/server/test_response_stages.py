@@ -17,9 +17,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.elements import decode_bytes
 from trireme.core.errors import InternalError
-from trireme.core.output_wishes import OutputWishes
-from trireme.core.region_place import RegionPlace
-from trireme.core.request import InferenceRequest
+from trireme.core.request import InferenceRequest, OutputWishes, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.stats import ModelStats
@@ -29,8 +27,8 @@ from trireme.registry.repository.repositories import ModelId
 from trireme.server.long_work import INLINE_CLASSES_BYTES, create_threads
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Tracing
 
 
 class Idle:

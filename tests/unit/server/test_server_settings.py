@@ -13,7 +13,7 @@ from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import ErrorKind
 from trireme.observe.logs import LogSettings
 from trireme.server.settings import Settings
-from trireme.server.trace_settings import TraceSettingsStore
+from trireme.server.trace.settings import TraceSettingsStore
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
 from trireme.server.long_work import create_threads
 from trireme.server.response_stages import ResponseStages
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Tracing
 
 
 class Clock:

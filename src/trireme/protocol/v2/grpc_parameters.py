@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
-from trireme.core.region_place import RegionPlace
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, Parameter
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, Parameter, RegionPlace
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 MAX_STRING_CORRELATION_ID = 128

@@ -14,9 +14,7 @@ from google.protobuf.message import DecodeError
 from trireme.core.datatype import WIRE_NAMES
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.output_wishes import OutputWishes
-from trireme.core.region_place import ReadRegion, RegionPlace
-from trireme.core.request import InferenceRequest, RespondCallback
+from trireme.core.request import InferenceRequest, OutputWishes, ReadRegion, RegionPlace, RespondCallback
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.v2.grpc_contents import decode_contents

@@ -7,9 +7,7 @@ from typing import Any, Final
 from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
-from trireme.core.output_wishes import OutputWishes
-from trireme.core.region_place import RegionPlace
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, Parameter
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, Parameter, RegionPlace
 from trireme.protocol.json_codec.access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_elements
 from trireme.protocol.json_codec.text import parse

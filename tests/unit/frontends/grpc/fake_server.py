@@ -17,8 +17,8 @@ from trireme.server.call import Calls
 from trireme.server.long_work import create_threads
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
-from trireme.server.trace_settings import TraceSettingsStore
-from trireme.server.tracing import Tracing
+from trireme.server.trace.settings import TraceSettingsStore
+from trireme.server.trace.tracing import Tracing
 
 
 class FakeModel:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trireme.core.errors import InvalidArgumentError, ServingError
-from trireme.core.region_place import RegionPlace
+from trireme.core.request import RegionPlace
 from trireme.core.tensor import Tensor
 from trireme.protocol.v2.binary import (
     COPY_LIMIT_BYTES,

@@ -22,8 +22,8 @@ from trireme.protocol.v2.grpc_request import InferTemplate
 from trireme.server.call import InferenceCall
 from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
 from trireme.server.single_response import SingleResponse
-from trireme.server.tracing import Arrival
-from trireme.server.waterfall import waterfall
+from trireme.server.trace.tracing import Arrival
+from trireme.server.trace.waterfall import waterfall
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection

@@ -20,7 +20,7 @@ from trireme.proto import service_pb2
 from trireme.protocol.http2.stream import Stream
 from trireme.server.call import InferenceCall
 from trireme.server.long_work import count_strings_of, has_many_strings
-from trireme.server.tracing import Arrival
+from trireme.server.trace.tracing import Arrival
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection

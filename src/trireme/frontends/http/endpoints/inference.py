@@ -176,12 +176,11 @@ class InferEndpoint:
         if exchange.is_answered:
             return
         head = exchange.head
-        answer: InferAnswer | StreamedInferAnswer
         if head.accepts_events:
-            answer = StreamedInferAnswer(exchange, self._background, document)
+            respond = StreamedInferAnswer(exchange, self._background, document).respond
         else:
-            answer = InferAnswer(exchange, self._background, document, self._encoder)
-        request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, answer.respond)
+            respond = InferAnswer(exchange, self._background, document, self._encoder).respond
+        request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, respond)
         request.requested_outputs = document.requested_outputs
         request.wishes = document.wishes
         if document.has_parameters:

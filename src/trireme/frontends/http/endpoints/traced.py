@@ -9,8 +9,8 @@ import orjson
 from trireme.core import trace as marks
 from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.http1.sse import encode_event
-from trireme.server.tracing import Arrival
-from trireme.server.waterfall import waterfall
+from trireme.server.trace.tracing import Arrival
+from trireme.server.trace.waterfall import waterfall
 
 _MAX_LINE_BYTES = 6000
 """Clients refuse heads of more than 8 KiB or so; a longer table is sent without the steps below the request."""

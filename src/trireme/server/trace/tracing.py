@@ -13,7 +13,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.trace import Trace, read_traceparent
 from trireme.observe.opentelemetry_export import SpanExport
 from trireme.observe.trace_file import TraceFile, TraceLog
-from trireme.server.trace_settings import OFF, TraceSettingsStore
+from trireme.server.trace.settings import OFF, TraceSettingsStore
 
 
 class Arrival:
