@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Protocol
 
 from trireme.core.errors import CancelledError, InternalError, ServingError
@@ -10,7 +9,9 @@ from trireme.core.ports import InferencePort
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.scheduling.ensemble.max_inflight import InflightLimit
 from trireme.scheduling.ensemble.plan import EnsemblePlan, PlannedStep, renamed
+from trireme.scheduling.ensemble.scope import Scope
 
 
 class RunOwner(Protocol):
@@ -38,49 +39,12 @@ class RunOwner(Protocol):
         """The final response is about to leave; `error` is what the run failed of."""
 
 
-class _Scope:
-    """The tensors of one iteration. The root holds what exists once; every response of a decoupled step opens a
-    scope of its own below the one its step ran in."""
-
-    __slots__ = ("above", "branches", "held_count", "missing", "open_outputs", "values", "waiting")
-
-    def __init__(
-        self, values: dict[str, Tensor | None], missing: list[int], open_outputs: int, above: _Scope | None = None
-    ) -> None:
-        self.values = values
-        self.missing = missing  # by step: how many of its inputs are not known yet
-        self.open_outputs = open_outputs
-        self.above = above
-        self.branches: set[_Scope] | None = None  # those that are not answered yet
-        self.held_count = 0  # how many steps are held back here
-        self.waiting: list[_UnsettledResponse] | None = None  # the responses that led to them
-
-    def branch(self) -> _Scope:
-        scope = _Scope(dict(self.values), self.missing[:], self.open_outputs, self)
-        if self.branches is None:
-            self.branches = set()
-        self.branches.add(scope)
-        return scope
-
-    def fired_held(self) -> None:
-        """One step less is held back here; after the last of them the responses that led here count as taken."""
-        self.held_count -= 1
-        if not self.held_count and self.waiting is not None:
-            waiting, self.waiting = self.waiting, None
-            for response in waiting:
-                response.settle()
-
-    def close(self) -> None:
-        if self.above is not None and self.above.branches is not None:
-            self.above.branches.discard(self)
-
-
 class _StepCall:
     """One request to a step's model, and the scope it belongs to."""
 
     __slots__ = ("child", "has_responded", "run", "scope", "step")
 
-    def __init__(self, run: EnsembleRun, step: PlannedStep, scope: _Scope) -> None:
+    def __init__(self, run: EnsembleRun, step: PlannedStep, scope: Scope) -> None:
         self.run = run
         self.step = step
         self.scope = scope
@@ -107,9 +71,7 @@ class _StepCall:
         if run.is_over:
             return
         if scope.held_count and (response.is_final or (child is not None and child.credits)):
-            if scope.waiting is None:
-                scope.waiting = []
-            scope.waiting.append(_UnsettledResponse(run, self.step, None if response.is_final else child))
+            scope.wait(_UnsettledResponse(run, self.step, None if response.is_final else child).settle)
         elif response.is_final:
             run.step_ended(self.step)
         elif child is not None:
@@ -135,16 +97,6 @@ class _UnsettledResponse:
             self._child.add_credit()
 
 
-class _HeldBack:
-    """The scopes in which a step is to be fired once it has room."""
-
-    __slots__ = ("is_firing", "scopes")
-
-    def __init__(self) -> None:
-        self.scopes: deque[_Scope] = deque()
-        self.is_firing = False
-
-
 class EnsembleRun:
     """Fires steps as their inputs become known, and answers the request.
 
@@ -153,12 +105,10 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_held_count",
         "_held_response",
-        "_held_steps",
+        "_limit",
         "_open_count",
         "_owner",
-        "_per_step",
         "_plan",
         "_sent_count",
         "calls",
@@ -172,9 +122,7 @@ class EnsembleRun:
         self.request = request
         self.calls: set[_StepCall] = set()
         self.is_over = False
-        self._per_step: dict[int, int] | None = {} if owner.max_inflight else None
-        self._held_steps: dict[int, _HeldBack] | None = None
-        self._held_count = 0
+        self._limit = InflightLimit(owner.max_inflight) if owner.max_inflight else None
         self._held_response: InferenceResponse | None = None
         self._sent_count = 0
         self._open_count = 0  # how many calls on the stack may still fire steps
@@ -183,7 +131,7 @@ class EnsembleRun:
         """Fires the steps that need nothing but the ensemble's inputs."""
         plan = self._plan
         inputs: dict[str, Tensor | None] = {**self.request.inputs}
-        root = _Scope(inputs, plan.missing[:], len(plan.outputs))
+        root = Scope(inputs, plan.missing[:], len(plan.outputs))
         self._open_count += 1
         for step in plan.first_steps:
             if self.is_over:
@@ -215,7 +163,7 @@ class EnsembleRun:
                 child.credits = 0
                 child.add_credit()  # it may be waiting; each response that comes lets it send the next
 
-    def advance(self, step: PlannedStep, scope: _Scope, outputs: list[Tensor]) -> None:
+    def advance(self, step: PlannedStep, scope: Scope, outputs: list[Tensor]) -> None:
         """Takes a step's outputs into the scope and fires what was waiting for them."""
         produced = {tensor.name: tensor for tensor in outputs}
         self._open_count += 1
@@ -227,10 +175,9 @@ class EnsembleRun:
 
     def step_ended(self, step: PlannedStep) -> None:
         """A step's request has had its final response: fires one that was held back, or ends the run."""
-        if self._per_step is not None:
-            self._per_step[step.index] -= 1
-            if self._held_count:
-                self._fire_held(step)
+        if self._limit is not None:
+            self._limit.leave(step)
+            self._fire_held(self._limit, step)
         self._end_if_idle()
 
     def fail(self, error: ServingError) -> None:
@@ -241,7 +188,7 @@ class EnsembleRun:
         self._finish(InferenceResponse.of_error(told), error)
 
     def _set(
-        self, scope: _Scope, tensor_name: str, tensor: Tensor | None, fired_above: tuple[PlannedStep, ...] = ()
+        self, scope: Scope, tensor_name: str, tensor: Tensor | None, fired_above: tuple[PlannedStep, ...] = ()
     ) -> None:
         """Makes a tensor known in the scope and those below it; each step that has all its inputs by that is fired in
         the highest scope that has them."""
@@ -269,8 +216,8 @@ class EnsembleRun:
                 return
             self._fire(step, scope)
 
-    def _fire(self, step: PlannedStep, scope: _Scope) -> None:
-        if self._per_step is not None and not self._has_room(step, scope):
+    def _fire(self, step: PlannedStep, scope: Scope) -> None:
+        if self._limit is not None and not self._limit.enter(step, scope):
             return
         if self.request.is_cancelled:
             self.fail(CancelledError(""))
@@ -280,7 +227,7 @@ class EnsembleRun:
         inputs = step.gather(scope.values, None if above is None else above.values)
         owner = self._owner
         name, version = step.model_name, step.model_version
-        if self._per_step is None:
+        if self._limit is None:
             child = InferenceRequest(name, version, parent.id, inputs, call.respond)
         else:
             child = StepRequest(name, version, parent.id, inputs, call.respond, owner.on_call)
@@ -302,42 +249,20 @@ class EnsembleRun:
             call.child = None
             self.fail(error)
 
-    def _has_room(self, step: PlannedStep, scope: _Scope) -> bool:
-        """Counts one more request at the step, or holds it back where the step has as many as it may."""
-        assert self._per_step is not None
-        count = self._per_step.get(step.index, 0)
-        if count < self._owner.max_inflight:
-            self._per_step[step.index] = count + 1
-            return True
-        if self._held_steps is None:
-            self._held_steps = {}
-        held = self._held_steps.get(step.index)
-        if held is None:
-            held = self._held_steps[step.index] = _HeldBack()
-        held.scopes.append(scope)
-        scope.held_count += 1
-        self._held_count += 1
-        return False
-
-    def _fire_held(self, step: PlannedStep) -> None:
-        """Fires what was held back for the step while it has room; not entered again from inside, so that those which
-        are answered at once do not pile up on the stack."""
-        held = self._held_steps.get(step.index) if self._held_steps is not None else None
-        if held is None or held.is_firing or self._per_step is None:
+    def _fire_held(self, limit: InflightLimit, step: PlannedStep) -> None:
+        """Fires what was held back for the step while it has room."""
+        if not limit.held_count or not limit.begin_firing(step):
             return
-        held.is_firing = True
         self._open_count += 1
-        while held.scopes and self._per_step[step.index] < self._owner.max_inflight:
-            self._held_count -= 1
-            scope = held.scopes.popleft()
+        while (scope := limit.next_held(step)) is not None:
             self._fire(step, scope)
             if self.is_over:
                 return
             scope.fired_held()
         self._open_count -= 1
-        held.is_firing = False
+        limit.end_firing(step)
 
-    def _emit(self, scope: _Scope) -> None:
+    def _emit(self, scope: Scope) -> None:
         """Every output of the scope is known: answers with them."""
         values = scope.values
         outputs = [renamed(tensor, name) for name in self._plan.outputs if (tensor := values.get(name)) is not None]
@@ -352,13 +277,17 @@ class EnsembleRun:
                 "sequence_end": bool(request.flags & SEQUENCE_END),
             }
         response = InferenceResponse(outputs, None, parameters, False)
-        if self._open_count == 1 and not self.calls and not self._held_count and self._held_response is None:
+        if self._open_count == 1 and not self.calls and not self._is_held_back and self._held_response is None:
             response.is_final = True
             self._finish(response, None)
         elif self._owner.is_decoupled:
             self._send(response)
         else:
             self._hold(response)
+
+    @property
+    def _is_held_back(self) -> bool:
+        return self._limit is not None and self._limit.held_count > 0
 
     def _hold(self, response: InferenceResponse) -> None:
         """Without the decoupled policy one response is expected: it is kept until it is known to be the last."""
