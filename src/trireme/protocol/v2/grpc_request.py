@@ -17,10 +17,11 @@ from trireme.core.errors import InternalError, InvalidArgumentError, ServingErro
 from trireme.core.request import InferenceRequest, OutputWishes, ReadRegion, RegionPlace, RespondCallback
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
+from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.v2.grpc_contents import decode_contents
 from trireme.protocol.v2.grpc_parameters import RequestParameters, classification_count, region_place
 
-_MAX_TEMPLATES: Final = 1024
+_MAX_TEMPLATES_BYTES: Final = 4 << 20
 _MAX_CACHED_HEAD_BYTES: Final = 4096
 _SMALL_MESSAGE_BYTES: Final = 4096
 _UNKNOWN_DATATYPE: Final = "<invalid>"
@@ -226,7 +227,7 @@ class InferRequestDecoder:
     __slots__ = ("_after", "_before", "_last", "_templates")
 
     def __init__(self) -> None:
-        self._templates: dict[bytes, InferTemplate] = {}
+        self._templates: BoundedCache[bytes, InferTemplate] = BoundedCache(max_bytes=_MAX_TEMPLATES_BYTES)
         self._last: InferTemplate | None = None
         self._before = b""  # the last template's head in front of the id
         self._after = b""  # and behind it
@@ -260,9 +261,7 @@ class InferRequestDecoder:
         except DecodeError:
             raise InternalError("Unable to parse request") from None
         if len(head) <= _MAX_CACHED_HEAD_BYTES and not template.has_contents:
-            if len(self._templates) >= _MAX_TEMPLATES:
-                self._templates.clear()
-            self._templates[head] = template
+            self._templates.keep(head, template, 2 * len(head))
         return template
 
 
