@@ -62,7 +62,6 @@ class InferTemplate:
             (entry.name, entry.datatype if entry.datatype in WIRE_NAMES else _UNKNOWN_DATATYPE, tuple(entry.shape))
             for entry in message.inputs
         )
-        self.wishes: OutputWishes | None = None  # None: outputs as they are
         self._places: list[RegionPlace | None] = []  # beside the inputs
         self._error: ServingError | None = None
         self._output_error: ServingError | None = None
@@ -72,7 +71,7 @@ class InferTemplate:
             self._contents = tuple(entry.contents if entry.HasField("contents") else None for entry in message.inputs)
         self._read_parameters(message)
         self._read_inputs(message)
-        self._read_outputs(message)
+        self.wishes = self._read_outputs(message)
         self._region_count = sum(place is not None for place in self._places)
         self.has_regions = bool(self._region_count or (self.wishes is not None and self.wishes.places))
         self._has_parameters = bool(message.parameters)
@@ -165,7 +164,8 @@ class InferTemplate:
             self._places.append(place)
         self._input_errors = errors or None
 
-    def _read_outputs(self, message: Any) -> None:
+    def _read_outputs(self, message: Any) -> OutputWishes | None:
+        """What is wanted of outputs; None where they are wanted as they are."""
         counts: dict[str, int] = {}
         places: dict[str, RegionPlace] = {}
         try:
@@ -182,8 +182,7 @@ class InferTemplate:
                     counts[entry.name] = count
         except ServingError as error:
             self._output_error = error
-        if counts or places:
-            self.wishes = OutputWishes(counts, places)
+        return OutputWishes(counts, places) if counts or places else None
 
     def _mixed_inputs(self, raw_contents: list[Buffer]) -> dict[str, Tensor]:
         """The rare way: typed contents, or a parameter that is refused."""
