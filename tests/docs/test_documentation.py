@@ -22,6 +22,7 @@ from trireme.proto import model_config_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/**/*.md"))
 
 
 def generator() -> Any:
@@ -70,6 +71,18 @@ def test_paths_of_the_repository_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"\b((?:examples|docs|tests|benchmarks)/[\w./-]*\w)", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_files_of_the_recipes_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("NAME", "openvino")
+    named = re.findall(r"`([a-z_]+/[\w/*.-]*)`", text)
+    assert len(named) > 20
+    assert [path for path in named if not [*ROOT.glob(path), *(ROOT / "src/trireme").glob(path)]] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_install_commands_need_no_published_package(page: Path) -> None:
+    assert re.findall(r"pip install[^\n`]*trireme.*", page.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
