@@ -8,6 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CORE := $(VENV)/.core-installed
 TEST := $(VENV)/.test-installed
 DEVELOP := $(VENV)/.develop
@@ -32,10 +34,12 @@ develop: | $(BIN)/python
 serve: $(CORE)
 	$(BIN)/trireme serve examples/model_repository $(ARGS)
 
-# The tests see the sources; servers that they start, and the second run, the package as it is installed.
+# The tests see the sources; servers that they start, and the second run, the package as it is installed. Files of
+# tests run side by side, and the tests of a file one after the other, so that they can share servers; the folders with
+# the long ones come first.
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest --override-ini pythonpath= tests/unit/core tests/unit/observe tests/unit/protocol tests/unit/registry tests/unit/scheduling tests/unit/server
+	$(PYTEST) $(ARGS)
+	$(PYTEST) --override-ini pythonpath= tests/unit/core tests/unit/observe tests/unit/protocol tests/unit/registry tests/unit/scheduling tests/unit/server
 
 lint: $(TEST)
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ by one process, so that a test run does not import torch: `python tests/tiny_mod
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -55,14 +56,21 @@ def built(program: str, what: str) -> Path:
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{what}."))
-    done = subprocess.run([sys.executable, program, what, str(aside)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    try:
-        aside.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(aside)
+    with (folder.parent / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes that run side by side wait for the first one
+        if not folder.exists():
+            _fill(program, what, folder)
     return folder
+
+
+def _fill(program: str, what: str, folder: Path) -> None:
+    """Aside at first, so that a program that is ended midway leaves nothing that looks complete."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{what}.") as aside:
+        target = Path(aside) / what
+        target.mkdir()
+        done = subprocess.run([sys.executable, program, what, str(target)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        target.rename(folder)
 
 
 def _copy(source: Path, folder: Path) -> Path:

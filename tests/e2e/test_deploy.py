@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from free_ports import free_ports
 from local_hub import COMMIT, LocalHub
-from running_server import RunningServer, free_ports
+from running_server import RunningServer, three_ports
 from tiny_models import cached
 
 pytestmark = pytest.mark.timeout(300)  # workers that import torch, several at once
@@ -41,14 +42,10 @@ class RunningDeploy(RunningServer):
     """`trireme deploy`, typed in the folder that will hold the repository."""
 
     def __init__(self, folder: Path, *words: str, environment: dict[str, str] | None = None) -> None:
-        self.ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        self.ports = three_ports()
         command = [TRIREME, "deploy", *words, *(f"--{kind}-port={port}" for kind, port in self.ports.items())]
         command += ["--http-address=127.0.0.1", "--", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]
-        self.log_path = folder / "deploy.log"
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
-            )
+        self._start(folder, command, **(environment or {}))
 
     def wait_until_greeting(self) -> None:
         self.until(lambda: "Try it from another terminal:" in self.log, timeout_s=120)

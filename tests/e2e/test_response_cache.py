@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from running_server import INT_CONFIG, RunningServer, free_ports, int_request, write_model
+from free_ports import free_ports
+from running_server import INT_CONFIG, RunningServer, int_request, write_model
 
 from trireme.core.response import InferenceResponse
 from trireme.scheduling.cache.redis import RedisOptions, RedisResponseCache

@@ -7,15 +7,14 @@ import os
 import queue
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from running_server import port_flags, three_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -27,10 +26,8 @@ class Served:
 
     def __init__(self, ports: dict[str, int]) -> None:
         self.ports = ports
-        flags = [f"--{name}-port={port}" for name, port in ports.items()]
-        flags += [f"--{name}-address=127.0.0.1" for name in ports]
         self.process = subprocess.Popen(
-            [str(BIN / "trireme"), "serve", "examples/model_repository", *flags],
+            [str(BIN / "trireme"), "serve", "examples/model_repository", *port_flags(ports)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -38,19 +35,22 @@ class Served:
         )
         self.lines: queue.Queue[str | None] = queue.Queue()
         self.log: list[str] = []
-        threading.Thread(target=self._read_output, daemon=True).start()
-        threading.Thread(target=self._read_log, daemon=True).start()
+        self._readers = [threading.Thread(target=read) for read in (self._read_output, self._read_log)]
+        for reader in self._readers:
+            reader.start()
         self.greeting: list[str] = []
 
     def _read_output(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line.rstrip("\n"))
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
 
     def _read_log(self) -> None:
         assert self.process.stderr is not None
-        self.log.extend(self.process.stderr)
+        with self.process.stderr as lines:
+            self.log.extend(lines)
 
     def wait_for_greeting(self) -> None:
         while not any("storyteller" in line for line in self.greeting):
@@ -66,25 +66,21 @@ class Served:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=30)
 
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("127.0.0.1", 0))
-        return [entry.getsockname()[1] for entry in sockets]
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for reader in self._readers:
+            reader.join(30)
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    server = Served(dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True)))
+    server = Served(three_ports())
     try:
         server.wait_for_greeting()
         yield server
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+        server.close()
 
 
 def pasted(served: Served, model: str, verb: str) -> str:

@@ -115,7 +115,10 @@ class NeuronSource:
     def read(self) -> list[DeviceReading]:
         process = self._process or self._start()
         assert process.stdout is not None
-        line = process.stdout.readline()
+        try:
+            line = process.stdout.readline()
+        except ValueError:  # it was closed meanwhile
+            line = ""
         if not line:
             self.close()
             raise ToolError("neuron-monitor has ended")
@@ -126,6 +129,8 @@ class NeuronSource:
         if process is not None:
             process.kill()
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         if self._config is not None:
             self._config.unlink(missing_ok=True)
 

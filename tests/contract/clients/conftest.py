@@ -5,12 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import socket
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,37 +16,25 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from running_server import RunningServer
 
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 60
 NOT_LOADED = "spare"
 
 
-class Server:
-    """The process, its ports, and its log."""
+class Server(RunningServer):
+    """A server of the repository beside this file, all of it loaded but one model."""
 
     def __init__(self, folder: Path) -> None:
-        self.repository = folder / "repository"
+        self.repository = folder / "model_repository"
         _write_repository(self.repository)
-        self.http_port, self.grpc_port, self.metrics_port = _free_ports(3)
-        self.http = f"127.0.0.1:{self.http_port}"
-        self.grpc = f"127.0.0.1:{self.grpc_port}"
-        self._log = folder / "log.txt"
         models = sorted(path.name for path in self.repository.iterdir() if path.name != NOT_LOADED)
-        flags = [f"--model-repository={self.repository}", "--model-control-mode=explicit"]
-        flags += [f"--load-model={name}" for name in models]
-        flags += [f"--http-port={self.http_port}", f"--grpc-port={self.grpc_port}"]
-        flags += [f"--metrics-port={self.metrics_port}"]
-        flags += [f"--{door}-address=127.0.0.1" for door in ("http", "grpc", "metrics")]
+        flags = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models)]
         flags += ["--http-header-forward-pattern=^x-", "--grpc-header-forward-pattern=^x-"]
-        flags += ["--grpc-infer-response-compression-level=low"]
-        with self._log.open("wb") as log:
-            command = [str(Path(sys.executable).parent / "tritonserver"), *flags]
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def log(self) -> str:
-        """Everything that the server and its models have printed."""
-        return self._log.read_text(encoding="utf-8")
+        super().__init__(folder, *flags, "--grpc-infer-response-compression-level=low")
+        self.http = f"127.0.0.1:{self.ports['http']}"
+        self.grpc = f"127.0.0.1:{self.ports['grpc']}"
 
     def wait_until_ready(self) -> None:
         end = time.monotonic() + START_TIMEOUT_S
@@ -60,7 +45,7 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.05)
-        pytest.fail(f"the server is not ready:\n{self.log()}")
+        pytest.fail(f"the server is not ready:\n{self.log}")
 
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
@@ -75,34 +60,12 @@ class Server:
         finally:
             connection.close()
 
-    def metrics(self) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=20)
-        connection.request("GET", "/metrics")
-        page = connection.getresponse().read().decode()
-        connection.close()
-        return page
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=30)
-        finally:
-            self.process.kill()
-
 
 def _write_repository(target: Path) -> None:
     shutil.copytree(HERE / "repository", target, ignore=shutil.ignore_patterns("__pycache__"))
     (target / "pipeline" / "1").mkdir()
     shutil.copytree(target / "queued" / "1", target / "ordered" / "1")
     shutil.copytree(target / "caller", target / "caller_two")
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("127.0.0.1", 0))
-        return [entry.getsockname()[1] for entry in sockets]
 
 
 class Door:
@@ -150,12 +113,10 @@ def _wire_name(array: np.ndarray) -> str:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("clients"))
-    try:
+    with Server(tmp_path_factory.mktemp("clients")) as server:
         server.wait_until_ready()
         yield server
-    finally:
-        server.stop()
+        server.interrupt(signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")

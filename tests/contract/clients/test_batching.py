@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ class Burst:
             request_id=request_id,
             **options,
         )
+
+    def next_answer(self) -> tuple:
+        """The request id and the result or error of the answer that comes first."""
+        self._sent -= 1
+        return self._found.get(timeout=20)
 
     def answers(self) -> dict:
         """Results and errors by request id, in the order of their arrival."""
@@ -94,66 +100,89 @@ def test_a_request_larger_than_any_batch_is_refused(door) -> None:
         door.infer("batcher", {"IN": row(3, rows=9)})
 
 
-def sleep(seconds: float) -> np.ndarray:
-    return np.array([[seconds]], dtype=np.float32)
+AT_ONCE, HELD = np.zeros([1, 1], dtype=np.float32), np.ones([1, 1], dtype=np.float32)
 
 
 def until_pending(server, model: str, count: int) -> None:
     """Returns when so many requests wait for the model."""
     line = f'nv_inference_pending_request_count{{model="{model}",version="1"}} {count}'
     deadline = time.monotonic() + 10
-    while line not in server.metrics():
-        assert time.monotonic() < deadline, server.metrics()
+    while line not in server.metrics_page():
+        assert time.monotonic() < deadline, server.metrics_page()
         time.sleep(0.01)
 
 
-def test_urgent_requests_go_first(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
-    time.sleep(0.4)
-    burst.send("queued", "SLEEP_S", sleep(0), "later", priority=2)
-    burst.send("queued", "SLEEP_S", sleep(0), "default")
-    burst.send("queued", "SLEEP_S", sleep(0), "urgent", priority=1)
+@pytest.fixture
+def hold(server, burst, eventually) -> Callable[[str], Callable[[], None]]:
+    """Sends a request that keeps an instance of the model busy; what is returned lets it go."""
+
+    def send(model: str) -> Callable[[], None]:
+        burst.send(model, "HOLD", HELD, "running")
+        file = server.repository / model / "1" / "held"
+        eventually(file.exists)
+        return file.unlink
+
+    return send
+
+
+def test_urgent_requests_go_first(server, burst, hold) -> None:
+    let_go = hold("queued")
+    burst.send("queued", "HOLD", AT_ONCE, "later", priority=2)
+    burst.send("queued", "HOLD", AT_ONCE, "default")
+    burst.send("queued", "HOLD", AT_ONCE, "urgent", priority=1)
+    until_pending(server, "queued", 3)
+    let_go()
     assert list(burst.answers()) == ["running", "urgent", "later", "default"]
 
 
-def test_a_full_queue_refuses(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
-    time.sleep(0.4)
-    for number in range(4):
-        burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
-    answers = burst.answers()
-    (refused,) = [answer for answer in answers.values() if isinstance(answer, InferenceServerException)]
-    assert answers["waiting-3"] is refused
+def test_a_full_queue_refuses(server, burst, hold) -> None:
+    let_go = hold("queued")
+    for number in range(3):
+        burst.send("queued", "HOLD", AT_ONCE, f"waiting-{number}")
+    until_pending(server, "queued", 3)
+    burst.send("queued", "HOLD", AT_ONCE, "waiting-3")
+    label, refused = burst.next_answer()
+    let_go()
+    assert label == "waiting-3"
     assert refused.status() == "StatusCode.UNAVAILABLE"
     assert refused.message() == "[request id: waiting-3] Exceeds maximum queue size"
+    assert not [answer for answer in burst.answers().values() if isinstance(answer, InferenceServerException)]
 
 
-def test_a_full_queue_refuses_over_http(server, burst, http_door) -> None:
-    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
-    time.sleep(0.4)
+def test_a_full_queue_refuses_over_http(server, burst, hold) -> None:
+    let_go = hold("queued")
     for number in range(3):
-        burst.send("queued", "SLEEP_S", sleep(0), f"waiting-{number}")
+        burst.send("queued", "HOLD", AT_ONCE, f"waiting-{number}")
     until_pending(server, "queued", 3)
-    body = {"inputs": [{"name": "SLEEP_S", "shape": [1, 1], "datatype": "FP32", "data": [0]}]}
+    body = {"inputs": [{"name": "HOLD", "shape": [1, 1], "datatype": "FP32", "data": [0]}]}
     status, _, answer = server.ask("POST", "/v2/models/queued/infer", body)
+    let_go()
     assert status == 503
     assert json.loads(answer) == {"error": "[request id: <id_unknown>] Exceeds maximum queue size"}
     assert len(burst.answers()) == 4
 
 
-def test_a_request_that_waits_too_long_is_refused(burst) -> None:
-    burst.send("queued", "SLEEP_S", sleep(1.2), "running")
-    time.sleep(0.4)
-    burst.send("queued", "SLEEP_S", sleep(0), "hasty", timeout=50_000)
-    burst.send("queued", "SLEEP_S", sleep(0), "patient")
-    answers = burst.answers()
-    assert answers["hasty"].status() == "StatusCode.UNAVAILABLE"
-    assert answers["hasty"].message().endswith("Request timeout expired")
-    assert not isinstance(answers["patient"], InferenceServerException)
+def test_a_request_that_waits_too_long_is_refused(burst, hold) -> None:
+    let_go = hold("queued")
+    burst.send("queued", "HOLD", AT_ONCE, "hasty", timeout=50_000)
+    burst.send("queued", "HOLD", AT_ONCE, "patient")
+    label, refused = burst.next_answer()
+    let_go()
+    assert label == "hasty"
+    assert refused.status() == "StatusCode.UNAVAILABLE"
+    assert refused.message().endswith("Request timeout expired")
+    assert not isinstance(burst.answers()["patient"], InferenceServerException)
 
 
-def test_responses_keep_the_order_of_requests_where_that_is_wanted(burst) -> None:
-    burst.send("ordered", "SLEEP_S", sleep(1.0), "slow")
-    time.sleep(0.3)
-    burst.send("ordered", "SLEEP_S", sleep(0), "fast")
-    assert list(burst.answers()) == ["slow", "fast"]
+def test_responses_keep_the_order_of_requests_where_that_is_wanted(server, burst, hold) -> None:
+    let_go = hold("ordered")
+    before = _executions(server, "ordered")
+    burst.send("ordered", "HOLD", AT_ONCE, "fast")
+    burst.send("ordered", "HOLD", AT_ONCE, "faster")
+    server.until(lambda: _executions(server, "ordered") == before + 2)  # by the other instance
+    let_go()
+    assert list(burst.answers()) == ["running", "fast", "faster"]
+
+
+def _executions(server, model: str) -> int:
+    return int(server.statistics(model)["execution_count"])

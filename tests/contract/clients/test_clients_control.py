@@ -182,6 +182,6 @@ def test_shared_memory_is_refused_and_none_is_listed(door) -> None:
 
 def test_metrics_tell_what_was_inferred(server, grpc_door) -> None:
     grpc_door.infer("labels", {"IN": np.zeros([2, 4], dtype=np.float32)})
-    page = server.metrics()
+    page = server.metrics_page()
     assert 'nv_inference_request_success{model="labels",version="1"}' in page
     assert "nv_cpu_utilization" in page or "# HELP nv_inference_count" in page

@@ -64,7 +64,7 @@ def test_a_model_loads_and_unloads_another(grpc_door) -> None:
 
 def test_custom_metrics_are_on_the_page(server, grpc_door) -> None:
     value = grpc_door.way("extras", "metrics")
-    page = server.metrics()
+    page = server.metrics_page()
     assert "# HELP trips Trips so far" in page
     assert "# TYPE trips counter" in page
     (line,) = [line for line in page.splitlines() if line.startswith("trips{")]
@@ -75,8 +75,8 @@ def test_custom_metrics_are_on_the_page(server, grpc_door) -> None:
 
 def test_lines_of_the_logger_name_level_and_place(server, grpc_door, eventually) -> None:
     grpc_door.way("extras", "log")
-    eventually(lambda: "printed by a model" in server.log() and "from the south" in server.log())
-    lines = server.log().splitlines()
+    eventually(lambda: "printed by a model" in server.log and "from the south" in server.log)
+    lines = server.log.splitlines()
     (warning,) = {line for line in lines if "wind from the north" in line}
     (error,) = {line for line in lines if "wind from the south" in line}
     assert warning.startswith("W")
@@ -90,7 +90,7 @@ def test_the_logger_follows_the_verbose_level(server, grpc_door, eventually) -> 
     grpc_door.client.update_log_settings({"log_verbose_level": 1})
     grpc_door.way("extras", "log")
     grpc_door.client.update_log_settings({"log_verbose_level": 0})
-    eventually(lambda: "a calm" in server.log())
+    eventually(lambda: "a calm" in server.log)
 
 
 def test_a_rescheduled_request_runs_again(door) -> None:
@@ -117,7 +117,7 @@ def test_a_model_says_itself_whether_it_is_ready(server, door) -> None:
 
 def test_a_model_knows_where_it_lives_and_is_a_process_of_its_own(server, grpc_door) -> None:
     folder, pid = grpc_door.way("extras", "place")
-    assert folder == str(server.repository / "extras" / "1")
+    assert folder == "model_repository/extras/1", "as the command has it"
     assert pid != server.process.pid
 
 

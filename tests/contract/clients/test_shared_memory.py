@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import queue
-import socket
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -21,6 +17,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 import tritonclient.utils.shared_memory as shm
+from running_server import RunningServer, write_model
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 MODEL = """
@@ -78,77 +75,25 @@ B = np.full(FLOATS, 0.5, dtype=np.float32)
 SIZE = A.nbytes
 
 
-class SharingServer:
-    """A server of the installed package that was told to allow client shared memory."""
-
-    def __init__(self, folder: Path) -> None:
-        for name, text in CONFIGS.items():
-            (folder / name / "1").mkdir(parents=True)
-            (folder / name / "1" / "model.py").write_text(MODEL, encoding="utf-8")
-            (folder / name / "config.pbtxt").write_text(text, encoding="utf-8")
-        self.ports = free_ports(3)
-        kinds = ("http", "grpc", "metrics")
-        flags = [f"--{kind}-port={port}" for kind, port in zip(kinds, self.ports, strict=True)]
-        flags += [f"--{kind}-address=127.0.0.1" for kind in kinds]
-        command = [str(Path(sys.executable).parent / "tritonserver"), f"--model-repository={folder}", *flags]
-        self.process = subprocess.Popen(
-            [*command, "--allow-client-shm=true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-    def post(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the answer to a JSON document."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[0], timeout=20)
-        connection.request("POST", path, json.dumps(body))
-        response = connection.getresponse()
-        answer = response.status, {key.lower(): value for key, value in response.getheaders()}, response.read()
-        connection.close()
-        return answer
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=30)
-        finally:
-            self.process.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [entry.getsockname()[1] for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
-def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharingServer]:
-    server = SharingServer(tmp_path_factory.mktemp("sharing"))
-    client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.ports[0]}")
-    end = time.monotonic() + 60
-    while True:
-        try:
-            if client.is_server_ready():
-                break
-        except OSError:
-            pass
-        assert server.process.poll() is None, "the server has ended"
-        assert time.monotonic() < end, "the server is not ready"
-        time.sleep(0.05)
-    client.close()
-    try:
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of the installed package that was told to allow client shared memory."""
+    folder = tmp_path_factory.mktemp("sharing")
+    for name, text in CONFIGS.items():
+        write_model(folder, name, MODEL, text)
+    with RunningServer(folder, "--allow-client-shm=true") as server:
+        server.wait_until_listening()
         yield server
-    finally:
-        server.stop()
 
 
 class SharingClient:
     """A client of one protocol, and regions that are gone when the test is over."""
 
-    def __init__(self, name: str, server: SharingServer) -> None:
+    def __init__(self, name: str, server: RunningServer) -> None:
         self.name = name
         self.server = server
         self.module = tritonclient.http if name == "http" else tritonclient.grpc
-        self.client = self.module.InferenceServerClient(f"127.0.0.1:{server.ports[0 if name == 'http' else 1]}")
+        self.client = self.module.InferenceServerClient(f"127.0.0.1:{server.ports[name]}")
         self.handles: list[Any] = []
 
     def region(self, name: str, byte_size: int, offset: int = 0) -> Any:
@@ -188,7 +133,7 @@ class SharingClient:
 
 
 @pytest.fixture(params=["http", "grpc"])
-def sharer(request: pytest.FixtureRequest, sharing: SharingServer) -> Iterator[SharingClient]:
+def sharer(request: pytest.FixtureRequest, sharing: RunningServer) -> Iterator[SharingClient]:
     client = SharingClient(request.param, sharing)
     yield client
     client.close()
@@ -382,12 +327,12 @@ def test_the_answer_describes_an_output_that_is_not_in_it(sharer: SharingClient)
     inputs = [{"name": name, **tensor} for name in ("A", "B")]
     shared = {"name": "SUM", "parameters": {**place, "shared_memory_offset": 16}}
     sent = {"name": "DIFF", "parameters": {"binary_data": True}}
-    post = sharer.server.post
-    status, headers, body = post("/v2/models/pair/infer", {"inputs": inputs, "outputs": [shared]})
-    assert (status, headers["content-type"]) == (200, "application/json")
+    ask = sharer.server.ask
+    status, headers, body = ask("POST", "/v2/models/pair/infer", {"inputs": inputs, "outputs": [shared]})
+    assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(body)["outputs"] == [{"name": "SUM", "datatype": "FP32", "shape": [2]}]
-    status, headers, body = post("/v2/models/pair/infer", {"inputs": inputs, "outputs": [shared, sent]})
-    text = body[: int(headers["inference-header-content-length"])]
+    status, headers, body = ask("POST", "/v2/models/pair/infer", {"inputs": inputs, "outputs": [shared, sent]})
+    text = body[: int(headers["Inference-Header-Content-Length"])]
     assert body[len(text) :] == bytes(8)
     assert [list(entry) for entry in json.loads(text)["outputs"]] == [
         ["name", "datatype", "shape"],

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from trireme.backends.python.host import thread_shares
 from trireme.backends.python.host.thread_shares import ThreadShares
 from trireme.backends.python.process.variables import core_count
 
-pytest.importorskip("torch")
 CORES = core_count()
-pytestmark = pytest.mark.skipif(CORES < 2, reason="one core cannot be shared out")
+pytestmark = [
+    pytest.mark.skipif(find_spec("torch") is None, reason="the library is not installed"),
+    pytest.mark.skipif(CORES < 2, reason="one core cannot be shared out"),
+]
 
 MODEL = """
 import time

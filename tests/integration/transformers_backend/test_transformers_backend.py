@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from running_server import RunningServer
 from tiny_models import tiny_causal_lm
 from tiny_task_models import task_model
 
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="the library is not installed")
 
 NEW_TOKENS = 12
 FAILURES = {

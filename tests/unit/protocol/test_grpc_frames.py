@@ -80,7 +80,7 @@ def test_a_bomb_is_cut_off_at_the_limit() -> None:
     assert caught.value.status == grpc.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize("damaged", [b"nonsense", gzip.compress(b"x" * 100)[:-9], b""])
+@pytest.mark.parametrize("damaged", [b"nonsense", gzip.compress(b"x" * 100, mtime=0)[:-9], b""])
 def test_damaged_messages_are_refused(damaged) -> None:
     with pytest.raises(grpc.MessageFault):
         grpc.decompress(damaged, "gzip", 1000)

@@ -20,6 +20,7 @@ Serve = Callable[..., Any]
 def serve(tmp_path: Path) -> Any:
     """Loads a folder as the server would: completed, checked, initialized. Keywords are the parameters."""
     pytest.importorskip("transformers")
+    pytest.importorskip("torch").set_num_threads(1)  # tiny matrices: threads only wait for each other
     from trireme.backends.transformers import model as backend
     from trireme.testing import load_model
 

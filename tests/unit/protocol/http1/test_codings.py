@@ -55,7 +55,7 @@ def test_a_body_that_inflates_too_far_is_refused() -> None:
     assert decompress(gzip.compress(b"\0" * 1000), 1000) == b"\0" * 1000
 
 
-@pytest.mark.parametrize("body", [b"", b"xxxx", gzip.compress(b"abc")[:-4]])
+@pytest.mark.parametrize("body", [b"", b"xxxx", gzip.compress(b"abc", mtime=0)[:-4]])
 def test_what_is_not_compressed_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidArgumentError):
         decompress(body, 1000)

@@ -158,10 +158,14 @@ def test_a_client_hears_of_the_loss_of_its_sequence_until_it_ends_or_begins_it_a
 
 
 def test_only_so_many_losses_are_remembered(bench: Any) -> None:
-    build(bench, max_batch_size=REMEMBERED_LOSSES + 1)
+    build(bench, max_batch_size=64)
+    for first in range(0, REMEMBERED_LOSSES, 64):
+        lost = bench.instance(name="model_0", is_instant=True)
+        for number in range(first + 1, first + 65):
+            bench.send(str(number), correlation_id=number, flags=START)
+        bench.scheduler.detach(lost)
     lost = bench.instance(name="model_0", is_instant=True)
-    for number in range(1, REMEMBERED_LOSSES + 2):
-        bench.send(str(number), correlation_id=number, flags=START)
+    bench.send("one too many", correlation_id=REMEMBERED_LOSSES + 1, flags=START)
     bench.scheduler.detach(lost)
     with pytest.raises(InvalidArgumentError, match="must specify the START flag"):
         bench.send("first", correlation_id=1)

@@ -1,20 +1,21 @@
-"""A `tritonserver` process on free ports, as the tests of this folder start it, ask it and end it."""
+"""A `tritonserver` process on free ports, as tests start it, ask it and end it."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from free_ports import free_ports
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -24,13 +25,18 @@ class RunningServer:
     """`tritonserver --model-repository=model_repository`, typed in the folder that holds it."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self.ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        self.ports = three_ports()
         command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository", *flags]
-        command += [f"--{kind}-port={port}" for kind, port in self.ports.items()]
-        command += [f"--{kind}-address=127.0.0.1" for kind in self.ports]
+        self._start(folder, [*command, *port_flags(self.ports)])
+
+    def _start(self, folder: Path, command: Sequence[str] | str, **variables: str) -> None:
+        """Runs the command in the folder, a text in a shell, with a log beside it."""
         self.log_path = folder / "server.log"
+        environment, is_shell = {**os.environ, **variables}, isinstance(command, str)
         with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment, shell=is_shell
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +129,17 @@ class RunningServer:
         return [child for child in children if Path(f"/proc/{child}/comm").read_text() == "trireme-worker\n"]
 
 
+def three_ports() -> dict[str, int]:
+    """A free port for each of the server's listeners, by its name."""
+    return dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+
+
+def port_flags(ports: dict[str, int]) -> list[str]:
+    """The flags that have the server listen there, and nowhere else."""
+    flags = [f"--{kind}-port={port}" for kind, port in ports.items()]
+    return flags + [f"--{kind}-address=127.0.0.1" for kind in ports]
+
+
 def exchange(
     connection: http.client.HTTPConnection, method: str, path: str, body: object = None
 ) -> tuple[int, dict[str, str], bytes]:
@@ -177,11 +194,3 @@ def write_ensemble(
         f"model_transaction_policy {{ decoupled: {str(is_decoupled).lower()} }}\n"
         f"ensemble_scheduling {{ max_inflight_requests: {max_inflight} step [ {', '.join(lines)} ] }}\n"
     )
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]

@@ -1,9 +1,0 @@
-"""Lets the tests of this folder import what they share."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "e2e"))
