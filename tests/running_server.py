@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,8 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 class RunningServer:
     """`tritonserver --model-repository=model_repository`, typed in the folder that holds it."""
+
+    _connections: tuple[http.client.HTTPConnection, ...] = ()
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.ports = three_ports()
@@ -46,27 +49,32 @@ class RunningServer:
     ) -> None:
         self.process.kill()
         self.process.wait()
+        for connection in self._connections:
+            connection.close()
 
     @property
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def wait_until_listening(self) -> None:
-        deadline = time.monotonic() + 60
+    def wait_until_listening(self, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
         while "Started Metrics Service" not in self.log:
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
 
-    def connect(self, port: str = "http") -> http.client.HTTPConnection:
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection that is closed with the server at the latest."""
+        connection = self._connection("http")
+        self._connections = (*self._connections, connection)
+        return connection
+
+    def _connection(self, port: str) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.ports[port], timeout=30)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], bytes]:
-        connection = self.connect()
-        try:
+        with closing(self._connection("http")) as connection:
             return exchange(connection, method, path, body)
-        finally:
-            connection.close()
 
     def status(self, path: str) -> int:
         return self.ask("GET", path)[0]
@@ -84,11 +92,8 @@ class RunningServer:
         return dict(entry)
 
     def metrics_page(self) -> str:
-        connection = self.connect("metrics")
-        try:
+        with closing(self._connection("metrics")) as connection:
             return exchange(connection, "GET", "/metrics")[2].decode()
-        finally:
-            connection.close()
 
     def metric(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], float]:
         """The samples of this name that have these labels, by their other labels."""

@@ -18,7 +18,10 @@ from running_server import RunningServer
 from tiny_models import tiny_causal_lm
 from tiny_task_models import task_model
 
-pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="the library is not installed")
+pytestmark = [
+    pytest.mark.skipif(find_spec("transformers") is None, reason="the library is not installed"),
+    pytest.mark.timeout(300),  # workers that import torch, several at once
+]
 
 NEW_TOKENS = 12
 FAILURES = {
@@ -54,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     for name, (config, _) in FAILURES.items():
         write(repository, name, config.replace("MODEL", str(llama)))
     with RunningServer(folder, "--exit-on-error=false") as server:
-        server.wait_until_listening()
+        server.wait_until_listening(timeout_s=200)
         for name in ("writer", "teller", "judge", "saved", "dropped"):
             server.until_ready(name)
         yield server

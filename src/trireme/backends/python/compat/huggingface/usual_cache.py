@@ -59,4 +59,4 @@ def _usual_with(folder: str, cache: Any) -> str | None:
 
 def _is_in(cache: str, folder: str) -> bool:
     snapshots = os.path.join(cache, folder, "snapshots")
-    return os.path.isdir(snapshots) and any(os.scandir(snapshots))
+    return os.path.isdir(snapshots) and bool(os.listdir(snapshots))
