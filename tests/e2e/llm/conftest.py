@@ -1,16 +1,12 @@
-"""Makes the helpers of the folder above importable, and starts one server with the shipped model for all tests."""
+"""One server with the shipped model for all tests of this folder."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from running_server import RunningServer
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe"
