@@ -1,4 +1,4 @@
-"""Tiny language models, each made once, and engines that run them with numpy."""
+"""Tiny language models, each made once, and engines that run them with numpy or PyTorch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from tiny_language_models import TinyModel, build
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.executors.port import Executor
+from trireme.llm.executors.torch.executor import TorchExecutor
+from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
+
+EXECUTORS: dict[str, Callable[..., Executor]] = {
+    "numpy": NumpyExecutor,
+    "torch": lambda spec, weights, options: TorchExecutor(spec, host_tensors(weights), options),
+}
 
 
 class RunningEngine:
@@ -78,14 +86,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny
 
 @pytest.fixture
 def start_engine() -> Iterator[Callable[..., RunningEngine]]:
-    """Starts engines that are closed in the end; `blocks` sets the size of the cache."""
+    """Starts engines that are closed in the end; `kind` is the executor, `blocks` sets the size of the cache."""
     engines: list[EngineCore] = []
 
-    def start(folder: Path, *, blocks: int = 64, block_size: int = 4, **options: Any) -> RunningEngine:
+    def start(
+        folder: Path, *, kind: str = "numpy", blocks: int = 64, block_size: int = 4, **options: Any
+    ) -> RunningEngine:
         spec = read_spec(folder)
         block_bytes = 8 * spec.layer_count * block_size * spec.kv_head_count * spec.head_size
         chosen = EngineOptions(block_size=block_size, cache_bytes=blocks * block_bytes, **options)
-        engines.append(EngineCore(NumpyExecutor(spec, load_weights(folder, spec), chosen), chosen))
+        engines.append(EngineCore(EXECUTORS[kind](spec, load_weights(folder, spec), chosen), chosen))
         return RunningEngine(engines[-1])
 
     yield start

@@ -12,9 +12,10 @@ import pytest
 import torch
 from tiny_language_models import TinyModel, build
 
+from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.numpy import attention
 from trireme.llm.executors.numpy.attention import alibi_slopes, causal_mask, round_to_bfloat16
-from trireme.llm.executors.numpy.executor import NumpyExecutor, limits_for
+from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.numpy.mlp import erf
 from trireme.llm.executors.numpy.rotary import Rotation
 from trireme.llm.executors.port import ExecutorError

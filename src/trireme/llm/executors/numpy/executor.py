@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.numpy.attention import PagedCache, Rows
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import Array, gather_weights
-from trireme.llm.executors.port import ExecutorError, StepResult
+from trireme.llm.executors.port import StepResult
 from trireme.llm.models.checkpoint import Weight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.numpy_sampler import choose, describe
-from trireme.llm.scheduler import SchedulerLimits, StepPlan
-
-_DEFAULT_CACHE_BYTES = 512 * 2**20
+from trireme.llm.scheduler import StepPlan
 
 
 class NumpyExecutor:
@@ -78,21 +77,3 @@ class NumpyExecutor:
             logits = self._decoder.logits(hidden[begin : begin + len(following)])
             found[number] = tuple(describe(row, token, wanted) for row, token in zip(logits, following, strict=True))
         return found
-
-
-def limits_for(spec: DecoderSpec, options: EngineOptions) -> SchedulerLimits:
-    """As many blocks as fit into the cache's bytes, and no more than the sequences can ever use."""
-    block_bytes = 2 * 4 * spec.layer_count * options.block_size * spec.kv_head_count * spec.head_size
-    room = options.cache_bytes if options.cache_bytes is not None else _DEFAULT_CACHE_BYTES
-    usable = options.max_sequences * -(-spec.max_positions // options.block_size)
-    count = min(room // block_bytes, usable)
-    if count < 1:
-        raise ExecutorError(f"a cache of {room} bytes has no room for one block, which takes {block_bytes}; enlarge it")
-    return SchedulerLimits(
-        options.block_size,
-        count,
-        options.max_sequences,
-        options.max_step_tokens,
-        options.has_prefix_cache,
-        spec.rope.short_positions if spec.rope is not None else 0,
-    )
