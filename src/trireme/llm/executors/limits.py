@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from trireme.llm.executors.port import ExecutorError
-from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.models.spec import DecoderSpec, shape_of
 from trireme.llm.options import EngineOptions
 from trireme.llm.scheduler import SchedulerLimits
 
@@ -33,3 +35,46 @@ def limits_for(
         options.has_prefix_cache,
         spec.rope.short_positions if spec.rope is not None else 0,
     )
+
+
+def weight_count(spec: DecoderSpec) -> int:
+    """How many numbers the model's matrices have."""
+    count = sum(math.prod(shape_of(f"{name}.weight", spec)) for name in _modules_outside_layers(spec))
+    for layer in range(spec.layer_count):
+        names = ["qkv", "o"]
+        if spec.has_experts(layer):
+            names += ["router", "experts.up", "experts.down", "shared.up", "shared.down"]
+        else:
+            names += ["up", "down"]
+        count += sum(math.prod(shape_of(f"layers.{layer}.{name}.weight", spec)) for name in names)
+    return count
+
+
+def check_room(
+    spec: DecoderSpec, options: EngineOptions, item_bytes: int, dtype: str, free: int | None, what_is_free: str
+) -> None:
+    """Raises ExecutorError where weights and cache need more than there is; `free` None: nobody knows."""
+    weights = weight_count(spec) * item_bytes
+    cache = options.cache_bytes
+    if cache is None:
+        cache = block_bytes(spec, options.block_size, item_bytes)
+    if free is None or weights + cache <= free:
+        return
+    advice = "lower cache_bytes" if weights < free else "ask for a smaller dtype, or use a smaller model"
+    raise ExecutorError(
+        f"the model does not fit: its weights take {_size(weights)} in {dtype} and its cache {_size(cache)}, but "
+        f"{what_is_free.format(_size(free))}; {advice}"
+    )
+
+
+def _modules_outside_layers(spec: DecoderSpec) -> list[str]:
+    names = ["embed"] if spec.is_tied else ["embed", "head"]
+    if spec.embedding_size:
+        names += ["embed_in", "head_in"]
+    if spec.rope is None and not spec.has_alibi:
+        names.append("positions")
+    return names
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 // 10 else f"{count / 2**20:.2f} MiB"
