@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from trireme.llm.executors.port import ExecutorError
 from trireme.llm.models.checkpoint import CheckpointError, Weight
 from trireme.llm.models.spec import DecoderSpec
 
+_TURNS = platform.machine() in ("aarch64", "arm64")
+"""Whether the library of products is faster with few columns than with few rows: on ARM in two thirds of the time."""
+_MOST_TURNED_ROWS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Linear:
@@ -24,6 +29,9 @@ class Linear:
     bias: torch.Tensor | None = None
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        if _TURNS and 1 < rows.shape[0] <= _MOST_TURNED_ROWS and rows.device.type == "cpu":
+            result = (self.matrix @ rows.t()).t().contiguous()
+            return result if self.bias is None else result.add_(self.bias)
         return functional.linear(rows, self.matrix, self.bias)
 
 
