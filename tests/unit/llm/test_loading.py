@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_language_models import TinyModel, build
+from tiny_language_models import RECIPES, TinyModel, build
 
 from trireme.llm import loading
 from trireme.llm.executors import limits
@@ -134,7 +134,7 @@ def test_the_type_follows_checkpoint_and_processor(
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["llama", "gemma 2", "mixtral", "gpt-2"])
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_gpu_gives_the_same_token(name: str, tiny_model: Callable[[str], TinyModel]) -> None:
     model, prompt = tiny_model(name), [5, 9, 17, 40]
     executor = load_executor(model.folder, OPTIONS, "cuda", "float32")

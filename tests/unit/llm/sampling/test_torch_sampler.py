@@ -18,6 +18,7 @@ from trireme.llm.sampling.torch_sampler import TorchSampler
 from trireme.llm.sampling_params import SamplingParams
 
 CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class EvenTokens:
@@ -28,7 +29,7 @@ class EvenTokens:
 
 
 def sampler(vocab: int) -> TorchSampler:
-    return TorchSampler(DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64), CPU)
+    return TorchSampler(DecoderSpec("LlamaForCausalLM", vocab, 8, 1, 1, 1, 8, 8, 64), DEVICE)
 
 
 def random_params(chance: random.Random, vocab: int) -> SamplingParams:
@@ -76,7 +77,7 @@ def test_all_options_mixed_in_one_batch(seed: int, vocab: int) -> None:
     sequences = [random_sequence(chance, vocab) for _ in rows]
     positions = [chance.randrange(500) for _ in rows]
     wanted = numpy_sampler.choose(logits[rows], sequences, positions)
-    tokens, reports = sampler(vocab).choose(torch.from_numpy(logits), rows, sequences, positions)
+    tokens, reports = sampler(vocab).choose(torch.from_numpy(logits).to(DEVICE), rows, sequences, positions)
     assert tokens.dtype == torch.int32
     assert tokens.tolist() == wanted.tokens
     assert set(reports) == {rows[index] for index in wanted.logprobs}
@@ -96,7 +97,7 @@ def test_many_draws_from_a_flat_row(limits: dict[str, Any]) -> None:
     logits = np.random.default_rng(1).normal(0, 0.3, (1, vocab)).astype(np.float32)
     one = random_sequence(chance, vocab, SamplingParams(temperature=1.0, **limits))
     wanted = numpy_sampler.choose(np.repeat(logits, draws, 0), [one] * draws, range(draws))
-    tokens, _ = sampler(vocab).choose(torch.from_numpy(logits), [0] * draws, [one] * draws, range(draws))
+    tokens, _ = sampler(vocab).choose(torch.from_numpy(logits).to(DEVICE), [0] * draws, [one] * draws, range(draws))
     assert tokens.tolist() == wanted.tokens
     assert len(set(wanted.tokens)) > 20
 
@@ -109,14 +110,14 @@ def test_equal_logits_stay_or_go_together(limits: dict[str, Any]) -> None:
     chance = random.Random(2)
     sequences = [random_sequence(chance, 30, SamplingParams(temperature=1.0, **limits)) for _ in logits]
     wanted = numpy_sampler.choose(logits, sequences, range(80))
-    tokens, _ = sampler(30).choose(torch.from_numpy(logits), range(80), sequences, range(80))
+    tokens, _ = sampler(30).choose(torch.from_numpy(logits).to(DEVICE), range(80), sequences, range(80))
     assert tokens.tolist() == wanted.tokens
 
 
 def test_a_seed_gives_its_tokens_whatever_shares_the_batch() -> None:
     vocab, count = 300, 40
     chance = random.Random(3)
-    logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(3))
+    logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(3)).to(DEVICE)
     sequences = [random_sequence(chance, vocab) for _ in range(count)]
     positions = [len(one.tokens) for one in sequences]
     together, _ = sampler(vocab).choose(logits, range(count), sequences, positions)
@@ -142,5 +143,20 @@ def test_logits_of_half_precision_are_computed_with_in_full() -> None:
     logits = torch.randn(20, 500, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
     chance = random.Random(4)
     sequences = [random_sequence(chance, 500) for _ in range(20)]
-    tokens, _ = sampler(500).choose(logits, range(20), sequences, range(20))
+    tokens, _ = sampler(500).choose(logits.to(DEVICE), range(20), sequences, range(20))
     assert tokens.tolist() == numpy_sampler.choose(logits.float().numpy(), sequences, range(20)).tokens
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.parametrize("limits", [{}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05, "logprobs": 3}])
+def test_nothing_waits_for_the_device(limits: dict[str, Any]) -> None:
+    chance = random.Random(5)
+    logits = torch.randn(30, 1000, device=DEVICE)
+    sequences = [random_sequence(chance, 1000, SamplingParams(temperature=0.8, **limits)) for _ in range(30)]
+    one = sampler(1000)
+    one.choose(logits, range(30), sequences, range(30))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        one.choose(logits, range(30), sequences, range(30))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
