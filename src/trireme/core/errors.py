@@ -71,6 +71,10 @@ class UnavailableError(ServingError):
     kind = ErrorKind.UNAVAILABLE
 
 
+class QueueFullError(UnavailableError):
+    """The model's queue takes no more at the moment; the same request may be taken a little later."""
+
+
 class UnsupportedError(ServingError):
     kind = ErrorKind.UNSUPPORTED
 

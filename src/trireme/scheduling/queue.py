@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from trireme.config.model_config import DynamicBatchingConfig, QueuePolicy
-from trireme.core.errors import UnavailableError
+from trireme.core.errors import QueueFullError
 from trireme.core.request import InferenceRequest
 
 
@@ -71,7 +71,7 @@ class RequestQueue:
         request's deadline where it has one."""
         level = self._only or self._level_of(request)
         if level.max_size and not is_forced and len(level.waiting) + len(level.delayed) >= level.max_size:
-            raise UnavailableError("Exceeds maximum queue size").for_request(request.id)
+            raise QueueFullError("Exceeds maximum queue size").for_request(request.id)
         level.waiting.append(request)
         self.count += 1
         self.size += request.batch_size

@@ -1,0 +1,73 @@
+"""Errors in OpenAI's shape: a status, and an object that names the field that was wrong."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from trireme.core.errors import ErrorKind, InvalidArgumentError, NotFoundError, QueueFullError, ServingError
+from trireme.protocol.json_codec.text import encode_string
+
+INVALID_REQUEST: Final = "invalid_request_error"
+_SERVER_ERROR: Final = "server_error"
+
+_STATUS_AND_TYPE: Final = {
+    ErrorKind.UNKNOWN: (400, INVALID_REQUEST),
+    ErrorKind.INTERNAL: (500, _SERVER_ERROR),
+    ErrorKind.NOT_FOUND: (404, INVALID_REQUEST),
+    ErrorKind.INVALID_ARGUMENT: (400, INVALID_REQUEST),
+    ErrorKind.UNAVAILABLE: (503, _SERVER_ERROR),
+    ErrorKind.UNSUPPORTED: (400, INVALID_REQUEST),
+    ErrorKind.ALREADY_EXISTS: (400, INVALID_REQUEST),
+    ErrorKind.CANCELLED: (400, INVALID_REQUEST),
+}
+
+
+class FieldError(InvalidArgumentError):
+    """A request that cannot be followed because of one of its fields."""
+
+    def __init__(self, param: str | None, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class TooLargeError(InvalidArgumentError):
+    """A body that is longer than the server reads."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"The request of {size_bytes} bytes is too large: at most {limit_bytes} bytes are read.")
+
+
+class UnknownModelError(NotFoundError):
+    """There is no such model, or not in this state."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The model '{name}' does not exist.")
+
+
+def status_and_type(error: ServingError) -> tuple[int, str]:
+    """The HTTP status of an error, and its type in OpenAI's words."""
+    if isinstance(error, TooLargeError):
+        return 413, INVALID_REQUEST
+    if isinstance(error, QueueFullError):
+        return 429, "rate_limit_error"
+    return _STATUS_AND_TYPE[error.kind]
+
+
+def encode_api_error(error: ServingError) -> bytes:
+    """The error's body."""
+    param, code = None, None
+    if isinstance(error, FieldError):
+        param, code = error.param, error.code
+    elif isinstance(error, UnknownModelError):
+        param, code = "model", "model_not_found"
+    elif isinstance(error, QueueFullError):
+        code = "queue_full"
+    return b'{"error":{"message":%b,"type":%b,"param":%b,"code":%b}}' % (
+        encode_string(error.message),
+        orjson.dumps(status_and_type(error)[1]),
+        orjson.dumps(param),
+        orjson.dumps(code),
+    )

@@ -1,0 +1,38 @@
+"""Log probabilities in the form of completions, made of those that chats have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Legacy = dict[str, list[Any]]
+
+
+class LegacyLogprobs:
+    """Those of one choice: tokens, their places in the text, and the likeliest tokens at each place."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = 0  # in characters, from the beginning of the choice's text
+
+    def take(self, logprobs: dict[str, Any]) -> Legacy:
+        """The tokens of one more piece."""
+        found: Legacy = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
+        for entry in logprobs.get("content") or ():
+            token = entry["token"]
+            found["tokens"].append(token)
+            found["token_logprobs"].append(entry["logprob"])
+            found["text_offset"].append(self._offset)
+            likeliest = {other["token"]: other["logprob"] for other in entry.get("top_logprobs") or ()}
+            found["top_logprobs"].append(likeliest or None)
+            self._offset += len(token)
+        return found
+
+    def joined(self, known: Legacy | None, logprobs: dict[str, Any]) -> Legacy:
+        """What is known with the tokens of one more piece behind it."""
+        taken = self.take(logprobs)
+        if known is None:
+            return taken
+        for name, values in taken.items():
+            known[name] += values
+        return known

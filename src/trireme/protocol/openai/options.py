@@ -1,0 +1,150 @@
+"""The options of a generation: read and checked once, under the names that language models know them by."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
+
+MAX_CHOICES: Final = 128
+MAX_STOPS: Final = 64
+MAX_STOP_CHARACTERS: Final = 4096
+MAX_BIASED_TOKENS: Final = 1024
+MAX_TOP_LOGPROBS: Final = 20
+MAX_TOOLS: Final = 1024
+MAX_LISTED: Final = 4096
+
+Options = dict[str, Any]
+"""By name: what the client has given, and nothing else."""
+
+_INTEGERS: Final = {
+    "min_tokens": (0, MAX_INTEGER),
+    "top_k": (-1, MAX_INTEGER),
+    "seed": (-(2**63), MAX_INTEGER),
+    "priority": (-(2**31), 2**31),
+    "prompt_logprobs": (0, MAX_TOP_LOGPROBS),
+    "n": (1, MAX_CHOICES),
+}
+_NUMBERS: Final = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.0, 1e6),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+_FLAGS: Final = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "parallel_tool_calls")
+_RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")
+
+
+def read_options(fields: Fields) -> Options:
+    """What completions and chats have in common."""
+    found: Options = {}
+    for name, (low, high) in _INTEGERS.items():
+        _take(found, name, fields.integer(name, low, high))
+    for name, (least, most) in _NUMBERS.items():
+        _take(found, name, fields.number(name, least, most))
+    for name in _FLAGS:
+        _take(found, name, fields.flag(name))
+    _take(found, "max_tokens", fields.integer("max_completion_tokens", 1) or fields.integer("max_tokens", 1))
+    _take(found, "stop", _read_stop(fields))
+    _take(found, "logit_bias", _read_logit_bias(fields))
+    _take(found, "response_format", _read_response_format(fields))
+    _read_guides(found, fields)
+    _read_token_lists(found, fields)
+    return found
+
+
+def read_tools(found: Options, fields: Fields) -> None:
+    """What chats alone have: tools, and values for the chat template."""
+    _take(found, "tools", _read_tools(fields))
+    choice = fields.value("tool_choice")
+    if choice is not None:
+        if type(choice) is not str and not isinstance(choice, dict):
+            raise wrong_type("tool_choice", "a string or an object", choice)
+        if choice not in ("none", "auto") and "tools" not in found:
+            raise FieldError("tool_choice", "'tool_choice' needs 'tools'.")
+        found["tool_choice"] = choice
+    _take(found, "chat_template_kwargs", fields.object("chat_template_kwargs"))
+    _take(found, "add_generation_prompt", fields.flag("add_generation_prompt"))
+
+
+def _take(found: Options, name: str, value: Any) -> None:
+    if value is not None:
+        found[name] = value
+
+
+def _read_stop(fields: Fields) -> list[str] | None:
+    value = fields.value("stop")
+    if value is None or value == []:
+        return None
+    stops = [value] if type(value) is str else fields.array("stop", MAX_STOPS) or []
+    for stop in stops:
+        if type(stop) is not str:
+            raise wrong_type("stop", "a string or an array of strings", stop)
+        if not 0 < len(stop) <= MAX_STOP_CHARACTERS:
+            raise FieldError("stop", f"A text in 'stop' has to have 1 to {MAX_STOP_CHARACTERS} characters.")
+    return stops
+
+
+def _read_logit_bias(fields: Fields) -> dict[str, float] | None:
+    biases = fields.object("logit_bias")
+    if biases is None:
+        return None
+    if len(biases) > MAX_BIASED_TOKENS:
+        raise FieldError("logit_bias", f"'logit_bias' names {len(biases)} tokens; at most {MAX_BIASED_TOKENS} can be.")
+    for token, bias in biases.items():
+        if not (token.isascii() and token.isdigit()):
+            raise FieldError("logit_bias", f"'logit_bias' has the member '{token[:40]}', which is no token id.")
+        if type(bias) not in (int, float) or not -100 <= bias <= 100:
+            raise FieldError("logit_bias", f"'logit_bias' of token {token} has to be a number between -100 and 100.")
+    return dict(biases)
+
+
+def _read_response_format(fields: Fields) -> dict[str, Any] | None:
+    wanted = fields.object("response_format")
+    if wanted is None:
+        return None
+    kind = wanted.get("type")
+    if kind not in _RESPONSE_FORMATS:
+        raise FieldError("response_format.type", f"'response_format.type' has to be one of {_RESPONSE_FORMATS}.")
+    if kind == "json_schema":
+        described = wanted.get("json_schema")
+        if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
+            raise FieldError("response_format.json_schema", "'response_format.json_schema.schema' has to be an object.")
+    return None if kind == "text" else wanted
+
+
+def _read_guides(found: Options, fields: Fields) -> None:
+    schema = fields.value("guided_json")
+    if schema is not None and type(schema) is not str and not isinstance(schema, dict):
+        raise wrong_type("guided_json", "a JSON schema", schema)
+    _take(found, "guided_json", schema)
+    _take(found, "guided_regex", fields.text("guided_regex"))
+    _take(found, "guided_grammar", fields.text("guided_grammar"))
+    choices = fields.array("guided_choice", MAX_LISTED)
+    if choices is not None and not (choices and all(type(choice) is str for choice in choices)):
+        raise wrong_type("guided_choice", "an array of strings", choices)
+    _take(found, "guided_choice", choices)
+
+
+def _read_token_lists(found: Options, fields: Fields) -> None:
+    stop_ids = fields.array("stop_token_ids", MAX_LISTED)
+    if stop_ids is not None and not is_token_ids(stop_ids):
+        raise FieldError("stop_token_ids", "'stop_token_ids' has to be an array of token ids.", "invalid_type")
+    _take(found, "stop_token_ids", stop_ids)
+    words = fields.array("bad_words", MAX_LISTED)
+    if words is not None and not all(type(word) is str for word in words):
+        raise FieldError("bad_words", "'bad_words' has to be an array of strings.", "invalid_type")
+    _take(found, "bad_words", words)
+
+
+def _read_tools(fields: Fields) -> list[Any] | None:
+    tools = fields.array("tools", MAX_TOOLS)
+    for position, tool in enumerate(tools or ()):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or type(function.get("name")) is not str or not function["name"]:
+            where = f"tools[{position}].function.name"
+            raise FieldError(where, f"'{where}' is required.", "missing_required_parameter")
+    return tools or None

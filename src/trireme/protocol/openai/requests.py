@@ -1,0 +1,157 @@
+"""Requests to complete a text and to go on with a chat, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.fields import Fields, is_token_ids, wrong_type
+from trireme.protocol.openai.options import MAX_CHOICES, MAX_TOP_LOGPROBS, Options, read_options, read_tools
+
+MAX_PROMPTS: Final = 1024
+MAX_MESSAGES: Final = 16384
+MAX_PARTS: Final = 4096
+ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+_PROMPT: Final = "a string, token ids, or an array of either"
+
+Prompt = str | list[int]
+"""A text, or the ids of its tokens."""
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """`POST /v1/completions`."""
+
+    model: str
+    prompts: list[Prompt]
+    options: Options
+    choice_count: int
+    """Of each prompt."""
+    is_stream: bool
+    includes_usage: bool
+    has_echo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """`POST /v1/chat/completions`."""
+
+    model: str
+    messages: list[Message]
+    options: Options
+    choice_count: int
+    is_stream: bool
+    includes_usage: bool
+
+
+def read_completion(fields: Fields) -> CompletionRequest:
+    """Checks the fields of a completion; raises FieldError."""
+    model = fields.required_text("model")
+    options = read_options(fields)
+    count = options.pop("n", 1)
+    for name, is_refused in (("suffix", bool(fields.text("suffix"))), ("best_of", _best_of(fields) > count)):
+        if is_refused:
+            raise FieldError(name, f"'{name}' is not supported.", "unsupported_parameter")
+    logprobs = fields.integer("logprobs", 0, MAX_TOP_LOGPROBS)
+    if logprobs is not None:
+        options["logprobs"] = logprobs
+    prompts = read_prompts("prompt", fields.value("prompt"), MAX_PROMPTS)
+    if len(prompts) * count > MAX_PROMPTS:
+        raise FieldError("n", f"'prompt' and 'n' ask for {len(prompts) * count} texts; at most {MAX_PROMPTS} can be.")
+    has_echo = fields.flag("echo") is True
+    return CompletionRequest(model, prompts, options, count, *_read_stream(fields), has_echo)
+
+
+def read_chat(fields: Fields) -> ChatRequest:
+    """Checks the fields of a chat; raises FieldError."""
+    model = fields.required_text("model")
+    options = read_options(fields)
+    count = options.pop("n", 1)
+    read_tools(options, fields)
+    top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if fields.flag("logprobs"):
+        options["logprobs"] = True
+        options["top_logprobs"] = top or 0
+    elif top:
+        raise FieldError("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
+    return ChatRequest(model, read_messages(fields), options, count, *_read_stream(fields))
+
+
+def read_messages(fields: Fields) -> list[Message]:
+    """The messages of a chat, each of a known role and with content."""
+    messages = fields.array("messages", MAX_MESSAGES)
+    if messages is None:
+        raise FieldError("messages", "'messages' is required.", "missing_required_parameter")
+    if not messages:
+        raise FieldError("messages", "'messages' is empty; a chat needs at least one message.", "empty_array")
+    for position, message in enumerate(messages):
+        _check_message(f"messages[{position}]", message)
+    return messages
+
+
+def text_of(message: Message) -> str | None:
+    """The text of a message, its parts joined; None where a part is something else than text."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return content or ""
+    if any(part.get("type") != "text" for part in content):
+        return None
+    return "".join(part["text"] for part in content)
+
+
+def _check_message(where: str, message: Any) -> None:
+    if not isinstance(message, dict):
+        raise wrong_type(where, "an object", message)
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise FieldError(f"{where}.role", f"'{where}.role' has to be one of {ROLES}.", "invalid_value")
+    if type(content) is list:
+        if len(content) > MAX_PARTS:
+            raise FieldError(f"{where}.content", f"'{where}.content' has more than {MAX_PARTS} parts.")
+        for position, part in enumerate(content):
+            _check_part(f"{where}.content[{position}]", part)
+    elif content is None:
+        if role != "assistant":
+            raise FieldError(f"{where}.content", f"'{where}.content' is required.", "missing_required_parameter")
+    elif type(content) is not str:
+        raise wrong_type(f"{where}.content", "a string or an array", content)
+
+
+def _check_part(where: str, part: Any) -> None:
+    if not isinstance(part, dict) or type(part.get("type")) is not str:
+        raise FieldError(where, f"'{where}' has to be an object with a 'type'.", "invalid_type")
+    if part["type"] == "text" and type(part.get("text")) is not str:
+        raise FieldError(f"{where}.text", f"'{where}.text' has to be a string.", "invalid_type")
+
+
+def read_prompts(name: str, value: Any, max_count: int) -> list[Prompt]:
+    """A text, token ids, or an array of either, in the field of that name."""
+    if value is None or value == []:
+        raise FieldError(name, f"'{name}' is required.", "missing_required_parameter")
+    if type(value) is str:
+        return [value]
+    if type(value) is not list:
+        raise wrong_type(name, _PROMPT, value)
+    prompts: list[Prompt] = [value] if type(value[0]) is int else value
+    if len(prompts) > max_count:
+        raise FieldError(name, f"'{name}' has {len(prompts)} entries; at most {max_count} are allowed.")
+    for prompt in prompts:
+        if type(prompt) is not str and not (prompt and is_token_ids(prompt)):
+            raise wrong_type(name, _PROMPT, prompt)
+    return prompts
+
+
+def _best_of(fields: Fields) -> int:
+    return fields.integer("best_of", 1, MAX_CHOICES) or 1
+
+
+def _read_stream(fields: Fields) -> tuple[bool, bool]:
+    """Whether the answer is a stream, and whether it ends with the usage."""
+    is_stream = fields.flag("stream") is True
+    wishes = fields.object("stream_options")
+    if wishes is not None and not is_stream:
+        raise FieldError("stream_options", "'stream_options' needs 'stream' to be true.")
+    includes_usage = Fields(wishes).flag("include_usage") if wishes is not None else None
+    return is_stream, includes_usage is True

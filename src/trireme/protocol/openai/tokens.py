@@ -1,0 +1,61 @@
+"""The requests that ask for a model's tokens alone: `/tokenize` and `/detokenize`, in the form that vLLM gave them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
+from trireme.protocol.openai.requests import Message, read_messages
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """A text or a chat whose tokens are asked for."""
+
+    model: str
+    prompt: str | None
+    messages: list[Message] | None
+    options: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class DetokenizeRequest:
+    """Tokens whose text is asked for."""
+
+    model: str
+    tokens: list[int]
+
+
+def read_tokenize(fields: Fields) -> TokenizeRequest:
+    """Checks the fields; raises FieldError."""
+    model = fields.required_text("model")
+    prompt = fields.text("prompt")
+    messages = read_messages(fields) if prompt is None and fields.has("messages") else None
+    if prompt is None and messages is None:
+        raise FieldError("prompt", "'prompt' or 'messages' is required.", "missing_required_parameter")
+    flags = {name: fields.flag(name) for name in ("add_special_tokens", "add_generation_prompt")}
+    return TokenizeRequest(model, prompt, messages, {name: flag for name, flag in flags.items() if flag is not None})
+
+
+def read_detokenize(fields: Fields) -> DetokenizeRequest:
+    """Checks the fields; raises FieldError."""
+    model = fields.required_text("model")
+    tokens = fields.array("tokens", MAX_INTEGER)
+    if tokens is None:
+        raise FieldError("tokens", "'tokens' is required.", "missing_required_parameter")
+    if not is_token_ids(tokens):
+        raise wrong_type("tokens", "an array of token ids", tokens)
+    return DetokenizeRequest(model, tokens)
+
+
+def encode_tokens(tokens: list[int]) -> bytes:
+    """The answer of `/tokenize`."""
+    return orjson.dumps({"count": len(tokens), "tokens": tokens})
+
+
+def encode_prompt(text: str) -> bytes:
+    """The answer of `/detokenize`."""
+    return orjson.dumps({"prompt": text})

@@ -1,0 +1,58 @@
+"""How many tokens a request took, as far as its model says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from trireme.core.errors import InternalError
+
+
+class Usage:
+    """Adds up the counts of the requests that one API call is made of."""
+
+    __slots__ = ("_cached_tokens", "_told", "completion_tokens", "prompt_tokens")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self._cached_tokens: int | None = None
+        self._told = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any counts were given; nothing is made up for models that count nothing."""
+        return self._told > 0
+
+    def add(self, text: bytes) -> None:
+        """Takes the JSON text of one request's usage."""
+        counts = _counts_of(text)
+        self.prompt_tokens += counts.get("prompt_tokens", 0)
+        self.completion_tokens += counts.get("completion_tokens", 0)
+        details = counts.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        if cached is not None:
+            self._cached_tokens = (self._cached_tokens or 0) + cached
+        self._told += 1
+
+    def members(self) -> dict[str, Any]:
+        """The object that clients read."""
+        found: dict[str, Any] = {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+        }
+        if self._cached_tokens is not None:
+            found["prompt_tokens_details"] = {"cached_tokens": self._cached_tokens}
+        return found
+
+
+def _counts_of(text: bytes) -> dict[str, Any]:
+    try:
+        counts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        counts = None
+    if not isinstance(counts, dict):
+        raise InternalError("the model's output 'usage' is not a JSON object")
+    return counts
