@@ -41,6 +41,7 @@ class EchoServer:
         self.requests: list[InferenceRequest] = []
         self.cancelled = threading.Event()
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
+        self.text_models = self
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         facade: Any = self
@@ -56,7 +57,7 @@ class EchoServer:
             is_placeholder=False,
             is_decoupled=name == "words",
             max_batch_size=0,
-            config=SimpleNamespace(max_batch_size=0, inputs={"IN": TensorConfig("IN", datatype, (-1,))}),
+            config=SimpleNamespace(backend="", max_batch_size=0, inputs={"IN": TensorConfig("IN", datatype, (-1,))}),
             labels=lambda output: (),
         )
 

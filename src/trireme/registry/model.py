@@ -42,6 +42,7 @@ class Model:
         "is_serving",
         "load_seconds",
         "loaded_ns",
+        "loaded_s",
         "max_batch_size",
         "name",
         "output_reshapes",
@@ -78,6 +79,7 @@ class Model:
         self.is_placeholder = False  # set where requests wait here for the model itself, which is being loaded
         self.load_seconds = 0.0
         self.loaded_ns = time.monotonic_ns()
+        self.loaded_s = int(time.time())  # the same for people
         self._labels = labels or {}
         self._prepare_checks(config)
 

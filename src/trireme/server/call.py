@@ -11,6 +11,7 @@ from trireme.core.request import InferenceRequest, OutputTarget, OutputWishes
 from trireme.registry.model import Model
 from trireme.server.inference import Inference
 from trireme.server.shared_memory import SharedMemory
+from trireme.server.text_models.forms import EmbeddingForm, GenerationForm, embedding_form, generation_form
 from trireme.server.trace.tracing import Arrival, Tracing
 
 
@@ -57,6 +58,19 @@ class InferenceCall:
     def has_batch(self) -> bool:
         """Whether inputs have one more dimension in front than `inputs` says."""
         return self._model.config.max_batch_size > 0
+
+    @property
+    def backend(self) -> str:
+        """What runs the model, as its configuration says."""
+        return self._model.config.backend
+
+    def generation(self) -> GenerationForm | None:
+        """How the model is asked for texts; None where it writes none."""
+        return generation_form(self._model.config)
+
+    def embedding(self) -> EmbeddingForm | None:
+        """How the model is asked for vectors; None where it makes none."""
+        return embedding_form(self._model.config)
 
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, datatype and dims of each input, as the configuration has them."""

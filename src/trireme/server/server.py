@@ -14,6 +14,7 @@ from trireme.server.model_control import ModelControl
 from trireme.server.settings import Settings
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.statistics import Statistics
+from trireme.server.text_models.listing import TextModels
 from trireme.server.trace.settings import TraceSettingsStore
 from trireme.server.trace.tracing import Tracing
 
@@ -41,6 +42,7 @@ class InferenceServer:
         self.calls = Calls(self.inference, self.tracing, self.shared_memory)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)
+        self.text_models = TextModels(registry, self.health)
         self.statistics = Statistics(registry, self.health, metrics)
         self.model_control = ModelControl(registry, self.health)
         self.settings = Settings(registry, log_settings, trace_settings)

@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
         if head.endpoint is not None and head.endpoint.is_plain:
             exchange.send_plain_error(error)
         else:
-            exchange.send_error(error)
+            exchange.send_error(error, head.endpoint)
 
     def _refuse(self, status: int, message: str) -> None:
         """Answers what is not a request that can be served, behind earlier answers, and ends the connection."""

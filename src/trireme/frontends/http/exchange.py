@@ -8,7 +8,7 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.frontends.http import answers
-from trireme.frontends.http.head import RequestHead
+from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.status import status_of
 
 
@@ -73,9 +73,14 @@ class Exchange:
         """A whole JSON answer."""
         self.send(answers.typed(self.head, status, body))
 
-    def send_error(self, error: ServingError) -> None:
-        """The error as JSON with its status."""
-        self.send(answers.json_error(self.head, status_of(error), error.message))
+    def send_error(self, error: ServingError, endpoint: Endpoint | None = None) -> None:
+        """The error as JSON with its status, in the shape of the endpoint, the head's where no other is given."""
+        endpoint = endpoint or self.head.endpoint
+        if endpoint is not None and endpoint.error_form is not None:
+            status, body = endpoint.error_form(error)
+            self.send(answers.typed(self.head, status, body))
+        else:
+            self.send(answers.json_error(self.head, status_of(error), error.message))
 
     def send_plain_error(self, error: ServingError) -> None:
         """The error with its status, in the form of the endpoints that choose no content type."""

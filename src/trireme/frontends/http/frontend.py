@@ -9,6 +9,7 @@ from trireme.frontends.http.endpoints.generation import GenerateEndpoints
 from trireme.frontends.http.endpoints.health import HealthEndpoints
 from trireme.frontends.http.endpoints.inference import InferEndpoint
 from trireme.frontends.http.endpoints.metadata import MetadataEndpoints
+from trireme.frontends.http.endpoints.openai.api import openai_routes
 from trireme.frontends.http.endpoints.repository import RepositoryEndpoints
 from trireme.frontends.http.endpoints.settings import SettingsEndpoints
 from trireme.frontends.http.endpoints.shared_memory import SharedMemoryEndpoints
@@ -33,6 +34,7 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
     return [
         *InferEndpoint(server, options, background).routes(),
         *GenerateEndpoints(server, options, background).routes(),
+        *openai_routes(server, options, background),
         *HealthEndpoints(server, background).routes(),
         *MetadataEndpoints(server).routes(),
         *RepositoryEndpoints(server, background).routes(),

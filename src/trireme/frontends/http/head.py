@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import httptools
 
+from trireme.core.errors import ServingError
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.http1.compression import IDENTITY, choose_coding
 
@@ -35,6 +36,8 @@ class Endpoint:
     """Whether headers become request parameters here."""
     reads_body: bool = True
     """Whether it looks at bodies; those that it does not look at are thrown away as they arrive."""
+    error_form: Callable[[ServingError], tuple[int, bytes]] | None = None
+    """Status and JSON body of an error, where its API has a shape of its own for them."""
 
 
 class RequestHead:

@@ -25,6 +25,7 @@ _REASONS: Final = {
     405: b"Not Allowed",
     408: b"Request Timeout",
     413: b"Payload Too Large",
+    429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     500: b"Internal Server Error",
     501: b"Not Implemented",

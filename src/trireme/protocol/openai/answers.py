@@ -18,6 +18,9 @@ _STOP: Final = "stop"
 class AnswerWriter(Protocol):
     """One answer being written; it is either added up or streamed."""
 
+    answer_id: str
+    """What clients know it by."""
+
     def chunk(self, piece: Piece) -> bytes:
         """The data of the event for one more piece; empty where there is nothing to say."""
 
@@ -35,6 +38,7 @@ class ChatWriter:
     """`chat.completion` and `chat.completion.chunk`."""
 
     def __init__(self, answer_id: str, created_s: int, model: str) -> None:
+        self.answer_id = answer_id
         self._head = {"id": answer_id, "created": created_s, "model": model}
         self._choices: dict[int, dict[str, Any]] = {}
         self._begun: set[int] = set()
@@ -82,6 +86,7 @@ class CompletionWriter:
     """`text_completion`, which is also the name of its chunks."""
 
     def __init__(self, answer_id: str, created_s: int, model: str) -> None:
+        self.answer_id = answer_id
         self._head = {"id": answer_id, "object": "text_completion", "created": created_s, "model": model}
         self._choices: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, list[str]] = {}

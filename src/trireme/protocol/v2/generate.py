@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,11 @@ class GenerateDocument:
         self.size_bytes = 0
 
 
-def decode_generate(text: bytes, forms: Mapping[str, InputForm], max_input_size_bytes: int) -> GenerateDocument:
-    """Reads a request to a model with these inputs; raises ServingError with Triton's text."""
+def decode_generate(
+    text: bytes, forms: Mapping[str, InputForm], max_input_size_bytes: int, json_input: str = ""
+) -> GenerateDocument:
+    """Reads a request to a model with these inputs; raises ServingError with Triton's text. A list of objects in
+    `json_input` becomes its JSON text."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
     root = members_of(parse(text))
@@ -53,6 +57,8 @@ def decode_generate(text: bytes, forms: Mapping[str, InputForm], max_input_size_
         if name == _NESTED:
             _read_nested(document, value, forms, max_input_size_bytes)
         else:
+            if name == json_input and type(value) is list and value and isinstance(value[0], dict):
+                value = json.dumps(value, ensure_ascii=False)
             _read_member(document, name, value, forms, max_input_size_bytes)
     return document
 

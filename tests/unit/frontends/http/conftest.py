@@ -51,6 +51,7 @@ class FakeModel:
         behaviour: Behaviour = echo,
         max_batch_size: int = 0,
         is_decoupled: bool = False,
+        backend: str = "",
     ) -> None:
         self.name = name
         self.version_text = "1"
@@ -60,6 +61,7 @@ class FakeModel:
         self.behaviour = behaviour
         self.output_reshapes: dict[str, Any] = {}
         self.config = SimpleNamespace(
+            backend=backend,
             max_batch_size=max_batch_size,
             inputs={key: TensorConfig(key, datatype, dims) for key, (datatype, dims) in inputs.items()},
         )
@@ -82,10 +84,12 @@ class FakeServer:
                 FakeModel("ident", {"INPUT0": ("FP32", (-1,))}, max_batch_size=8),
                 FakeModel("text", {"INPUT0": ("BYTES", (1,))}),
                 FakeModel("stream", {"INPUT0": ("BYTES", (-1,))}, is_decoupled=True),
+                FakeModel("writer", {"messages": ("BYTES", (-1,)), "stream": ("BOOL", (1,))}, backend="llm"),
                 FakeModel("quiet", {"INPUT0": ("FP32", (-1,))}, keep_quiet),
             )
         }
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
+        self.text_models = self
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         self.calls = Calls(self, self.tracing, self.shared_memory)  # type: ignore[arg-type]

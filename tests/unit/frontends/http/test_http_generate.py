@@ -181,3 +181,26 @@ def test_an_output_without_a_json_form_becomes_an_error(client: Any, server: Any
     answer = client.ask(post(STREAM, b'{"INPUT0":"a"}'))
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/event-stream")
     assert b"sending BF16 data via JSON is not supported" in answer
+
+
+@pytest.mark.parametrize(("endpoint", "expected"), [("generate", b"\0"), ("generate_stream", b"\1")])
+def test_language_models_are_told_which_endpoint_asks(
+    client: Any, server: Any, post: Any, endpoint: str, expected: bytes
+) -> None:
+    client.ask(post(f"/v2/models/writer/{endpoint}", b'{"messages":"[]"}'))
+    assert server.requests[-1].inputs["stream"].data == expected
+    client.ask(post(f"/v2/models/writer/{endpoint}", b'{"messages":"[]","stream":true}'))
+    assert server.requests[-1].inputs["stream"].data == b"\1"
+
+
+def test_chats_of_language_models_may_be_json(client: Any, server: Any, post: Any) -> None:
+    messages = '[{"role": "user", "content": "grüß Gott: \\"hi\\""}]'
+    client.ask(post("/v2/models/writer/generate", f'{{"messages":{messages}}}'.encode()))
+    tensor = server.requests[-1].inputs["messages"]
+    assert tensor.shape == (1,)
+    assert decode_bytes(tensor.data) == [messages.encode()]
+
+
+def test_objects_are_still_refused_by_other_models(client: Any, post: Any) -> None:
+    answer = client.ask(post("/v2/models/text/generate", b'{"INPUT0":[{"role":"user"}]}'))
+    assert b"attempt to access JSON non-string as string" in answer

@@ -9,6 +9,7 @@ from trireme.core.clock import monotonic_ns
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
@@ -36,6 +37,8 @@ from trireme.server.long_work import is_long_json
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
+_TAKING_CHATS = ("llm", "transformers")
+"""Backends whose `messages` may be JSON in the JSON, and not a text of it."""
 _MODEL = "/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 
 
@@ -83,7 +86,8 @@ class GenerateEndpoints:
             self._background.run(exchange, self._start_when_loaded(exchange, answer_type))
             return
         text = bytes(exchange.body)
-        decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes)
+        json_input = "messages" if call.backend in _TAKING_CHATS else ""
+        decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes, json_input)
         begin = partial(self._begin, exchange, call, answer_type)
         if len(text) > QUICK_BYTES:
             self._background.ordered_work(exchange).compute(decode, begin)
@@ -101,6 +105,8 @@ class GenerateEndpoints:
         if exchange.is_abandoned:
             return
         head = exchange.head
+        if call.backend == "llm":
+            _choose_streaming(document, call, answer_type is GenerateStreamAnswer)
         answer = answer_type(self._background, exchange, self._load_metrics(head))
         request = InferenceRequest(
             head.model_name, head.model_version, document.request_id, document.inputs, answer.respond
@@ -128,6 +134,14 @@ def input_forms(call: InferenceCall) -> dict[str, InputForm]:
     """The model's inputs as metadata describes them."""
     batch = (-1,) if call.has_batch else ()
     return {name: (datatype, batch + dims) for name, datatype, dims in call.inputs()}
+
+
+def _choose_streaming(document: GenerateDocument, call: InferenceCall, is_stream: bool) -> None:
+    """Tells a language model which of the two endpoints it answers, unless the client has."""
+    form = next((form for form in call.inputs() if form[0] == "stream" and form[1] == "BOOL"), None)
+    if form is not None and "stream" not in document.inputs:
+        shape = (1,) * (len(form[2]) + call.has_batch)
+        document.inputs["stream"] = Tensor("stream", "BOOL", shape, b"\1" if is_stream else b"\0")
 
 
 class GenerateAnswer:

@@ -1,0 +1,108 @@
+"""What all endpoints of this API share: bodies are read beside the loop where they are long, errors have its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from trireme.core.clock import monotonic_ns
+from trireme.core.errors import NotFoundError, ServingError
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.endpoints.traced import arrival_of
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint, RequestHead
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.protocol.http1.compression import IDENTITY
+from trireme.protocol.json_codec.text import QUICK_BYTES
+from trireme.protocol.openai.errors import (
+    FieldError,
+    TooLargeError,
+    UnknownModelError,
+    encode_api_error,
+    status_and_type,
+)
+from trireme.protocol.openai.fields import Fields, read_body
+from trireme.server.call import InferenceCall
+from trireme.server.trace.tracing import Arrival
+
+if TYPE_CHECKING:
+    from trireme.server.server import InferenceServer
+
+
+class ModelRequest(Protocol):
+    """A request of this API, once read."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+
+RequestT = TypeVar("RequestT", bound=ModelRequest)
+Answer = Callable[[Exchange, InferenceCall, RequestT], None]
+
+
+def error_form(error: ServingError) -> tuple[int, bytes]:
+    """Status and body of an error."""
+    return status_and_type(error)[0], encode_api_error(error)
+
+
+class ModelCalls:
+    """Makes endpoints that read a request, find its model, wait for it to be loaded and hand both on."""
+
+    def __init__(self, server: InferenceServer, options: HttpFrontendOptions, background: BackgroundAnswers) -> None:
+        self._server = server
+        self._max_input_size_bytes = options.max_input_size_bytes
+        self.background = background
+
+    def endpoint(self, read: Callable[[Fields], RequestT], answer: Answer[RequestT]) -> Endpoint:
+        """An endpoint that takes such requests."""
+        return Endpoint(
+            "inference",
+            partial(self._receive, read, answer),
+            check=self._check,
+            max_body_bytes=lambda head: self._max_input_size_bytes,
+            error_form=error_form,
+        )
+
+    def _check(self, head: RequestHead) -> None:
+        """Refuses what no body can make right."""
+        if head.content_encoding != IDENTITY:
+            raise FieldError(None, "The body is compressed, which this API does not take.")
+        if head.content_length > self._max_input_size_bytes:
+            raise TooLargeError(head.content_length, self._max_input_size_bytes)
+
+    def _receive(self, read: Callable[[Fields], RequestT], answer: Answer[RequestT], exchange: Exchange) -> None:
+        self._check(exchange.head)
+        if self._server.tracing.is_on or exchange.head.wants_explanation:
+            exchange.received_ns = monotonic_ns()
+        body = bytes(exchange.body)
+
+        def decode() -> RequestT:
+            return read(read_body(body, self._max_input_size_bytes))
+
+        if len(body) > QUICK_BYTES:
+            self.background.ordered_work(exchange).compute(decode, partial(self._open, answer, exchange))
+        else:
+            self._open(answer, exchange, decode())
+
+    def _open(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
+        if exchange.is_abandoned:
+            return
+        try:
+            call = self._server.calls.open(request.model, "")
+        except NotFoundError:
+            raise UnknownModelError(request.model) from None
+        if call.is_loading:  # what it takes is known for sure once it is loaded
+            self.background.run(exchange, self._open_when_loaded(answer, exchange, request))
+        else:
+            answer(exchange, call, request)
+
+    async def _open_when_loaded(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
+        await self._server.calls.wait_until_loaded(request.model, "")
+        self._open(answer, exchange, request)
+
+
+def arrival_or_none(exchange: Exchange) -> Arrival | None:
+    """How the request came, where it may be traced."""
+    return arrival_of(exchange) if exchange.received_ns else None

@@ -1,0 +1,86 @@
+"""The endpoints that write: completions and chats."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+
+from trireme.core.request import InferenceRequest
+from trireme.frontends.http.endpoints.openai.answering import (
+    GenerationAnswer,
+    RequestGroup,
+    StreamedAnswer,
+    WholeAnswer,
+)
+from trireme.frontends.http.endpoints.openai.endpoint import ModelCalls, arrival_or_none
+from trireme.frontends.http.endpoints.openai.prompts import ModelInput, chat_inputs, completion_inputs
+from trireme.frontends.http.endpoints.openai.responses import ResponseReader
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.routing import Route, route
+from trireme.protocol.openai.answers import AnswerWriter, ChatWriter, CompletionWriter
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, read_chat, read_completion
+from trireme.protocol.openai.usage import Usage
+from trireme.server.call import InferenceCall
+from trireme.server.text_models.forms import GenerationForm
+
+
+class GenerationEndpoints:
+    """`POST /v1/completions` and `POST /v1/chat/completions`."""
+
+    def __init__(self, calls: ModelCalls) -> None:
+        self._calls = calls
+
+    def routes(self) -> list[Route]:
+        """The paths of this API."""
+        return [
+            route("/v1/chat/completions", POST=self._calls.endpoint(read_chat, self.chat)),
+            route("/v1/completions", POST=self._calls.endpoint(read_completion, self.complete)),
+        ]
+
+    def complete(self, exchange: Exchange, call: InferenceCall, request: CompletionRequest) -> None:
+        """Goes on with texts."""
+        form = writing_form(call, request.model)
+        writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
+        _generate(exchange, call, form, request, completion_inputs(form, request), writer)
+
+    def chat(self, exchange: Exchange, call: InferenceCall, request: ChatRequest) -> None:
+        """Answers the last message of a chat."""
+        form = writing_form(call, request.model)
+        writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
+        _generate(exchange, call, form, request, chat_inputs(form, request), writer)
+
+
+def writing_form(call: InferenceCall, model: str) -> GenerationForm:
+    """How the model is asked for texts; raises FieldError where it writes none."""
+    form = call.generation()
+    if form is None:
+        raise FieldError("model", f"The model '{model}' does not generate text.", "unsupported_model")
+    return form
+
+
+def _generate(
+    exchange: Exchange,
+    call: InferenceCall,
+    form: GenerationForm,
+    request: CompletionRequest | ChatRequest,
+    model_inputs: Sequence[ModelInput],
+    writer: AnswerWriter,
+) -> None:
+    usage = Usage()
+    answer: GenerationAnswer
+    if request.is_stream:
+        answer = StreamedAnswer(exchange, writer, usage, request.includes_usage)
+    else:
+        answer = WholeAnswer(exchange, writer, usage)
+    requests = []
+    for entry in model_inputs:
+        respond = answer.receiver(ResponseReader(form, entry, usage))
+        made = InferenceRequest(request.model, "", writer.answer_id, entry.inputs, respond)
+        made.parameters = entry.parameters
+        made.requested_outputs = entry.outputs
+        requests.append(made)
+    answer.group = RequestGroup(exchange, requests)
+    arrival = arrival_or_none(exchange)
+    answer.group.start(lambda made: call.start(made, arrival))

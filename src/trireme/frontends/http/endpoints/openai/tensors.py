@@ -1,0 +1,66 @@
+"""Tensors of a request, made of texts, numbers and token ids by what the configuration says of the input."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from trireme.core.datatype import BYTES
+from trireme.core.elements import encode_bytes
+from trireme.core.tensor import Tensor
+from trireme.protocol.openai.errors import FieldError
+
+_CODES: Final = {
+    "BOOL": "?",
+    "INT8": "b",
+    "UINT8": "B",
+    "INT16": "h",
+    "UINT16": "H",
+    "INT32": "i",
+    "UINT32": "I",
+    "INT64": "q",
+    "UINT64": "Q",
+    "FP32": "f",
+    "FP64": "d",
+}
+
+
+class InputForm(Protocol):
+    """An input as the configuration declares it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def datatype(self) -> str:
+        """Its datatype on the wire."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Its dims, without the batch."""
+
+
+def input_tensor(form: InputForm, values: Sequence[Any], has_batch: bool) -> Tensor:
+    """The values as one row of the input; raises FieldError where they are not of its datatype."""
+    if form.datatype == BYTES:
+        data = encode_bytes(values)
+    else:
+        try:
+            data = struct.pack(f"<{len(values)}{_CODES[form.datatype]}", *values)
+        except (struct.error, KeyError):
+            raise FieldError(
+                None, f"the model's input '{form.name}' is {form.datatype}, and cannot hold this"
+            ) from None
+    return Tensor(form.name, form.datatype, _shape(form.dims, len(values), has_batch), data)
+
+
+def _shape(dims: tuple[int, ...], count: int, has_batch: bool) -> tuple[int, ...]:
+    """The last variable dimension takes the count, the others are 1."""
+    shape = [1 if dim < 0 else dim for dim in dims]
+    for position in range(len(dims) - 1, -1, -1):
+        if dims[position] < 0:
+            shape[position] = count
+            break
+    return (1, *shape) if has_batch else tuple(shape)

@@ -1,0 +1,102 @@
+"""The endpoints that ask for a model's tokens alone; the tokenizer is the worker's."""
+
+from __future__ import annotations
+
+import uuid
+from array import array
+from collections.abc import Callable
+
+from trireme.core.elements import decode_bytes
+from trireme.core.errors import InternalError
+from trireme.core.request import InferenceRequest, Parameter
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.http.endpoints.openai.endpoint import ModelCalls, arrival_or_none
+from trireme.frontends.http.endpoints.openai.prompts import messages_text
+from trireme.frontends.http.endpoints.openai.tensors import input_tensor
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.routing import Route, route
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.tokens import (
+    DetokenizeRequest,
+    TokenizeRequest,
+    encode_prompt,
+    encode_tokens,
+    read_detokenize,
+    read_tokenize,
+)
+from trireme.server.call import InferenceCall
+from trireme.server.text_models.forms import GenerationForm
+
+
+class TokenEndpoints:
+    """`POST /tokenize` and `POST /detokenize`."""
+
+    def __init__(self, calls: ModelCalls) -> None:
+        self._calls = calls
+
+    def routes(self) -> list[Route]:
+        """The paths of this API."""
+        return [
+            route("/tokenize", POST=self._calls.endpoint(read_tokenize, self.tokenize)),
+            route("/detokenize", POST=self._calls.endpoint(read_detokenize, self.detokenize)),
+        ]
+
+    def tokenize(self, exchange: Exchange, call: InferenceCall, request: TokenizeRequest) -> None:
+        """The tokens of a text or a chat."""
+        form = _tokenizing_form(call, request.model)
+        if request.messages is None:
+            tensor = input_tensor(form.inputs[form.prompt_input], [request.prompt], form.has_batch)
+        else:
+            tensor = input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)
+        parameters: dict[str, Parameter] = {"operation": "tokenize", **request.options}
+        _ask(exchange, call, request.model, tensor, parameters, "token_ids", _encode_token_ids)
+
+    def detokenize(self, exchange: Exchange, call: InferenceCall, request: DetokenizeRequest) -> None:
+        """The text of tokens."""
+        form = _tokenizing_form(call, request.model)
+        tensor = input_tensor(form.inputs["input_ids"], request.tokens, form.has_batch)
+        _ask(exchange, call, request.model, tensor, {"operation": "detokenize"}, form.text_output, _encode_text)
+
+
+def _tokenizing_form(call: InferenceCall, model: str) -> GenerationForm:
+    form = call.generation()
+    if form is None or not form.has_tokenizer:
+        raise FieldError("model", f"The model '{model}' has no tokenizer that can be asked.", "unsupported_model")
+    return form
+
+
+def _ask(
+    exchange: Exchange,
+    call: InferenceCall,
+    model: str,
+    tensor: Tensor,
+    parameters: dict[str, Parameter],
+    output: str,
+    encode: Callable[[Tensor], bytes],
+) -> None:
+    """Sends the request, and answers with the one output of its response that counts."""
+
+    def respond(response: InferenceResponse) -> None:
+        found = next((entry for entry in response.outputs if entry.name == output), None)
+        if response.error is not None:
+            exchange.send_error(response.error)
+        elif found is not None:
+            exchange.send_json(encode(found))
+        elif response.is_final:
+            exchange.send_error(InternalError(f"the model gave no '{output}'"))
+
+    request = InferenceRequest(model, "", f"tok-{uuid.uuid4().hex}", {tensor.name: tensor}, respond)
+    request.parameters = parameters
+    request.requested_outputs = (output,)
+    exchange.request = request
+    exchange.body = b""
+    call.start(request, arrival_or_none(exchange))
+
+
+def _encode_token_ids(tensor: Tensor) -> bytes:
+    return encode_tokens(array("i" if tensor.datatype == "INT32" else "q", bytes(tensor.data)).tolist())
+
+
+def _encode_text(tensor: Tensor) -> bytes:
+    return encode_prompt(b"".join(decode_bytes(tensor.data)).decode("utf-8", "replace"))

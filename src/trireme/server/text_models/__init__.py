@@ -1,0 +1,1 @@
+"""Models that write texts or make vectors of them."""

@@ -1,0 +1,114 @@
+"""How a model that writes texts, or makes vectors of them, wants to be asked: read off its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.core.datatype import BYTES
+
+OPTION_INPUTS: Final = {
+    "max_tokens": ("max_tokens", "max_new_tokens", "max_output_tokens", "request_output_len"),
+    "min_tokens": ("min_tokens", "min_new_tokens", "min_length"),
+    "seed": ("seed", "random_seed"),
+    "stop": ("stop", "stop_words"),
+    "temperature": ("temperature",),
+    "top_k": ("top_k", "runtime_top_k"),
+    "top_p": ("top_p", "runtime_top_p"),
+    "min_p": ("min_p",),
+    "repetition_penalty": ("repetition_penalty",),
+    "presence_penalty": ("presence_penalty",),
+    "frequency_penalty": ("frequency_penalty",),
+    "bad_words": ("bad_words",),
+    "ignore_eos": ("ignore_eos",),
+}
+"""By option: the inputs under which models take it as a tensor."""
+_EMBEDDING_OUTPUTS: Final = ("embedding", "embeddings", "sentence_embedding", "features")
+_FILLED: Final = frozenset(OPTION_INPUTS["max_tokens"])
+"""Inputs that get a value even where the client gives none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationForm:
+    """How a model that writes texts takes its prompts and gives its texts."""
+
+    backend: str
+    is_decoupled: bool
+    has_batch: bool
+    prompt_input: str
+    text_output: str
+    inputs: Mapping[str, TensorConfig]
+    outputs: Mapping[str, TensorConfig]
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether a chat is sent as such, and not written out as one text."""
+        return "messages" in self.inputs
+
+    @property
+    def takes_options(self) -> bool:
+        """Whether all options of a generation go in together, as one JSON text."""
+        return "sampling_parameters" in self.inputs
+
+    @property
+    def makes_choices(self) -> bool:
+        """Whether one request can be answered with several choices."""
+        return self.takes_options and "index" in self.outputs
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the model can be asked for the tokens of a text alone."""
+        return self.takes_options and "token_ids" in self.outputs and "input_ids" in self.inputs
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingForm:
+    """How a model that makes vectors of texts takes and gives them."""
+
+    has_batch: bool
+    text_input: TensorConfig
+    vector_output: str
+    has_usage: bool
+
+
+def generation_form(config: ModelConfig) -> GenerationForm | None:
+    """None for a model that does not write texts, or needs more than a text."""
+    if config.sequence_batching is not None:
+        return None
+    prompt, text = _prompt_input(config), _text_output(config)
+    if prompt is None or text is None:
+        return None
+    needed = {name for name, entry in config.inputs.items() if not entry.is_optional} - {prompt, *_FILLED}
+    if needed - {"sampling_parameters", "stream", "messages"}:
+        return None
+    return GenerationForm(
+        config.backend, config.is_decoupled, config.max_batch_size > 0, prompt, text, config.inputs, config.outputs
+    )
+
+
+def embedding_form(config: ModelConfig) -> EmbeddingForm | None:
+    """None for a model that makes no vectors of texts."""
+    vectors = [
+        name for name in _EMBEDDING_OUTPUTS if name in config.outputs and config.outputs[name].datatype == "FP32"
+    ]
+    texts = [entry for entry in config.inputs.values() if entry.datatype == BYTES and not entry.is_optional]
+    others = [entry for entry in config.inputs.values() if entry.datatype != BYTES and not entry.is_optional]
+    if not vectors or len(texts) != 1 or others or config.sequence_batching is not None:
+        return None
+    return EmbeddingForm(config.max_batch_size > 0, texts[0], vectors[0], "usage" in config.outputs)
+
+
+def _prompt_input(config: ModelConfig) -> str | None:
+    texts = [name for name, entry in config.inputs.items() if entry.datatype == BYTES]
+    if "text_input" in texts:
+        return "text_input"
+    return texts[0] if len(texts) == 1 and config.backend != "transformers" else None
+
+
+def _text_output(config: ModelConfig) -> str | None:
+    texts = [name for name, entry in config.outputs.items() if entry.datatype == BYTES]
+    if "text_output" in texts:
+        return "text_output"
+    return texts[0] if len(texts) == len(config.outputs) == 1 and config.backend != "transformers" else None

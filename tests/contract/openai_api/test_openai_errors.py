@@ -1,0 +1,90 @@
+"""What is refused, with which status, and that the client's library makes its own errors of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import openai
+import pytest
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def refused(server: Any, path: str, body: object) -> tuple[int, dict[str, Any]]:
+    status, headers, text = server.ask("POST", path, body)
+    assert headers["content-type"] == "application/json"
+    error = json.loads(text)["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    return status, error
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"])
+def test_unknown_model(server: Any, path: str) -> None:
+    body = {"model": "nobody", "messages": HELLO, "prompt": "x", "input": "x"}
+    status, error = refused(server, path, body)
+    assert (status, error["param"], error["code"]) == (404, "model", "model_not_found")
+    assert "'nobody'" in error["message"]
+
+
+def test_unknown_model_is_the_librarys_own_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="nobody", messages=HELLO)  # type: ignore[arg-type]
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nobody")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{not json", None),
+        (b"[]", None),
+        ({"messages": HELLO}, "model"),
+        ({"model": "talker"}, "messages"),
+        ({"model": "talker", "messages": []}, "messages"),
+        ({"model": "talker", "messages": "hello"}, "messages"),
+        ({"model": "talker", "messages": HELLO, "temperature": "hot"}, "temperature"),
+        ({"model": "talker", "messages": HELLO, "n": 1000}, "n"),
+        ({"model": "adder", "messages": HELLO}, "model"),
+        ({"model": "sentences", "messages": HELLO}, "model"),
+        ({"model": "rhymer", "messages": HELLO, "tools": [{"function": {"name": "x"}}]}, "tools"),
+        ({"model": "tiny", "messages": HELLO, "logprobs": True}, "logprobs"),
+        (
+            {"model": "rhymer", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content",
+        ),
+    ],
+)
+def test_request_that_cannot_be_followed(server: Any, body: object, param: str | None) -> None:
+    status, error = refused(server, "/v1/chat/completions", body)
+    assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+
+
+def test_token_ids_for_a_model_of_texts(server: Any) -> None:
+    assert refused(server, "/v1/completions", {"model": "rhymer", "prompt": [1, 2]})[1]["param"] == "prompt"
+    assert refused(server, "/v1/embeddings", {"model": "sentences", "input": [1, 2]})[1]["param"] == "input"
+
+
+def test_embeddings_of_a_model_that_writes(server: Any) -> None:
+    assert refused(server, "/v1/embeddings", {"model": "rhymer", "input": "x"})[1]["param"] == "model"
+
+
+def test_body_that_is_too_long_is_refused_before_it_is_read(server: Any) -> None:
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port))) as plain:
+        plain.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4000001\r\n")
+        plain.sendall(b"Expect: 100-continue\r\n\r\n")
+        answer = plain.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 413 Payload Too Large\r\n")
+    assert b'{"error":{"message":"The request of 4000001 bytes is too large' in answer
+
+
+def test_long_body_is_read_beside_the_loop(client: openai.OpenAI) -> None:
+    text = "word " * 100_000
+    answer = client.completions.create(model="rhymer", prompt=text)
+    assert answer.choices[0].text == text
+
+
+def test_wrong_method(server: Any) -> None:
+    assert server.ask("GET", "/v1/chat/completions")[0] == 405
