@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--new", type=int, default=32)
+    parser.add_argument("--keep", action="store_true", help="leave the folder for others")
     options = parser.parse_args()
     for name in options.models:
         folder = options.folder / name
@@ -155,7 +156,8 @@ def main() -> None:
         del model
         torch.cuda.empty_cache()
         start_times(folder)
-        shutil.rmtree(folder)
+        if not options.keep:
+            shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
