@@ -116,7 +116,10 @@ def _matvec_kernel(  # type: ignore[no-untyped-def]
     if HAS_BIAS:
         y += tl.load(bias + rows, mask=inside, other=0.0).to(tl.float32)
     if GATED:
-        y = activate(y, ACT) * (tl.sum(acc2, 1) * scale)
+        other = tl.sum(acc2, 1) * scale
+        if HAS_BIAS:
+            other += tl.load(bias + N + rows, mask=inside, other=0.0).to(tl.float32)
+        y = activate(y, ACT) * other
     elif ACT != 0:
         y = tl.where(rows < act_to, activate(y, ACT), y)
     if HAS_RESIDUAL:
@@ -218,6 +221,8 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
         if HAS_BIAS:
             acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
         if GATED:
+            if HAS_BIAS:
+                acc2 += tl.load(bias + N + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
             acc = activate(acc, ACT) * acc2
         elif ACT != 0:
             acc = tl.where(n[:, None] < act_to, activate(acc, ACT), acc)
