@@ -10,13 +10,14 @@ with ending_at_once():
     import sys
     from collections.abc import Callable, Sequence
 
-    from trireme.cli import config, deploy, devices, neuron_model, serve, version
+    from trireme.cli import chat, config, deploy, devices, neuron_model, serve, version
 
 Command = tuple[str, Callable[[Sequence[str]], int]]
 
 COMMANDS: dict[str, Command] = {
     "serve": (serve.SUMMARY, serve.main),
     "deploy": (deploy.SUMMARY, deploy.main),
+    "chat": (chat.SUMMARY, chat.main),
     "devices": (devices.SUMMARY, devices.main),
     "config": (config.SUMMARY, config.main),
     "neuron-model": (neuron_model.SUMMARY, neuron_model.main),

@@ -1,0 +1,83 @@
+"""`trireme chat`: a conversation with a model in the terminal, of a running server or of one that it starts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from trireme.cli.terminal_chat.client import ChatClient, ChatError
+from trireme.cli.terminal_chat.local_server import LocalServer
+from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
+
+SUMMARY = "talk to a model in the terminal"
+
+_DEFAULT_URL = "http://localhost:8000"
+_DESCRIPTION = """MODEL is the name of a model that a running server has, and may be left out where
+it has only one; or a folder: a model repository, or a single model. For a folder
+a server is started, on a free port of this machine, and ended with the chat."""
+_EPILOG = f"""commands:
+  {COMMANDS.replace(chr(10), chr(10) + "  ")}
+
+Where input or output is no terminal, each line is a question, answers alone go to
+the output, and the counts to the error output."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Talks until Ctrl+D or `/exit`; the exit code of the process."""
+    parser = argparse.ArgumentParser(
+        "trireme chat", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="which of several models in the folder")
+    parser.add_argument("--url", default=_DEFAULT_URL, help="the server; default: %(default)s")
+    parser.add_argument("--system", default="", metavar="TEXT", help="how the model is to behave")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="length of an answer at most")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest words")
+    try:
+        found = parser.parse_args(list(arguments))
+    except SystemExit as end:
+        return 1 if end.code else 0
+    try:
+        return _talk(found)
+    except ChatError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _talk(found: argparse.Namespace) -> int:
+    given = {"max_tokens": found.max_tokens, "temperature": found.temperature}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with ExitStack() as stack:
+        url, name = found.url, found.model
+        if name is not None and _is_folder(name):
+            url = stack.enter_context(LocalServer(Path(name).expanduser(), sys.stderr)).url
+            name = found.name
+        client = ChatClient(url)
+        return ChatSession(client, _choose(client, name), found.system, options).run()
+
+
+def _is_folder(name: str) -> bool:
+    """A word with a slash in it, or the name of a folder, where no server could mean it as a model."""
+    path = Path(name)
+    if "/" in name or name in (".", "..") or name.startswith("~"):
+        if not path.expanduser().is_dir():
+            raise ChatError(f"there is no folder '{name}'")
+        return True
+    return path.is_dir()
+
+
+def _choose(client: ChatClient, wanted: str | None) -> str:
+    names = client.models()
+    if wanted is not None:
+        if wanted not in names:
+            raise ChatError(f"the server at {client.url} has no model '{wanted}'; it has: {', '.join(names) or 'none'}")
+        return wanted
+    if len(names) != 1:
+        raise ChatError(
+            f"say which model: {', '.join(names)}" if names else "the server has no model that writes texts"
+        )
+    return names[0]

@@ -1,0 +1,105 @@
+"""A client of the server's chat API: answers piece by piece, over a plain HTTP connection."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+Message = dict[str, str]
+
+
+class ChatError(Exception):
+    """What the user has to be told instead of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDelta:
+    """A piece of an answer, or what is known at its end."""
+
+    text: str = ""
+    thought: str = ""
+    usage: dict[str, Any] | None = None
+
+
+class ChatClient:
+    """Each request has a connection of its own: closing it tells the server that nobody waits any more."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ChatError(f"'{url}' is no address of a server, such as http://localhost:8000")
+        self.url = url
+        self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        self._base = parts.path.rstrip("/").removesuffix("/v1")
+
+    def models(self) -> list[str]:
+        """The models that can be asked."""
+        connection, response = self._ask("GET", "/v1/models", None)
+        try:
+            return [entry["id"] for entry in json.loads(response.read())["data"]]
+        finally:
+            connection.close()
+
+    def is_ready(self) -> bool:
+        """Whether the server has loaded its models."""
+        try:
+            connection, _ = self._ask("GET", "/v2/health/ready", None)
+        except ChatError:
+            return False
+        connection.close()
+        return True
+
+    def stream(self, model: str, messages: list[Message], options: dict[str, Any]) -> Iterator[ChatDelta]:
+        """The answer as it is written; leaving the iterator ends it at the server too."""
+        wishes = {"stream": True, "stream_options": {"include_usage": True}}
+        connection, response = self._ask(
+            "POST", "/v1/chat/completions", {"model": model, "messages": messages, **wishes, **options}
+        )
+        try:
+            while line := response.readline():
+                data = line.strip().removeprefix(b"data: ")
+                if data == b"[DONE]":
+                    return
+                if data:
+                    yield _read_chunk(json.loads(data))
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError(f"the connection to {self.url} broke: {error}") from None
+        finally:
+            connection.close()
+
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = self._connect(self._host, self._port)
+        try:
+            headers = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, self._base + path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ChatError(f"no server answers at {self.url}: {error}") from None
+        if response.status != 200:
+            text = response.read()
+            connection.close()
+            raise ChatError(_reason(text, response.status))
+        return connection, response
+
+
+def _read_chunk(chunk: dict[str, Any]) -> ChatDelta:
+    if "error" in chunk:
+        raise ChatError(str(chunk["error"]["message"]))
+    delta = chunk["choices"][0]["delta"] if chunk["choices"] else {}
+    return ChatDelta(delta.get("content") or "", delta.get("reasoning_content") or "", chunk.get("usage"))
+
+
+def _reason(text: bytes, status: int) -> str:
+    try:
+        error = json.loads(text)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered with the status {status}"

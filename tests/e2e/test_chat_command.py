@@ -1,0 +1,176 @@
+"""`trireme chat` as people and scripts use it: against a running server, with a server of its own, on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from running_server import RunningServer
+
+TRIREME = str(Path(sys.executable).with_name("trireme"))
+MODELS = Path(__file__).parents[1] / "contract/openai_api/repository"
+COUNTS = re.compile(r"\[(\d+) tokens in, (\d+) out, [\d.]+ tokens/s, first after [\d.]+ s\]")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("chat")
+    for name in ("talker", "rhymer"):
+        shutil.copytree(MODELS / name, folder / "model_repository" / name)
+    with RunningServer(folder) as running:
+        running.wait_until_listening()
+        yield running
+
+
+def url_of(server: RunningServer) -> str:
+    return f"http://127.0.0.1:{server.ports['http']}"
+
+
+def chat(*words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRIREME, "chat", *words], input=lines, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_piped_questions_are_answered_without_anything_else(server: RunningServer) -> None:
+    done = chat("talker", "--url", url_of(server), lines="one two\n\n/reset\nthree\n")
+    assert (done.returncode, done.stdout) == (0, "one0 two0 \nthree0 \n")
+    assert COUNTS.findall(done.stderr) == [("2", "2"), ("1", "1")]
+
+
+def test_conversation_goes_on_until_it_is_reset(server: RunningServer) -> None:
+    lines = "/system Be kind.\nHi\nGo\n/reset\nNo\n/exit\nnever asked\n"
+    done = chat("rhymer", "--url", url_of(server), lines=lines)
+    assert done.stdout == (
+        "System: Be kind.\nUser: Hi\nAssistant:\n"
+        "System: Be kind.\nUser: Hi\nAssistant: System: Be kind.\nUser: Hi\nAssistant:\nUser: Go\nAssistant:\n"
+        "System: Be kind.\nUser: No\nAssistant:\n"
+    )
+    assert "pieces/s" in done.stderr
+
+
+def test_options_reach_the_model(server: RunningServer) -> None:
+    done = chat("talker", "--url", url_of(server), "--max-tokens", "7", "--temperature", "0.5", lines="options\n")
+    assert done.stdout == '{"max_tokens": 7, "temperature": 0.5}\n'
+
+
+def test_error_of_an_answer_does_not_end_the_chat(server: RunningServer) -> None:
+    done = chat("talker", "--url", url_of(server), lines="fail\none\n")
+    assert (done.returncode, done.stdout) == (1, "one0 \n")
+    assert "error: 'temperature' is too hot" in done.stderr
+
+
+def test_unknown_command_is_told(server: RunningServer) -> None:
+    assert "There is no command /rest" in chat("talker", "--url", url_of(server), lines="/rest\n").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["nobody"], "has no model 'nobody'; it has: rhymer, talker"),
+        ([], "say which model: rhymer, talker"),
+        (["./nowhere"], "there is no folder './nowhere'"),
+    ],
+)
+def test_model_that_cannot_be_talked_to(server: RunningServer, words: list[str], reason: str) -> None:
+    done = chat(*words, "--url", url_of(server))
+    assert done.returncode == 1
+    assert reason in done.stderr
+
+
+def test_server_that_is_not_there() -> None:
+    done = chat("--url", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no server answers at http://127.0.0.1:9" in done.stderr
+
+
+@pytest.mark.parametrize("is_single_model", [True, False])
+def test_folder_gets_a_server_of_its_own(tmp_path: Path, is_single_model: bool) -> None:
+    shutil.copytree(MODELS / "talker", tmp_path / "models" / "talker")
+    shutil.copytree(MODELS / "rhymer", tmp_path / "models" / "rhymer")
+    words = [str(tmp_path / "models" / "talker")] if is_single_model else [str(tmp_path / "models"), "talker"]
+    done = chat(*words, lines="one\n")
+    assert (done.returncode, done.stdout) == (0, "one0 \n"), done.stderr
+    assert done.stderr.startswith(f"loading {Path(words[0]).name}\n")
+
+
+def test_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    shutil.copytree(MODELS / "talker", tmp_path / "talker")
+    (tmp_path / "talker/1/model.py").write_text("raise RuntimeError('no sails')\n")
+    done = chat(str(tmp_path / "talker"), lines="one\n")
+    assert done.returncode == 1
+    assert "no sails" in done.stderr
+
+
+class Terminal:
+    """The command on a terminal, and somebody who types."""
+
+    def __init__(self, *words: str) -> None:
+        self.shown = ""
+        self.process, self._keys = self._spawn([TRIREME, "chat", *words])
+
+    def _spawn(self, command: list[str]) -> tuple[Any, int]:
+        pid, keys = pty.fork()
+        if pid == 0:
+            os.execv(command[0], command)
+        return SimpleNamespace(pid=pid), keys
+
+    def type(self, text: str) -> None:
+        os.write(self._keys, text.encode())
+
+    def wait_for(self, text: str, key: str = "") -> str:
+        """What was shown until then, from the last time on. The key is pressed every second meanwhile."""
+        end = time.monotonic() + 30
+        pressed = 0.0
+        while text not in self.shown:
+            assert time.monotonic() < end, self.shown
+            if key and time.monotonic() > pressed + 1:
+                self.type(key)
+                pressed = time.monotonic()
+            if select.select([self._keys], [], [], 0.2)[0]:
+                self.shown += os.read(self._keys, 65536).decode(errors="replace")
+        before, _, self.shown = self.shown.partition(text)
+        return before
+
+    def exit_code(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.process.pid, 0)[1])
+
+    def close(self) -> None:
+        try:
+            os.kill(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        os.close(self._keys)
+
+
+def test_ctrl_c_ends_the_answer_and_not_the_chat(server: RunningServer) -> None:
+    terminal = Terminal("talker", "--url", url_of(server))
+    try:
+        terminal.wait_for("> ")
+        terminal.type("forever in the terminal\r")
+        terminal.wait_for("on on ")
+        terminal.type("\x03")
+        terminal.wait_for("[stopped; ")
+        terminal.wait_for("> ")
+        is_cancelled = False
+        while not is_cancelled:  # soon; the test's own time limit ends it otherwise
+            terminal.type("cancelled forever in the terminal\r")
+            is_cancelled = "\n1\r\n" in terminal.wait_for(" tokens in, 1 out")
+            terminal.wait_for("> ")
+        terminal.wait_for("/exit or Ctrl+D ends", key="\x03")  # pressed while the line is being set up, it is lost
+        terminal.type("/exit\r")
+        assert terminal.exit_code() == 0
+    finally:
+        terminal.close()
