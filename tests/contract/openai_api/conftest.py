@@ -20,6 +20,7 @@ import tiny_models
 import tiny_task_models
 
 HERE = Path(__file__).parent
+EXAMPLES = Path(__file__).parents[3] / "examples/model_repository"
 START_TIMEOUT_S = 100
 
 
@@ -29,6 +30,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.repository = folder / "repository"
         shutil.copytree(HERE / "repository", self.repository, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(EXAMPLES / "scribe", self.repository / "scribe")
         _write_transformers_models(self.repository)
         ports = _free_ports(3)
         self.address = f"127.0.0.1:{ports[0]}"

@@ -11,7 +11,7 @@ import numpy as np
 import openai
 import pytest
 
-WRITING = ["rhymer", "shout", "talker", "tiny", "tiny_chat"]
+WRITING = ["rhymer", "scribe", "shout", "talker", "tiny", "tiny_chat"]
 EMBEDDING = ["features", "sentences"]
 
 
@@ -134,3 +134,25 @@ def test_embeddings_as_text(server: Any) -> None:
 
     numbers = embedding("float")
     assert np.frombuffer(base64.b64decode(embedding("base64")), "<f4").tolist() == pytest.approx(numbers, rel=1e-6)
+
+
+def test_language_model_of_the_examples(client: openai.OpenAI, server: Any) -> None:
+    messages: Any = [{"role": "user", "content": "Hello"}]
+    options: dict[str, Any] = {"model": "scribe", "messages": messages, "max_tokens": 8, "temperature": 0}
+    answer = client.chat.completions.create(**options, logprobs=True)
+    assert answer.usage is not None
+    chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == answer.choices[0].message.content
+    assert chunks[-2].choices[0].finish_reason == answer.choices[0].finish_reason
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == answer.usage.completion_tokens
+    assert answer.choices[0].logprobs is not None
+    assert len(answer.choices[0].logprobs.content or ()) == answer.usage.completion_tokens
+    assert generate(server, "scribe", messages=messages, max_tokens=8, temperature=0) == text
+    body = {"model": "scribe", "messages": messages}
+    tokens = json.loads(server.ask("POST", "/tokenize", body)[2])
+    assert tokens["count"] == len(tokens["tokens"]) == answer.usage.prompt_tokens
+    plain = json.loads(server.ask("POST", "/tokenize", {"model": "scribe", "prompt": "The sea"})[2])["tokens"]
+    back = json.loads(server.ask("POST", "/detokenize", {"model": "scribe", "tokens": plain})[2])
+    assert "The sea" in back["prompt"]

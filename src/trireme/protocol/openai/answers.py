@@ -95,7 +95,7 @@ class CompletionWriter:
     def chunk(self, piece: Piece) -> bytes:
         if not piece.text and not piece.finish_reason and piece.logprobs is None:
             return b""
-        logprobs = None if piece.logprobs is None else self._legacy(piece.index).take(piece.logprobs)
+        logprobs = None if piece.logprobs is None else self._legacy(piece.index).take(piece.logprobs, piece.text)
         return _dump({**self._head, "choices": [_text_choice(piece.index, piece.text, logprobs, piece.finish_reason)]})
 
     def usage_chunk(self, usage: Usage) -> bytes:
@@ -106,7 +106,7 @@ class CompletionWriter:
         self._texts.setdefault(piece.index, []).append(piece.text)
         choice["finish_reason"] = piece.finish_reason or choice["finish_reason"]
         if piece.logprobs is not None:
-            choice["logprobs"] = self._legacy(piece.index).joined(choice["logprobs"], piece.logprobs)
+            choice["logprobs"] = self._legacy(piece.index).joined(choice["logprobs"], piece.logprobs, piece.text)
 
     def whole(self, usage: Usage) -> bytes:
         choices = [{**self._choices[index], "text": "".join(self._texts[index])} for index in sorted(self._choices)]

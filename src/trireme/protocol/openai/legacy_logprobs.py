@@ -13,12 +13,15 @@ class LegacyLogprobs:
     __slots__ = ("_offset",)
 
     def __init__(self) -> None:
-        self._offset = 0  # in characters, from the beginning of the choice's text
+        self._offset = -1  # in characters, from the beginning of the choice's text; not known before the first piece
 
-    def take(self, logprobs: dict[str, Any]) -> Legacy:
-        """The tokens of one more piece."""
+    def take(self, logprobs: dict[str, Any], text: str) -> Legacy:
+        """The tokens of one more piece, which has this text: the first may begin with the prompt."""
         found: Legacy = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
-        for entry in logprobs.get("content") or ():
+        entries = logprobs.get("content") or []
+        if self._offset < 0:
+            self._offset = max(0, len(text) - sum(len(entry["token"]) for entry in entries))
+        for entry in entries:
             token = entry["token"]
             found["tokens"].append(token)
             found["token_logprobs"].append(entry["logprob"])
@@ -28,9 +31,9 @@ class LegacyLogprobs:
             self._offset += len(token)
         return found
 
-    def joined(self, known: Legacy | None, logprobs: dict[str, Any]) -> Legacy:
+    def joined(self, known: Legacy | None, logprobs: dict[str, Any], text: str) -> Legacy:
         """What is known with the tokens of one more piece behind it."""
-        taken = self.take(logprobs)
+        taken = self.take(logprobs, text)
         if known is None:
             return taken
         for name, values in taken.items():

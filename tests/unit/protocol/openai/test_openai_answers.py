@@ -151,6 +151,13 @@ def test_completions_have_texts_and_their_own_logprobs() -> None:
     ]
 
 
+def test_places_of_tokens_count_an_echoed_prompt() -> None:
+    writer = CompletionWriter("cmpl-1", 5, "m")
+    writer.add(Piece(0, "Oncea", logprobs={"content": [token("a", -1.0)]}))
+    writer.add(Piece(0, "b", logprobs={"content": [token("b", -1.0)]}))
+    assert json.loads(writer.whole(Usage()))["choices"][0]["logprobs"]["text_offset"] == [4, 5]
+
+
 def test_model_of_the_list() -> None:
     assert encode_model("m", 5) == {"id": "m", "object": "model", "created": 5, "owned_by": "trireme"}
 
