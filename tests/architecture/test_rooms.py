@@ -42,6 +42,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "devices": {"pynvml"},
     "llm": set(),
     "llm.executors": {"numpy", "torch", "triton"},
+    "llm.grammar": {"llguidance", "numpy"},
     "llm.kernels": {"torch", "triton"},
     "llm.models": {"numpy", "torch", "safetensors"},
     "llm.sampling": {"numpy", "torch"},

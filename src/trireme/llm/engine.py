@@ -92,6 +92,7 @@ class EngineCore:
             deadline=None if timeout_s is None else now + timeout_s,
             end_ids=frozenset(params.stop_ids) | (frozenset() if params.ignores_eos else frozenset(end_ids)),
             arrival=now,
+            grammar=None if params.grammar is None else params.grammar.start(),
         )
         if not self._post(lambda: self._receive(sequence)):
             raise EngineClosedError(self._closing)
@@ -248,9 +249,15 @@ class EngineCore:
         self._recorder.token(sequence, now)
         sequence.last_token = now
         logprobs = (result.logprobs[index],) if index in result.logprobs else ()
-        enough = sequence.output_count >= sequence.params.min_tokens
-        if token in sequence.end_ids and enough:
+        if sequence.grammar is not None:
+            sequence.grammar.advance(token)
+            sequence.error = sequence.grammar.error
+        if sequence.error:
+            self._finish(sequence, FinishReason.ERROR, ())
+        elif token in sequence.end_ids and sequence.may_end:
             sequence.stop_token = token
+            self._finish(sequence, FinishReason.STOP, (token,), logprobs)
+        elif sequence.grammar is not None and sequence.grammar.is_finished:
             self._finish(sequence, FinishReason.STOP, (token,), logprobs)
         elif len(sequence.tokens) >= sequence.max_size:
             self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)

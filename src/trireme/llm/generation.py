@@ -64,7 +64,11 @@ class Generation:
         """As many as were asked for, before the first of them is submitted."""
         for _ in range(params.choices):
             stream = TextStream(
-                tokenizer, params.stop, includes_stop=params.includes_stop, min_tokens=params.min_tokens
+                tokenizer,
+                params.stop,
+                shown=params.shown_ids,
+                includes_stop=params.includes_stop,
+                min_tokens=params.min_tokens,
             )
             self.choices.append(_Choice(stream))
         self.open_count = len(self.choices)

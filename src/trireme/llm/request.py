@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trireme.llm.prefix_cache import BlockKeys
-from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.sampling_params import GrammarState, SamplingParams
 
 
 class FinishReason(Enum):
@@ -82,6 +82,8 @@ class Sequence:
     started: float = 0.0
     first_token: float = 0.0
     last_token: float = 0.0
+    grammar: GrammarState | None = None
+    """Its own state, which stays as it is where others need its blocks meanwhile: its tokens stay too."""
 
     blocks: list[int] = field(default_factory=list)
     slot: int = -1
@@ -109,6 +111,11 @@ class Sequence:
     @property
     def output_count(self) -> int:
         return len(self.tokens) - self.prompt_size
+
+    @property
+    def may_end(self) -> bool:
+        """Whether a token that ends sequences ends this one; what a grammar lets through does."""
+        return self.grammar is not None or self.output_count >= self.params.min_tokens
 
     @property
     def is_finished(self) -> bool:

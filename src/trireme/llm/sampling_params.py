@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
@@ -13,6 +14,31 @@ MAX_CHOICES = 128
 
 class SamplingError(ValueError):
     """A parameter that cannot be followed; the text says which and why."""
+
+
+class GrammarState(Protocol):
+    """How far one sequence has come in a grammar; called by the thread that runs steps alone."""
+
+    def allowed_mask(self, vocab_size: int) -> Any:
+        """Which tokens may come next, as an array of booleans, which is not modified; the end where it may come."""
+
+    def advance(self, token: int) -> None:
+        """The sequence has one more token."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing but the end may come."""
+
+    @property
+    def error(self) -> str:
+        """Why the grammar cannot be followed any further; "" as long as it can."""
+
+
+class Grammar(Protocol):
+    """What a text has to look like; many sequences share it."""
+
+    def start(self) -> GrammarState:
+        """The state of a sequence without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +76,10 @@ class SamplingParams:
     beams: int = 0
     """0: no beam search."""
     length_penalty: float = 1.0
-    grammar: object | None = None
-    """A compiled grammar that the text has to follow."""
+    grammar: Grammar | None = None
+    """What the text has to look like; `Engine.grammars` compiles it."""
+    shown_ids: frozenset[int] = frozenset()
+    """Special tokens that the text shows nevertheless."""
 
     def __post_init__(self) -> None:
         _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")

@@ -23,6 +23,7 @@ from typing import Any
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.port import Executor
 from trireme.llm.generation import Generation, TextOutput, Usage
+from trireme.llm.grammar.compiler import GrammarCompiler
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
@@ -60,6 +61,8 @@ class Engine:
         self._has_news = threading.Event()
         self._is_closed = False
         self.core = EngineCore(executor, self.options, after_step=self._has_news.set)
+        self.end_ids = frozenset(tokenizer.eos_ids) | frozenset(self.core.spec.eos_ids)
+        self.grammars = GrammarCompiler(tokenizer, sorted(self.end_ids))
         self._writer = threading.Thread(target=self._write, name="llm-text", daemon=True)
         self._writer.start()
 
@@ -90,7 +93,6 @@ class Engine:
         tokens = self.encode(prompt)
         generation = Generation(len(tokens), listener, self.core.cancel)
         generation.add_choices(self.tokenizer, params)
-        end_ids = frozenset(self.tokenizer.eos_ids) | frozenset(self.core.spec.eos_ids)
         for index, choice in enumerate(generation.choices):
             own = params
             if index and params.seed is not None:
@@ -102,7 +104,7 @@ class Engine:
                 self._listener(generation, index),
                 priority=priority,
                 timeout_s=timeout_s,
-                end_ids=end_ids,
+                end_ids=self.end_ids,
                 sequence_id=choice.sequence_id,
             )
         return generation

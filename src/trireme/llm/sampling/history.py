@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trireme.llm.request import Sequence as TokenSequence
-from trireme.llm.sampling.numpy_sampler import TokenGrammar
+from trireme.llm.sampling.numpy_sampler import allowed_tokens, forbidden_tokens
 
 
 @dataclass(slots=True)
@@ -50,19 +50,8 @@ class Edits:
             self.decrease.add(first, written, params.presence_penalty + params.frequency_penalty * counts)
         if params.logit_bias:
             self.increase.add(first, list(params.logit_bias), list(params.logit_bias.values()))
-        banned = set(_banned(sequence))
-        if banned:
-            self.forbidden.add(first, sorted(banned), -np.inf)
-        if params.grammar is not None:
+        if sequence.grammar is not None:
             self.masked_rows.append(row)
-            self.masks.append(cast(TokenGrammar, params.grammar).allowed_mask(self._vocab_size))
-
-
-def _banned(sequence: TokenSequence) -> Iterable[int]:
-    params = sequence.params
-    if sequence.output_count < params.min_tokens:
-        yield from sequence.end_ids
-    for word in params.bad_words:
-        before = len(word) - 1
-        if word and (not before or tuple(sequence.tokens[-before:]) == word[:-1]):
-            yield word[-1]
+            self.masks.append(allowed_tokens(sequence.grammar, sequence, self._vocab_size))
+        elif banned := set(forbidden_tokens(sequence)):
+            self.forbidden.add(first, sorted(banned), -np.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,9 @@ import numpy.typing as npt
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.noise import gumbel, row_key
-from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.sampling_params import GrammarState, SamplingParams
 
 Logits = npt.NDArray[np.float32]
-
-
-class TokenGrammar(Protocol):
-    """What a request's grammar says of the next token."""
-
-    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
-        """Which tokens may come next; not modified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +76,30 @@ def adjusted(row: Logits, sequence: TokenSequence) -> Logits:
     _penalise(logits, sequence)
     for token, bias in params.logit_bias.items():
         logits[token] += bias
-    if params.grammar is not None:
-        logits[~cast(TokenGrammar, params.grammar).allowed_mask(logits.size)] = -np.inf
-    if sequence.output_count < params.min_tokens:
-        logits[list(sequence.end_ids)] = -np.inf
+    if sequence.grammar is None:
+        logits[forbidden_tokens(sequence)] = -np.inf
+    else:
+        logits[~allowed_tokens(sequence.grammar, sequence, logits.size)] = -np.inf
+    return logits
+
+
+def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: int) -> npt.NDArray[np.bool_]:
+    """What the sequence's grammar leaves, without what is forbidden otherwise, unless that is all of it."""
+    allowed: npt.NDArray[np.bool_] = grammar.allowed_mask(vocab_size)
+    left = allowed.copy()
+    left[forbidden_tokens(sequence)] = False
+    return left if left.any() else allowed
+
+
+def forbidden_tokens(sequence: TokenSequence) -> list[int]:
+    """What must not come next: ends before there are enough tokens, and the last tokens of bad words."""
+    params = sequence.params
+    found = list(sequence.end_ids) if sequence.output_count < params.min_tokens else []
     for word in params.bad_words:
         before = len(word) - 1
         if word and (not before or tuple(sequence.tokens[-before:]) == word[:-1]):
-            logits[word[-1]] = -np.inf
-    return logits
+            found.append(word[-1])
+    return found
 
 
 def _penalise(logits: Logits, sequence: TokenSequence) -> None:

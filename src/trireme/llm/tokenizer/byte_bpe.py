@@ -80,6 +80,9 @@ class ByteBpeTokenizer(TemplatedTokenizer):
     def token_bytes(self, token: int) -> bytes:
         return self._bytes.get(token, b"")
 
+    def piece_bytes(self, token: int) -> bytes:
+        return self.token_bytes(token)
+
     def _words(self, segment: str) -> list[str]:
         if self._has_prefix_space and segment and not segment.startswith(" "):
             segment = " " + segment

@@ -31,6 +31,11 @@ Tools = Sequence[Mapping[str, Any]] | None
 class ChatTemplate(Protocol):
     """Immutable; may be called from any thread."""
 
+    @property
+    def source(self) -> str:
+        """Its text, the one for tools where there are several; "": there is none."""
+        ...
+
     def render(
         self,
         messages: Sequence[Message],
@@ -45,6 +50,8 @@ class ChatTemplate(Protocol):
 
 class NoTemplate:
     """Of a model that brings none: its texts are completed, it does not chat."""
+
+    source = ""
 
     def render(
         self,
@@ -62,6 +69,8 @@ class NoTemplate:
 
 class ShippedTemplate:
     """The format of the shipped model: every turn between `<|im_start|>` and `<|im_end|>`."""
+
+    source = SHIPPED_TEMPLATE
 
     def render(
         self,
@@ -95,6 +104,7 @@ class JinjaTemplate:
         from trireme.llm.tokenizer.jinja_environment import compile_template
 
         self._sources = dict(sources)
+        self.source = sources.get("tool_use", sources["default"])
         self._compiled = {name: compile_template(source) for name, source in sources.items()}
 
     def render(

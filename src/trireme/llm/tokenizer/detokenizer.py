@@ -30,17 +30,21 @@ class Detokenizer(Protocol):
         ...
 
 
-def make_detokenizer(tokenizer: Tokenizer, skip_special: bool) -> Detokenizer:
-    """By bytes where tokens have them; otherwise by decoding the last few tokens together."""
+def make_detokenizer(tokenizer: Tokenizer, skip_special: bool, shown: frozenset[int] = frozenset()) -> Detokenizer:
+    """By bytes where tokens have them; otherwise by decoding the last few tokens together.
+
+    `shown`: special tokens that are not skipped.
+    """
+    skipped = tokenizer.special_ids - shown if skip_special else frozenset()
     if tokenizer.token_bytes(0) is not None:
-        return _ByBytes(tokenizer, skip_special)
-    return _ByWindow(tokenizer, skip_special)
+        return _ByBytes(tokenizer, skipped)
+    return _ByWindow(tokenizer, skipped)
 
 
 class _ByBytes:
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int]) -> None:
         self._token_bytes = tokenizer.token_bytes
-        self._skipped = tokenizer.special_ids if skip_special else frozenset()
+        self._skipped = skipped
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token: int) -> str:
@@ -59,10 +63,9 @@ class _ByBytes:
 class _ByWindow:
     """What a token adds is the difference that it makes behind the tokens before it: spaces depend on neighbours."""
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int]) -> None:
         self._decode = tokenizer.decode
-        self._skip_special = skip_special
-        self._skipped = tokenizer.special_ids if skip_special else frozenset()
+        self._skipped = skipped
         self._window: list[int] = []
         self._known = 0
         """How many tokens at the window's beginning are shown."""
@@ -73,7 +76,7 @@ class _ByWindow:
         if token in self._skipped:
             return ""
         self._window.append(token)
-        text = self._decode(self._window, self._skip_special)
+        text = self._decode(self._window, False)
         if text.endswith(_BROKEN) and len(self._window) - self._known <= _MAX_UNDECIDED:
             return ""
         new = text[self._known_size :]
@@ -82,11 +85,11 @@ class _ByWindow:
             return ""
         self._window = self._window[self._known :]
         self._known = len(self._window)
-        self._known_size = len(self._decode(self._window, self._skip_special))
+        self._known_size = len(self._decode(self._window, False))
         return new
 
     def finish(self) -> str:
-        text = self._decode(self._window, self._skip_special) if self.is_undecided else ""
+        text = self._decode(self._window, False) if self.is_undecided else ""
         self._known = len(self._window)
         return text[self._known_size :]
 

@@ -56,15 +56,18 @@ class HuggingFaceTokenizer(TemplatedTokenizer):
         known = self.token_bytes(token)
         if known is not None:
             return known.decode("utf-8", "replace")
-        written = self._tokenizer.id_to_token(token)
-        if written is None or token in self._added_ids:
-            return written or ""
-        return _piece_text(written)
+        return self.piece_bytes(token).decode("utf-8", "replace")
 
     def token_bytes(self, token: int) -> bytes | None:
         if not self._is_byte_level:
             return None
         return text_bytes(self._tokenizer.id_to_token(token) or "")
+
+    def piece_bytes(self, token: int) -> bytes:
+        written = self._tokenizer.id_to_token(token) or ""
+        if self._is_byte_level:
+            return text_bytes(written)
+        return written.encode("utf-8", "replace") if token in self._added_ids else _piece_bytes(written)
 
 
 class TransformersTokenizer(TemplatedTokenizer):
@@ -87,11 +90,14 @@ class TransformersTokenizer(TemplatedTokenizer):
         return str(self._tokenizer.decode(known, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
 
     def token_text(self, token: int) -> str:
-        written = self._tokenizer.convert_ids_to_tokens(token) if token < len(self._tokenizer) else ""
-        return written if token in self.special_ids else _piece_text(written or "")
+        return self.piece_bytes(token).decode("utf-8", "replace")
 
     def token_bytes(self, token: int) -> bytes | None:
         return None
+
+    def piece_bytes(self, token: int) -> bytes:
+        written = (self._tokenizer.convert_ids_to_tokens(token) if token < len(self._tokenizer) else "") or ""
+        return written.encode("utf-8", "replace") if token in self.special_ids else _piece_bytes(written)
 
 
 def read_with_transformers(
@@ -125,8 +131,8 @@ def _sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _piece_text(written: str) -> str:
-    """A sentencepiece as text: `▁` is a space, `<0x0A>` is a byte."""
+def _piece_bytes(written: str) -> bytes:
+    """A sentencepiece as it stands in a text: `▁` is a space, `<0x0A>` is a byte."""
     if len(written) == 6 and written.startswith("<0x") and written.endswith(">"):
-        return bytes([int(written[3:5], 16)]).decode("utf-8", "replace")
-    return written.replace("\u2581", " ")
+        return bytes([int(written[3:5], 16)])
+    return written.replace("\u2581", " ").encode("utf-8", "replace")

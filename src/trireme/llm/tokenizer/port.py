@@ -64,6 +64,15 @@ class Tokenizer(Protocol):
         """What the token adds to the text, where that does not depend on its neighbours; None where it may."""
         ...
 
+    def piece_bytes(self, token: int) -> bytes:
+        """What the token writes inside a text, with its space; of special tokens their names; b"" of no token."""
+        ...
+
+    @property
+    def template_text(self) -> str:
+        """The chat template as the folder has it, the one for tools where there are several; "": there is none."""
+        ...
+
     def chat(
         self,
         messages: Sequence[Message],

@@ -65,11 +65,14 @@ class TextStream:
         stop: Sequence[str] = (),
         *,
         skip_special: bool = True,
+        shown: frozenset[int] = frozenset(),
         includes_stop: bool = False,
         min_tokens: int = 0,
     ) -> None:
-        """`min_tokens`: stop strings count from that token on. `includes_stop`: the stop string is shown too."""
-        self._detokenizer = make_detokenizer(tokenizer, skip_special)
+        """`min_tokens`: stop strings count from that token on. `includes_stop`: the stop string is shown too.
+        `shown`: special tokens that are not skipped.
+        """
+        self._detokenizer = make_detokenizer(tokenizer, skip_special, shown)
         self._stops = StopStrings(stop)
         self._includes_stop = includes_stop
         self._min_tokens = min_tokens

@@ -19,6 +19,7 @@ class TemplatedTokenizer(ABC):
         self.eos_ids = special.eos_ids
         self.special_ids = special_ids
         self.special_tokens: Mapping[str, str] = special.names
+        self.template_text = template.source
         self._template = template
 
     @abstractmethod

@@ -17,7 +17,9 @@ LOGITS = np.array([2.0, 1.0, 0.5, 0.0, -1.0, -3.0], np.float32)
 DRAWS = 6000
 
 
-def sequence(tokens: list[int], prompt_size: int = 1, seed: int = 5, ends: Any = (), **params: Any) -> Sequence:
+def sequence(
+    tokens: list[int], prompt_size: int = 1, seed: int = 5, ends: Any = (), state: Any = None, **params: Any
+) -> Sequence:
     return Sequence(
         1,
         list(tokens),
@@ -28,6 +30,7 @@ def sequence(tokens: list[int], prompt_size: int = 1, seed: int = 5, ends: Any =
         100,
         seed=seed,
         end_ids=frozenset(ends),
+        grammar=state,
     )
 
 
@@ -131,12 +134,21 @@ def test_no_end_before_the_least_number_of_tokens() -> None:
 
 
 def test_a_grammar_forbids_what_it_does_not_allow() -> None:
-    class Grammar:
-        def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
-            return np.arange(vocab_size) >= 4
+    settings: Any = {"state": HighTokens(), "grammar": HighTokens()}
+    assert choose_one(sequence([0], **settings)).tokens == [4]
+    assert set(np.flatnonzero(frequencies(temperature=5.0, **settings)).tolist()) == {4, 5}
 
-    assert choose_one(sequence([0], grammar=Grammar())).tokens == [4]
-    assert set(np.flatnonzero(frequencies(temperature=5.0, grammar=Grammar())).tolist()) == {4, 5}
+
+def test_what_else_is_forbidden_gives_way_to_a_grammar_that_leaves_nothing_else() -> None:
+    settings: Any = {"state": HighTokens(), "grammar": HighTokens(), "min_tokens": 3}
+    assert choose_one(sequence([0], **settings, ends=(4,))).tokens == [5]
+    assert choose_one(sequence([0], **settings, ends=(4, 5))).tokens == [4]
+    assert choose_one(sequence([0], **settings, ends=(5,), bad_words=((4,),))).tokens == [4]
+
+
+class HighTokens:
+    def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        return np.arange(vocab_size) >= 4
 
 
 def test_logits_are_left_as_they_were() -> None:

@@ -22,7 +22,10 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class EvenTokens:
-    """A grammar of even numbers."""
+    """A grammar of even numbers, and its state."""
+
+    def start(self) -> EvenTokens:
+        return self
 
     def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
         return np.arange(vocab_size) % 2 == 0
@@ -53,16 +56,19 @@ def random_params(chance: random.Random, vocab: int) -> SamplingParams:
 
 def random_sequence(chance: random.Random, vocab: int, params: SamplingParams | None = None) -> Sequence:
     tokens = [chance.randrange(vocab) for _ in range(chance.randrange(2, 12))]
+    prompt_size = chance.randrange(1, len(tokens) + 1)
+    params = params or random_params(chance, vocab)
     return Sequence(
         1,
         tokens,
-        chance.randrange(1, len(tokens) + 1),
-        params or random_params(chance, vocab),
+        prompt_size,
+        params,
         lambda news: None,
         BlockKeys(4),
         100,
         seed=chance.getrandbits(63),
         end_ids=frozenset([chance.randrange(vocab)]),
+        grammar=params.grammar.start() if params.grammar is not None else None,
     )
 
 

@@ -1,0 +1,116 @@
+"""Compiles grammars for one model, and keeps the last ones: requests of a program mostly ask for the same."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from trireme.llm.grammar.matching import CompiledGrammar
+from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
+from trireme.llm.grammar.vocabulary import load_library, make_vocabulary
+from trireme.llm.sampling_params import SamplingError
+from trireme.llm.tokenizer.port import Tokenizer
+
+MAX_SOURCE_BYTES = 256 * 1024
+MAX_CHOICES = 4096
+_MAX_KEPT = 64
+_MAX_LEXER_STATES = 50_000
+"""A state takes up to 2 kB, and a grammar may make new ones at every token."""
+_MAX_REASON = 400
+
+
+class GrammarCompiler:
+    """May be called from any thread, but not from the one that runs steps: compiling takes its time.
+
+    Every method takes the name of the option that asks, and raises SamplingError with that name, and with the library's
+    reason, where its grammar cannot be compiled.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, end_ids: Collection[int]) -> None:
+        """Cheap: the vocabulary is handed to the library with the first grammar."""
+        self._tokenizer = tokenizer
+        self._end_ids = tuple(end_ids)
+        self._vocabulary: Any = None
+        self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def json_schema(self, schema: Schema | str, option: str = "guided_json") -> CompiledGrammar:
+        """JSON that follows a schema, which may be given as a text."""
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except ValueError as error:
+                raise SamplingError(f"'{option}' is no JSON: {error}") from None
+        if not isinstance(schema, Mapping | bool):
+            raise SamplingError(f"'{option}' must be a JSON schema, an object, found {type(schema).__name__}")
+        return self._compiled(json_source(schema), option)
+
+    def json_object(self, option: str = "response_format") -> CompiledGrammar:
+        """Any JSON object."""
+        return self._compiled(json_source({"type": "object"}), option)
+
+    def regex(self, pattern: str, option: str = "guided_regex") -> CompiledGrammar:
+        """A text that a regular expression describes from its beginning to its end."""
+        _check_text(pattern, option)
+        return self._compiled(load_library().LLMatcher.grammar_from_regex(pattern), option)
+
+    def notation(self, text: str, option: str = "guided_grammar") -> CompiledGrammar:
+        """What a grammar describes, in Lark's notation (its first rule is `start:`) or in EBNF (`root ::=`)."""
+        _check_text(text, option)
+        load_library()
+        try:
+            lark = import_module("llguidance.gbnf_to_lark").any_to_lark(text)
+        except Exception as error:  # the library's own, or what its recursion comes to
+            raise SamplingError(f"'{option}' cannot be compiled: {_short(str(error))}") from None
+        return self._compiled(lark_source(lark), option)
+
+    def choice(self, choices: Sequence[str], option: str = "guided_choice") -> CompiledGrammar:
+        """One of some texts."""
+        if isinstance(choices, str) or not choices or not all(isinstance(entry, str) and entry for entry in choices):
+            raise SamplingError(f"'{option}' must be a list of texts that are not empty")
+        if len(choices) > MAX_CHOICES:
+            raise SamplingError(f"'{option}' has {len(choices)} texts; at most {MAX_CHOICES} are taken")
+        return self._compiled(choice_source(choices), option)
+
+    def lark(self, text: str, option: str) -> CompiledGrammar:
+        """A grammar that we wrote ourselves, around schemas of the request."""
+        return self._compiled(lark_source(text), option)
+
+    def _compiled(self, source: str, option: str) -> CompiledGrammar:
+        if len(source) > MAX_SOURCE_BYTES:
+            raise SamplingError(f"'{option}' has {len(source)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
+        library = load_library()
+        with self._lock:
+            if source in self._kept:
+                self._kept.move_to_end(source)
+                return self._kept[source]
+            if self._vocabulary is None:
+                self._vocabulary = make_vocabulary(library, self._tokenizer, self._end_ids)
+        limits = library.LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
+        matcher = library.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise SamplingError(f"'{option}' cannot be compiled: {_short(matcher.get_error())}")
+        grammar = CompiledGrammar(matcher)
+        with self._lock:
+            self._kept[source] = grammar
+            while len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
+        return grammar
+
+
+def _check_text(value: object, option: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise SamplingError(f"'{option}' must be a text that is not empty")
+    if len(value) > MAX_SOURCE_BYTES:
+        raise SamplingError(f"'{option}' has {len(value)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
+
+
+def _short(reason: str) -> str:
+    """The library's reason without its pictures of the grammar and its state."""
+    lines = [line for line in reason.splitlines() if line.strip() and "<non-verbose/>" not in line]
+    text = " ".join(line.strip() for line in lines)
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."

@@ -1,0 +1,44 @@
+"""What requests may ask for, written in the language of the library that compiles grammars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+JSON_SPACES = r"( |\n[ \t]{0,32})?"
+"""Between the parts of JSON: one space, or a line break with indentation. Without a limit a model that prefers spaces
+would write them until its tokens are used up."""
+_JSON_OPTIONS = {"whitespace_pattern": JSON_SPACES}
+
+Schema = Mapping[str, Any] | bool
+
+
+def lark_source(text: str) -> str:
+    """A grammar in Lark's notation."""
+    return json.dumps({"grammars": [{"lark_grammar": text}]})
+
+
+def json_source(schema: Schema) -> str:
+    """JSON that follows a schema."""
+    return json.dumps({"grammars": [{"json_schema": _plain(schema)}]})
+
+
+def choice_source(choices: Sequence[str]) -> str:
+    """One of some texts."""
+    return lark_source("start: " + " | ".join(literal(choice) for choice in choices))
+
+
+def json_rule(schema: Schema) -> str:
+    """A schema as a part of a grammar in Lark's notation."""
+    return f"%json {json.dumps(_plain(schema))}"
+
+
+def literal(text: str) -> str:
+    """A text as a part of a grammar in Lark's notation."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _plain(schema: Schema) -> dict[str, Any]:
+    plain: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else {} if schema else {"enum": []}
+    return {**plain, "x-guidance": _JSON_OPTIONS}

@@ -1,0 +1,68 @@
+"""Grammars are compiled once, and what cannot be compiled is refused with the option's name and the reason."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trireme.llm import Engine, SamplingError
+from trireme.llm.grammar import compiler
+from trireme.llm.grammar.compiler import GrammarCompiler
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda found: found.json_schema({"type": "whale"}), ["'guided_json' cannot be compiled", "whale"]),
+        (lambda found: found.json_schema({"not": {}}, "response_format"), ["'response_format'", 'keys: ["not"]']),
+        (lambda found: found.json_schema("{"), ["'guided_json' is no JSON"]),
+        (lambda found: found.json_schema("[1]"), ["must be a JSON schema"]),
+        (lambda found: found.json_schema({"$ref": "http://127.0.0.1/x.json"}), ["does not fetch resources"]),
+        (lambda found: found.json_schema({"minimum": 3, "maximum": 2, "type": "integer"}), ["Unsatisfiable"]),
+        (lambda found: found.regex("(ab"), ["'guided_regex' cannot be compiled", "unclosed group"]),
+        (lambda found: found.regex(""), ["'guided_regex' must be a text that is not empty"]),
+        (lambda found: found.notation("start: foo"), ["'guided_grammar' cannot be compiled", "unknown name"]),
+        (lambda found: found.notation('root ::= "a'), ["'guided_grammar' cannot be compiled", "end of input"]),
+        (lambda found: found.choice([]), ["'guided_choice' must be a list"]),
+        (lambda found: found.choice(["a", 1]), ["'guided_choice' must be a list"]),
+        (lambda found: found.choice("yes"), ["'guided_choice' must be a list"]),
+        (lambda found: found.choice(["a"] * 5000), ["'guided_choice' has 5000 texts; at most 4096"]),
+        (lambda found: found.json_schema({"enum": ["x" * 300_000]}), ["at most 262144 are compiled"]),
+        (lambda found: found.regex("x" * 300_000), ["'guided_regex' has 300000 bytes"]),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(scribe: Engine, ask: Callable[[Any], Any], words: list[str]) -> None:
+    with pytest.raises(SamplingError) as refused:
+        ask(scribe.grammars)
+    assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
+    first = scribe.grammars.json_schema({"type": "integer"})
+    assert scribe.grammars.json_schema('{"type": "integer"}') is first
+    assert scribe.grammars.json_schema({"type": "number"}) is not first
+
+
+def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_MAX_KEPT", 2)
+    grammars = GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))
+    first, second = grammars.regex("a"), grammars.regex("b")
+    assert grammars.regex("a") is first
+    grammars.regex("c")
+    assert grammars.regex("a") is first
+    assert grammars.regex("b") is not second
+
+
+def test_without_the_package_the_request_hears_what_to_install(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(SamplingError, match=r"pip install 'trireme-server\[llm\]'"):
+        scribe.grammars.regex("never seen before")
+
+
+def test_a_vocabulary_without_an_end_can_be_used(scribe: Engine) -> None:
+    state = GrammarCompiler(scribe.tokenizer, ()).regex("ab?").start()
+    state.advance(scribe.tokenizer.encode("a", add_special=False)[0])
+    assert [scribe.tokenizer.token_text(token) for token in state.allowed_mask(4096).nonzero()[0]] == ["b"]

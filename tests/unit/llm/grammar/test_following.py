@@ -1,0 +1,169 @@
+"""Whatever a model would rather write, what it writes follows the grammar."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trireme.llm import Completion, Engine, FinishReason, SamplingParams
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["whale", "ship", None]},
+        "size": {"type": "integer", "minimum": -5, "maximum": 120},
+        "names": {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 1, "maxItems": 3},
+        "is_new": {"type": "boolean"},
+    },
+    "required": ["kind", "size", "names"],
+    "additionalProperties": False,
+}
+
+
+def assert_fits_schema(text: str) -> None:
+    found = json.loads(text)
+    assert found.keys() - {"is_new"} == {"kind", "size", "names"}
+    assert found["kind"] in ("whale", "ship", None)
+    assert isinstance(found["size"], int)
+    assert -5 <= found["size"] <= 120
+    assert 1 <= len(found["names"]) <= 3
+    assert all(isinstance(name, str) and len(name) <= 5 for name in found["names"])
+    assert isinstance(found.get("is_new", True), bool)
+
+
+def written(engine: Engine, grammar: Any, prompts: int = 3, **params: Any) -> list[Completion]:
+    chosen = SamplingParams(**{"temperature": 1.0, "max_tokens": 700, "grammar": grammar, **params})
+    return engine.generate([[5 + number, 9, 3] for number in range(prompts)], chosen)
+
+
+@pytest.mark.parametrize("tokenizer", ["own", "tokenizers", "sentencepiece"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
+def test_json_follows_its_schema(start_random: Callable[..., Engine], tokenizer: str, temperature: float) -> None:
+    engine = start_random(tokenizer)
+    answers = written(engine, engine.grammars.json_schema(SCHEMA), temperature=temperature)
+    assert {answer.finish_reason for answer in answers} == {FinishReason.STOP}
+    for answer in answers:
+        assert_fits_schema(answer.text)
+
+
+def test_choices_of_one_request_go_their_own_ways(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    answers = written(engine, engine.grammars.json_schema(SCHEMA), prompts=2, choices=4, seed=3)
+    assert len({answer.text for answer in answers}) == 8
+    for answer in answers:
+        assert_fits_schema(answer.text)
+
+
+def test_sequences_that_gave_way_go_on_where_they_were(start_random: Callable[..., Engine]) -> None:
+    roomy, tight = start_random(), start_random(blocks=48)
+    params = {"prompts": 6, "seed": 11, "max_tokens": 180}
+    pattern = "([a-z]{3,9} ){20,30}x"
+    wanted = written(roomy, roomy.grammars.regex(pattern), **params)
+    found = written(tight, tight.grammars.regex(pattern), **params)
+    assert tight.core.stats().preemptions > 0
+    assert [answer.text for answer in found] == [answer.text for answer in wanted]
+    for answer in found:
+        if answer.finish_reason is FinishReason.STOP:
+            assert re.fullmatch(pattern, answer.text)
+
+
+@pytest.mark.parametrize("pattern", ["(ab|cd){2,5}e", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "[д-я]{3}😀?", "(yes|no)/maybe"])
+@pytest.mark.parametrize("tokenizer", ["own", "tokenizers"])
+def test_texts_match_a_regular_expression(start_random: Callable[..., Engine], tokenizer: str, pattern: str) -> None:
+    engine = start_random(tokenizer)
+    for answer in written(engine, engine.grammars.regex(pattern)):
+        assert answer.finish_reason is FinishReason.STOP
+        assert re.fullmatch(pattern, answer.text), answer.text
+
+
+def test_one_of_some_texts_is_chosen(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    texts = ["red", "green", "dark green", 'say "no"\n']
+    found = {answer.text for answer in written(engine, engine.grammars.choice(texts), prompts=30)}
+    assert found <= set(texts)
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    ['start: item ("," item)*\nitem: /[0-9]{1,2}/ | "(" start ")"', 'root ::= "7" | "(" root ")"'],
+)
+def test_notations_of_grammars_are_followed(start_random: Callable[..., Engine], grammar: str) -> None:
+    engine = start_random()
+    for answer in written(engine, engine.grammars.notation(grammar), prompts=5, max_tokens=300):
+        assert re.fullmatch(r"[0-9,()]*", answer.text)
+        if answer.finish_reason is FinishReason.STOP:
+            assert answer.text.count("(") == answer.text.count(")")
+
+
+def test_any_object_is_json(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    ended = [
+        answer
+        for answer in written(engine, engine.grammars.json_object(), prompts=8)
+        if answer.finish_reason is FinishReason.STOP
+    ]
+    assert ended
+    assert all(isinstance(json.loads(answer.text), dict) for answer in ended)
+
+
+def test_the_end_comes_where_the_grammar_may_stop_and_nowhere_else(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    ends, size = sorted(engine.end_ids), engine.core.spec.vocab_size
+    state = engine.grammars.regex("ab+c?").start()
+    may_end = []
+    for token in [token for char in "abbc" for token in engine.tokenizer.encode(char, add_special=False)]:
+        may_end.append([bool(state.allowed_mask(size)[end]) for end in ends])
+        state.advance(token)
+    assert may_end == [[False], [False], [True], [True]]
+    assert state.is_finished
+    assert state.error == ""
+
+
+def test_tokens_that_no_text_has_never_come(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    size, mask = engine.core.spec.vocab_size, engine.grammars.regex(r"(.|\n)+").start().allowed_mask(10_000)
+    assert mask.size == 10_000
+    assert not mask[list(engine.tokenizer.special_ids)].any()
+    assert not mask[engine.tokenizer.vocab_size :].any()
+    assert mask[:size].sum() > 300
+
+
+def test_a_grammar_counts_more_than_what_else_is_asked(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    word = tuple(engine.tokenizer.encode("b", add_special=False))
+    params = {"min_tokens": 50, "ignores_eos": True, "bad_words": (word,)}
+    for answer in written(engine, engine.grammars.choice(["b"]), **params):
+        assert (answer.text, answer.finish_reason) == ("b", FinishReason.STOP)
+
+
+def test_a_token_that_does_not_fit_is_an_error_of_its_sequence(start_random: Callable[..., Engine]) -> None:
+    engine = start_random()
+    state = engine.grammars.choice(["b"]).start()
+    state.advance(engine.tokenizer.encode("a", add_special=False)[0])
+    assert "doesn't satisfy the grammar" in state.error
+
+
+def test_the_shipped_model_fills_in_a_schema(scribe: Engine) -> None:
+    prompt = [{"role": "user", "content": "What is the capital of France?"}]
+    for choices, temperature in ((1, 0.0), (4, 1.0)):
+        params = SamplingParams(
+            max_tokens=400,
+            temperature=temperature,
+            choices=choices,
+            seed=1,
+            grammar=scribe.grammars.json_schema(SCHEMA, "response_format"),
+        )
+        for answer in scribe.generate(prompt, params):
+            assert_fits_schema(answer.text)
+
+
+def test_the_shipped_model_picks_a_choice(scribe: Engine) -> None:
+    prompt = [{"role": "user", "content": "What is the capital of France?"}]
+    grammar = scribe.grammars.choice(["The capital of France is London.", "The capital of France is Paris."])
+    (answer,) = scribe.generate(prompt, SamplingParams(max_tokens=40, grammar=grammar))
+    assert answer.text == "The capital of France is Paris."
