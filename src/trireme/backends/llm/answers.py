@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trireme.backends.llm.chat_message import ChatMessage
 from trireme.backends.llm.wishes import Wishes
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -38,6 +39,8 @@ class Answer:
         self._on_end = on_end
         self._kept: list[TextOutput] = []
         self._is_first = True
+        count = wishes.params.choices if wishes.is_chat else 0
+        self._messages = [ChatMessage(wishes.form.make_parser()) for _ in range(count)]
 
     def __call__(self, output: TextOutput) -> None:
         """Takes news of the request."""
@@ -65,14 +68,14 @@ class Answer:
 
     def _piece(self, output: TextOutput) -> InferenceResponse:
         wanted, text = self._wishes.outputs, output.text
-        reason = REASONS[output.finish_reason] if output.finish_reason is not None else ""
+        delta = self._add_to_message(output)
+        reason = self._reason(output)
         if self._is_first and self._wishes.has_prompt_in_output and isinstance(self._wishes.prompt, str):
             text = self._wishes.prompt + text
         tensors = []
         if "text_output" in wanted:
             tensors.append(_texts("text_output", [text]))
         if "delta" in wanted:
-            delta = {"role": "assistant", "content": text} if self._is_first else {"content": text} if text else {}
             tensors.append(_texts("delta", [json.dumps(delta, ensure_ascii=False)]))
         if "index" in wanted:
             tensors.append(Tensor("index", np.array([output.index], np.int32)))
@@ -89,6 +92,8 @@ class Answer:
 
     def _whole(self) -> InferenceResponse:
         wishes, wanted = self._wishes, self._wishes.outputs
+        for one in self._kept:
+            self._add_to_message(one)
         groups = [[one for one in self._kept if one.index == index] for index in range(wishes.params.choices)]
         texts = ["".join(one.text for one in group) for group in groups]
         prompt = wishes.prompt if wishes.has_prompt_in_output and isinstance(wishes.prompt, str) else ""
@@ -96,13 +101,12 @@ class Answer:
         if "text_output" in wanted:
             tensors.append(_texts("text_output", [prompt + text for text in texts]))
         if "delta" in wanted:
-            parts = [{"role": "assistant", "content": text} for text in texts]
+            parts = [message.message() for message in self._messages]
             tensors.append(_texts("delta", [json.dumps(parts if len(parts) > 1 else parts[0], ensure_ascii=False)]))
         if "index" in wanted:
             tensors.append(Tensor("index", np.zeros(1, np.int32)))
         if "finish_reason" in wanted:
-            reasons = [group[-1].finish_reason for group in groups]
-            tensors.append(_texts("finish_reason", [REASONS[reason] if reason else "" for reason in reasons]))
+            tensors.append(_texts("finish_reason", [self._reason(group[-1]) for group in groups]))
         if "usage" in wanted:
             usage = self._kept[-1].usage
             assert usage is not None
@@ -113,6 +117,17 @@ class Answer:
         if "logprobs" in wanted and wishes.params.logprobs is not None:
             tensors.append(_texts("logprobs", [self._logprobs(group) for group in groups]))
         return InferenceResponse(tensors)
+
+    def _add_to_message(self, output: TextOutput) -> dict[str, Any]:
+        """The delta of a piece, in chats."""
+        if not self._messages:
+            return {}
+        return self._messages[output.index].add(output.text, output.finish_reason is not None)
+
+    def _reason(self, output: TextOutput) -> str:
+        reason = REASONS[output.finish_reason] if output.finish_reason is not None else ""
+        has_calls = bool(self._messages) and self._messages[output.index].has_calls
+        return "tool_calls" if reason == "stop" and has_calls else reason
 
     def _logprobs(self, outputs: Sequence[TextOutput]) -> str:
         entries = [

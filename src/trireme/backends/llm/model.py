@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 
 from trireme.backends.llm import tensors
+from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, refusal, tokens_answer
 from trireme.backends.llm.metrics import EngineMetrics
 from trireme.backends.llm.settings import read_settings
@@ -18,6 +19,7 @@ from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.engine import EngineClosedError
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.sampling_params import SamplingError
@@ -45,6 +47,12 @@ class TritonPythonModel:
         self._engine = Engine.load(
             settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
         )
+        template = self._engine.tokenizer.template_text
+        self._forms = AnswerForms(
+            self._engine,
+            find_tool_format(settings.tool_parser, template),
+            find_reasoning(settings.reasoning_parser, template),
+        )
         self._step_timeout_s = settings.options.step_timeout_s
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
         self._active: dict[Generation, InferenceResponseSender] = {}
@@ -57,7 +65,8 @@ class TritonPythonModel:
         for request in requests:
             sender = request.get_response_sender()
             try:
-                wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names())
+                names = request.requested_output_names()
+                wishes = read_wishes(request, self._engine.tokenizer, names, self._forms)
                 if wishes.operation:
                     self._answer_about_tokens(wishes, sender)
                 else:

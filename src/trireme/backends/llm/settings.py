@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
+from trireme.llm.chat.formats import AUTO, NONE, REASONING_TAGS, TOOL_FORMATS
 from trireme.llm.options import EngineOptions
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ class Settings:
     device: str
     dtype: str
     options: EngineOptions
+    tool_parser: str
+    reasoning_parser: str
 
 
 def read_settings(
@@ -49,8 +52,11 @@ def read_settings(
     reader.text("device", "")  # which the server has followed when it placed the worker
     executor, dtype = reader.choice("executor", ("auto", "numpy")), reader.text("dtype", "auto")
     folder = _folder(reader.text("model", ""), Path(args["model_repository"]), args["model_version"])
+    tool_parser = reader.choice("tool_parser", (AUTO, NONE, *TOOL_FORMATS))
+    reasoning_parser = reader.choice("reasoning_parser", (AUTO, NONE, *REASONING_TAGS))
     reader.refuse_rest()
-    return Settings(folder, "numpy" if executor == "numpy" else _placed(args), dtype, options)
+    device = "numpy" if executor == "numpy" else _placed(args)
+    return Settings(folder, device, dtype, options, tool_parser, reasoning_parser)
 
 
 def _placed(args: Mapping[str, str]) -> str:

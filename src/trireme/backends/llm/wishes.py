@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trireme.backends.llm.answer_form import OPTIONS, AnswerForm, AnswerForms
 from trireme.backends.llm.tensors import OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.llm.sampling_params import MAX_TOP_LOGPROBS, SamplingError, SamplingParams
 from trireme.llm.text_engine import Prompt
 from trireme.llm.tokenizer.port import Tokenizer
 
-IGNORED = frozenset({"user", "metadata", "store", "service_tier", "parallel_tool_calls", "logit_bias_type"})
+IGNORED = frozenset({"user", "metadata", "store", "service_tier", "logit_bias_type"})
 """Options of other servers that change nothing here."""
 _PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_tokens": ("max_tokens", int),
@@ -35,8 +36,7 @@ _PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 }
 _OWN = frozenset({
     "stop", "stop_token_ids", "logit_bias", "bad_words", "logprobs", "top_logprobs", "echo", "priority", "operation",
-    "chat_template_kwargs", "add_generation_prompt", "tools", "tool_choice", "response_format", "guided_json",
-    "guided_regex", "guided_grammar", "guided_choice",
+    "chat_template_kwargs", "add_generation_prompt",
 })  # fmt: skip
 
 
@@ -58,14 +58,14 @@ class Wishes:
     priority: int
     operation: str
     """"tokenize", "detokenize", or "" for an answer."""
+    form: AnswerForm
 
 
-def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str]) -> Wishes:
+def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
     """Raises WishError, SamplingError or the tokenizer's errors."""
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
     options = _options(inputs, json.loads(request.parameters() or "{}"))
     prompt, is_chat = _prompt(inputs)
-    params = _params(options, tokenizer)
     wanted = frozenset(names) & OUTPUTS.keys()
     if not wanted or wanted == OUTPUTS.keys():  # nobody asks for all of them: none was named
         wanted = frozenset({"text_output"})
@@ -77,6 +77,8 @@ def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collecti
         if operation != "detokenize"
         else [token for token in prompt if isinstance(token, int)]
     )
+    form = forms.read(options, is_chat, tokens)
+    params = _params(options, tokenizer, form)
     return Wishes(
         prompt,
         tokens,
@@ -87,6 +89,7 @@ def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collecti
         wanted,
         _number("priority", options.get("priority", 0), int),
         operation,
+        form,
     )
 
 
@@ -108,7 +111,7 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
             raise WishError("'sampling_parameters' must be a JSON object")
         options |= found
     options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
-    known = _PLAIN.keys() | _OWN | IGNORED | {"stream"}
+    known = _PLAIN.keys() | _OWN | OPTIONS | IGNORED | {"stream"}
     for key in options.keys() - known:
         raise WishError(f"there is no option '{key}'; known are: {', '.join(sorted(known - IGNORED))}")
     return {key: value for key, value in options.items() if value is not None}
@@ -147,8 +150,10 @@ def _tokens(prompt: Prompt, is_chat: bool, options: Mapping[str, Any], tokenizer
         return [token for token in prompt if isinstance(token, int)]
     extra = options.get("chat_template_kwargs", {})
     if isinstance(extra, str):
-        extra = json.loads(extra)
+        extra = _json("chat_template_kwargs", extra)
     tools = options.get("tools") or None
+    if isinstance(tools, str):
+        tools = _json("tools", tools)
     if options.get("tool_choice") == "none":
         tools = None
     return tokenizer.chat(
@@ -159,24 +164,13 @@ def _tokens(prompt: Prompt, is_chat: bool, options: Mapping[str, Any], tokenizer
     )
 
 
-def _params(options: Mapping[str, Any], tokenizer: Tokenizer) -> SamplingParams:
-    found: dict[str, Any] = {}
+def _params(options: Mapping[str, Any], tokenizer: Tokenizer, form: AnswerForm) -> SamplingParams:
+    found: dict[str, Any] = {"grammar": form.grammar, "shown_ids": form.shown_ids}
     for key, (field, kind) in _PLAIN.items():
         if key in options:
             found[field] = _number(key, options[key], kind)
     if found.get("top_k", 0) < 0:
         found["top_k"] = 0  # -1 is "all" elsewhere
-    for key in (
-        "tools",
-        "tool_choice",
-        "response_format",
-        "guided_json",
-        "guided_regex",
-        "guided_grammar",
-        "guided_choice",
-    ):
-        if key in options and options[key] not in ("none", "auto", {"type": "text"}, []):
-            raise WishError(f"'{key}' is not supported yet")
     stop = options.get("stop", ())
     found["stop"] = tuple(_strings("stop", [stop] if isinstance(stop, str) else stop))
     found["stop_ids"] = tuple(_number("stop_token_ids", entry, int) for entry in options.get("stop_token_ids", ()))
@@ -198,7 +192,7 @@ def _logprobs(options: Mapping[str, Any]) -> int | None:
 
 def _bias(given: Any) -> dict[int, float]:
     if isinstance(given, str):
-        given = json.loads(given)
+        given = _json("logit_bias", given)
     if not isinstance(given, Mapping):
         raise WishError("'logit_bias' must be an object of token ids with numbers")
     try:
@@ -234,6 +228,13 @@ def _number(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
         wanted = "a whole number" if kind is int else "a number"
         raise WishError(f"'{name}' must be {wanted}, found {value!r}") from None
     return number
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise WishError(f"'{name}' is no JSON: {error}") from None
 
 
 def _text(value: Any) -> str:

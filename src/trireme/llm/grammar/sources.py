@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-JSON_SPACES = r"( |\n[ \t]{0,32})?"
-"""Between the parts of JSON: one space, or a line break with indentation. Without a limit a model that prefers spaces
-would write them until its tokens are used up."""
-_JSON_OPTIONS = {"whitespace_pattern": JSON_SPACES}
+_JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""On one line, with at most a space behind commas and colons: a model that may write any spaces that JSON allows may
+write them until its tokens are used up."""
 
 Schema = Mapping[str, Any] | bool
 

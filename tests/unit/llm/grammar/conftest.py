@@ -23,10 +23,21 @@ from trireme.llm.tokenizer.port import Tokenizer
 from trireme.llm.tokenizer.special_tokens import read_special_tokens
 
 SHIPPED = Path(__file__).parents[4] / "examples" / "model_repository" / "scribe" / "1"
+TAGS = ["[TOOL_CALLS]", "[ARGS]", "<think>", "</think>"]
+
+
+def with_tags() -> Any:
+    """Has tags that are special tokens."""
+    tokenizer = tiny_tokenizers.byte_level()
+    tokenizer.add_special_tokens(TAGS)
+    return tokenizer
+
+
 TOKENIZERS: dict[str, Callable[[], Any]] = {
     "own": tiny_tokenizers.byte_level,
     "tokenizers": tiny_tokenizers.byte_level,
     "sentencepiece": tiny_tokenizers.sentencepiece_like,
+    "tagged": with_tags,
 }
 
 

@@ -1,0 +1,1 @@
+"""What a chat model writes beside its answer: reasoning, and calls of tools."""

@@ -1,0 +1,78 @@
+"""Options that ask for a form of the answer are followed, or refused with their name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trireme.backends.llm.answer_form import AnswerForms
+from trireme.backends.llm.wishes import Wishes
+from trireme.llm import Engine, SamplingError
+
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"response_format": {"type": "xml"}}, "'response_format' must be an object with the 'type' text, json_object"),
+        ({"response_format": {"type": "json_schema"}}, "'response_format.json_schema.schema' must be a JSON schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}, "'response_format' can"),
+        ({"response_format": "{"}, "'response_format' is no JSON"),
+        ({"guided_regex": "("}, "'guided_regex' cannot be compiled"),
+        ({"guided_choice": ["a"], "guided_regex": "a"}, "one of 'guided_regex' and 'guided_choice', not both"),
+        ({"tools": {}}, "'tools' must be a list"),
+        ({"tools": [{"function": {}}]}, "'tools[0]' must be an object"),
+        ({"tools": [{"function": {"name": "a", "parameters": 1}}]}, "'tools[0].function.parameters' must be"),
+        ({"tool_choice": "required"}, "'tool_choice' needs 'tools'"),
+        ({"tools": TOOLS, "tool_choice": "always"}, "'tool_choice' must be none, auto, required"),
+        ({"tools": TOOLS, "tool_choice": {"function": {"name": "time"}}}, "names the tool 'time', which is not one"),
+        (
+            {"tools": [{"function": {"name": "a", "parameters": {"type": "x"}}}], "tool_choice": "required"},
+            "'tools' cannot be compiled",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_named(read: Callable[..., Wishes], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SamplingError) as refused:
+        read(**options)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"response_format": '{"type": "json_object"}'},
+        {"guided_json": '{"type": "integer"}'},
+        {"guided_json": {"type": "integer"}},
+        {"guided_regex": "[0-9]+"},
+        {"guided_grammar": 'start: "a"'},
+        {"guided_choice": '["a", "b"]'},
+        {"tools": TOOLS, "tool_choice": "required"},
+        {"tools": TOOLS, "tool_choice": '{"type": "function", "function": {"name": "weather"}}'},
+    ],
+)
+def test_an_answer_gets_a_grammar(read: Callable[..., Wishes], options: dict[str, Any]) -> None:
+    assert read(**options).params.grammar is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"response_format": {"type": "text"}}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}],
+)
+def test_other_answers_are_free(read: Callable[..., Wishes], options: dict[str, Any]) -> None:
+    assert read(**options).params.grammar is None
+
+
+def test_texts_have_grammars_and_no_tools(read: Callable[..., Wishes]) -> None:
+    assert read(text="Once", guided_choice=["a"]).params.grammar is not None
+    with pytest.raises(SamplingError, match="'tool_choice' needs 'tools' and 'messages'"):
+        read(text="Once", tools=TOOLS, tool_choice="required")
+
+
+def test_calls_cannot_be_enforced_without_a_format(engine: Engine) -> None:
+    with pytest.raises(SamplingError, match="parameter 'tool_parser' names one"):
+        AnswerForms(engine, None, None).read({"tools": TOOLS, "tool_choice": "required"}, True, [1])

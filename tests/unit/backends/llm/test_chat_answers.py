@@ -1,0 +1,112 @@
+"""Chats are answered with OpenAI's deltas and messages: content, reasoning, calls of tools, one parser per choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from trireme.backends.llm.chat_message import ChatMessage
+from trireme.llm.chat.chat_parser import ChatParser
+from trireme.llm.chat.hermes import HermesParser
+from trireme.llm.chat.reasoning import ReasoningSplitter, ReasoningTags
+
+TEXT = '<think>Hm.</think>I ask.\n<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+Ask = Callable[..., list[dict[str, list[Any]]]]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                "required": ["days"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
+REQUIRED = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 100}
+
+
+def parser() -> ChatParser:
+    return ChatParser(ReasoningSplitter(ReasoningTags("<think>", "</think>"), False), HermesParser((), lambda: "id0"))
+
+
+def joined(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a client makes of deltas."""
+    found: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    for delta in deltas:
+        found["content"] += delta.get("content", "")
+        found["reasoning_content"] += delta.get("reasoning_content", "")
+        for call in delta.get("tool_calls", []):
+            if "id" in call:
+                assert call["index"] == len(found["tool_calls"])
+                found["tool_calls"].append({"id": call["id"], "type": call["type"], "function": {"arguments": ""}})
+            function = found["tool_calls"][call["index"]]["function"]
+            function["arguments"] += call["function"]["arguments"]
+            if "name" in call["function"]:
+                function["name"] = call["function"]["name"]
+    return found
+
+
+def test_deltas_put_together_are_the_message() -> None:
+    for size in (1, 3, 10, len(TEXT)):
+        message = ChatMessage(parser())
+        pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
+        deltas = [message.add(piece, False) for piece in pieces] + [message.add("", True)]
+        assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * len(pieces)]
+        whole = {
+            "content": "I ask.",
+            "reasoning_content": "Hm.",
+            "tool_calls": [
+                {"id": "id0", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+            ],
+        }
+        assert joined(deltas) == whole
+        assert message.message() == {"role": "assistant", **whole}
+
+
+def test_an_enforced_call_is_one_message(answer: Ask) -> None:
+    (response,) = answer(**REQUIRED)
+    message = json.loads(response["delta"][0])
+    (call,) = message["tool_calls"]
+    assert message["content"] is None
+    assert call["function"]["name"] == "weather"
+    assert json.loads(call["function"]["arguments"])["days"] in range(1, 10)
+    assert response["finish_reason"] == ["tool_calls"]
+
+
+def test_every_choice_has_its_own_parser(answer: Ask) -> None:
+    (response,) = answer(**REQUIRED, n=3, temperature=1.0, seed=4)
+    messages = json.loads(response["delta"][0])
+    assert [len(message["tool_calls"]) for message in messages] == [1, 1, 1]
+    assert response["finish_reason"] == ["tool_calls"] * 3
+    assert len({message["tool_calls"][0]["id"] for message in messages}) == 3
+
+
+def test_streams_tell_calls_as_they_are_written(answer: Ask) -> None:
+    pieces = answer(**REQUIRED, stream=True, n=2, temperature=1.0, seed=4)
+    for index in (0, 1):
+        own = [piece for piece in pieces if piece["index"] == [index]]
+        deltas = [json.loads(piece["delta"][0]) for piece in own]
+        assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
+        (call,) = joined(deltas)["tool_calls"]
+        assert json.loads(call["function"]["arguments"])["days"] in range(1, 10)
+        assert [piece["finish_reason"] for piece in own] == [[""]] * (len(own) - 1) + [["tool_calls"]]
+
+
+def test_an_answer_without_calls_is_plain_content(answer: Ask) -> None:
+    (response,) = answer(tools=TOOLS, max_tokens=40)
+    content = {"role": "assistant", "content": "The capital of France is Paris."}
+    assert (json.loads(response["delta"][0]), response["finish_reason"]) == (content, ["stop"])
+
+
+def test_a_text_by_schema_is_the_same_in_pieces(answer: Ask) -> None:
+    wanted = {"guided_json": {"enum": ["one", "two"]}, "max_tokens": 20}
+    (whole,) = answer(text="Count:", **wanted)
+    pieces = answer(text="Count:", stream=True, **wanted)
+    assert json.loads(whole["text_output"][0]) in ("one", "two")
+    assert "".join(piece["text_output"][0] for piece in pieces) == whole["text_output"][0]
+    assert "delta" not in whole
