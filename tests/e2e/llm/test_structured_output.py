@@ -48,3 +48,18 @@ def test_a_schema_that_cannot_be_compiled_is_refused(scribe: RunningServer) -> N
     assert status == 400
     assert "'guided_json' cannot be compiled" in answer["error"]
     assert "whale" in answer["error"]
+
+
+def test_openais_endpoint_takes_a_schema(scribe: RunningServer) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+    fields = {
+        "model": "scribe",
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "response_format": wanted,
+        "max_tokens": 60,
+    }
+    status, _, body = scribe.ask("POST", "/v1/chat/completions", fields)
+    assert status == 200, body
+    (choice,) = json.loads(body)["choices"]
+    assert json.loads(choice["message"]["content"]).keys() == {"city", "number"}
+    assert choice["finish_reason"] == "stop"

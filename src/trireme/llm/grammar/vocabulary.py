@@ -19,7 +19,7 @@ def load_library() -> Any:
     except ImportError:
         raise SamplingError(
             "structured output and enforced tool calls need the llguidance package in the server's environment "
-            "(pip install 'trireme-server[llm]')"
+            "(pip install llguidance, or the server with its extra 'llm')"
         ) from None
 
 

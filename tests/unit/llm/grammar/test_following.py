@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trireme.llm import Completion, Engine, FinishReason, SamplingParams
+from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingParams
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -167,3 +168,9 @@ def test_the_shipped_model_picks_a_choice(scribe: Engine) -> None:
     grammar = scribe.grammars.choice(["The capital of France is London.", "The capital of France is Paris."])
     (answer,) = scribe.generate(prompt, SamplingParams(max_tokens=40, grammar=grammar))
     assert answer.text == "The capital of France is Paris."
+
+
+def test_the_torch_executor_follows_as_well(random_folder: Callable[[str], Path]) -> None:
+    with Engine.load(random_folder("own"), device="cpu", options=EngineOptions(max_sequences=16)) as engine:
+        for answer in written(engine, engine.grammars.json_schema(SCHEMA), choices=2):
+            assert_fits_schema(answer.text)
