@@ -14,6 +14,8 @@ from trireme.core.elements import element_count
 
 _LONGEST_LIST = 16
 """Elements that are written out; a longer input is made by a line of Python."""
+_LANGUAGE_MODELS = "llm"
+"""The backend whose inputs are all optional, and which chats."""
 _BINARY_ONLY = ("FP16", "BF16")
 """Datatypes that JSON does not carry."""
 
@@ -25,6 +27,8 @@ def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
 
 def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     url = f"{base_url}/v2/models/{model.name}"
+    if model.backend == _LANGUAGE_MODELS:
+        return _language_model_lines(base_url, url, model.name)
     inputs = sample_inputs(model)
     binary = next((tensor for tensor in inputs if tensor.datatype in _BINARY_ONLY), None)
     if binary is not None:
@@ -43,6 +47,15 @@ def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     if is_small and _is_text_to_text(model):
         lines.append(f"curl {url}/generate -d {_quoted(_generate_body(model, inputs))}")
     return lines
+
+
+def _language_model_lines(base_url: str, url: str, name: str) -> list[str]:
+    text = {"text_input": "Once upon a time", "max_tokens": 40}
+    chat = {"model": name, "messages": [{"role": "user", "content": "Who are you?"}]}
+    return [
+        f"curl -N {url}/generate_stream -d {_quoted(text)}",
+        f"curl {base_url}/v1/chat/completions -d {_quoted(chat)}",
+    ]
 
 
 def _file_line(url: str, model: ModelConfig, inputs: Sequence[TensorConfig], name: str, file: str) -> str:
