@@ -122,7 +122,7 @@ def test_names_imported_from_trireme_exist(page: Path) -> None:
 
 def test_readme_shows_what_serve_prints() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    models = [example("adder"), example("shout"), example("storyteller")]
+    models = [example(name) for name in ("adder", "scribe", "shout", "storyteller")]
     for line in greeting_lines(ServerOptions(), models):
         assert line in readme
     assert len(readme.splitlines()) < 150
