@@ -55,7 +55,7 @@ def build(name: str, folder: Path) -> Any:
         model = AutoModelForCausalLM.from_config(config, torch_dtype=torch.bfloat16)
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            parameter.data.normal_(0, 0.05)
+            parameter.data.normal_(0, 0.02)
     model.save_pretrained(folder)
     return model.eval()
 
