@@ -52,7 +52,8 @@ def test_trireme_version_and_help_exit_0() -> None:
 def test_config_check_finds_nothing_wrong_with_the_examples() -> None:
     done = run(str(BIN / "trireme"), "config", "check", "examples/model_repository")
     assert done.stderr == ""
-    assert done.stdout == "adder: ok\nshout: ok\nstoryteller: ok\n"
+    scribe = "scribe: ok; inputs and outputs are left to auto_complete_config of the model"
+    assert done.stdout.splitlines() == ["adder: ok", scribe, "shout: ok", "storyteller: ok"]
     assert done.returncode == 0
 
 
