@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.numpy.attention import PagedCache, Rows
+from trireme.llm.executors.numpy.blas_threads import one_thread
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import Array, gather_weights
 from trireme.llm.executors.port import StepResult
@@ -18,6 +20,11 @@ from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.numpy_sampler import choose, describe
 from trireme.llm.scheduler import StepPlan
+
+Threads = Callable[[], AbstractContextManager[None]]
+
+_SMALL = 1024
+"""Up to this hidden size more threads than one make steps slower."""
 
 
 class NumpyExecutor:
@@ -30,10 +37,12 @@ class NumpyExecutor:
         self.spec = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
         self.limits = limits_for(self.spec, options)
         self._cache = PagedCache(self.spec, self.limits.block_count, self.limits.block_size)
+        self._threads: Threads = one_thread if spec.hidden_size <= _SMALL else nullcontext
         self._decoder = Decoder(self.spec, gather_weights(self.spec, weights), self._cache)
 
     def submit(self, plan: StepPlan) -> StepResult:
-        with np.errstate(over="ignore", under="ignore"):  # exp(-x) of an activation may end in infinity, as it should
+        # exp(-x) of an activation may end in infinity, as it should
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
             return self._run(plan)
 
     def collect(self, handle: StepResult) -> StepResult:
