@@ -6,8 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-CHUNK_ROWS = 64
-"""Rows of a chunk in a program."""
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from tiny_language_models import RECIPES  # noqa: E402
 from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTensors  # noqa: E402
 from trireme.llm.executors.cuda.weights import join, why_not  # noqa: E402
 from trireme.llm.executors.torch.weights import host_tensors  # noqa: E402
-from trireme.llm.kernels.chunk_attention import CHUNK_ROWS  # noqa: E402
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS  # noqa: E402
 from trireme.llm.models.catalog import load_weights, read_spec  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -12,7 +12,8 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from trireme.llm.kernels import elementwise, matmul  # noqa: E402
-from trireme.llm.kernels.chunk_attention import CHUNK_ROWS, chunk_attention  # noqa: E402
+from trireme.llm.kernels.chunk_attention import chunk_attention  # noqa: E402
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS  # noqa: E402
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trireme.llm.kernels.chunk_attention import CHUNK_ROWS
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS
 from trireme.llm.scheduler import Chunk
 
 Ints = npt.NDArray[np.int32]
@@ -18,11 +18,16 @@ RING = 4
 
 
 class InputRing:
-    """Pinned memory by turns, so that a step's inputs are not overwritten before they are on the device."""
+    """Pinned memory by turns, so that a step's inputs are not overwritten before they are on the device.
+
+    What does not fit any more gets memory of its own, which is kept until its turn comes again.
+    """
 
     def __init__(self, size: int, device: torch.device) -> None:
-        self._host = [torch.empty(size, dtype=torch.int32).pin_memory() for _ in range(RING)]
-        self._device = [torch.empty(size, dtype=torch.int32, device=device) for _ in range(RING)]
+        self._where = device
+        self._pairs = [self._pair(size) for _ in range(RING)]
+        self._extra: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in range(RING)]
+        self._size = size
         self._turn = 0
         self._used = 0
 
@@ -35,15 +40,25 @@ class InputRing:
         """What is sent from now on belongs to the next step."""
         self._turn = (self._turn + 1) % RING
         self._used = 0
+        self._extra[self._turn].clear()
 
     def send(self, values: Ints) -> torch.Tensor:
         """On the current stream."""
         begin, end = self._used, self._used + values.size
-        host, device = self._host[self._turn][begin:end], self._device[self._turn][begin:end]
+        if end <= self._size:
+            host, device = (memory[begin:end] for memory in self._pairs[self._turn])
+            self._used = -(-end // 4) * 4
+        else:
+            host, device = self._pair(values.size)
+            self._extra[self._turn].append((host, device))
         host.numpy()[:] = values.reshape(-1)
         device.copy_(host, non_blocking=True)
-        self._used = -(-end // 4) * 4
         return device
+
+    def _pair(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Memory of the host, pinned where there is a device to read it, and as much of the device."""
+        host = torch.empty(size, dtype=torch.int32, pin_memory=self._where.type == "cuda")
+        return host, torch.empty(size, dtype=torch.int32, device=self._where)
 
 
 def single_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:

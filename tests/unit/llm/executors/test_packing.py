@@ -1,0 +1,51 @@
+"""The inputs of a step reach the device, however many there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.request import Sequence
+from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.scheduler import Chunk
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_more_than_the_ring_holds_is_sent_whole() -> None:
+    ring = InputRing(16, DEVICE)
+    for step in range(2 * RING):
+        ring.begin_step()
+        parts = [np.arange(size, dtype=np.int32) + 100 * step for size in (7, 40, 8, 5, 0, 3)]
+        sent = [ring.send(part) for part in parts]
+        assert [one.tolist() for one in sent] == [part.tolist() for part in parts]
+
+
+def test_a_step_keeps_its_inputs_while_others_are_sent() -> None:
+    ring = InputRing(4, DEVICE)
+    ring.begin_step()
+    first = ring.send(np.arange(9, dtype=np.int32))
+    for _ in range(RING - 1):
+        ring.begin_step()
+        ring.send(np.full(9, -1, dtype=np.int32))
+    assert first.tolist() == list(range(9))
+
+
+def test_sequences_that_share_their_blocks_may_join_in_one_step() -> None:
+    """Each of them needs the whole list, so the lists hold more than the cache has blocks."""
+    slots, blocks = 8, 100
+    known, chunks = KnownBlocks(slots + 1, 4, blocks), []
+    for slot in range(slots):
+        tokens = [1] * (4 * blocks)
+        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), len(tokens) + 1)
+        one.slot, one.blocks = slot, list(range(blocks))
+        chunks.append(Chunk(one, len(tokens) - 1, 1, True, False, 1))
+    missing = known.missing(chunks)
+    assert missing is not None
+    ring = InputRing(8 * slots + 2 * blocks, DEVICE)
+    ring.begin_step()
+    places, found = ring.send(missing).view(2, -1)
+    assert found.tolist() == list(range(blocks)) * slots
+    assert places.tolist() == [slot * blocks + place for slot in range(slots) for place in range(blocks)]
