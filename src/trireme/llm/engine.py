@@ -19,7 +19,7 @@ from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput
 from trireme.llm.sampling_params import SamplingError, SamplingParams
-from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
+from trireme.llm.scheduler import Scheduler, StepPlan
 from trireme.llm.stats import EngineStats, StatsRecorder
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class EngineCore:
             seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
             priority=priority,
             deadline=None if timeout_s is None else now + timeout_s,
-            end_ids=frozenset(params.stop_ids) | (frozenset() if params.ignores_eos else frozenset(end_ids)),
+            end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
             arrival=now,
             grammar=None if params.grammar is None else params.grammar.start(),
         )
@@ -146,6 +146,12 @@ class EngineCore:
             if not 0 <= token < self.spec.vocab_size:
                 raise SamplingError(f"token id {token} is not one of the {self.spec.vocab_size} of the vocabulary")
 
+    def _known_ends(self, params: SamplingParams, end_ids: Iterable[int]) -> frozenset[int]:
+        """Those that the model can write: a tokenizer may have more tokens than the model."""
+        if params.ignores_eos:
+            return frozenset()
+        return frozenset(token for token in end_ids if 0 <= token < self.spec.vocab_size)
+
     def _post(self, message: Callable[[], None]) -> bool:
         """Leaves a message for the engine's thread; False where that has ended."""
         with self._wakeup:
@@ -171,9 +177,12 @@ class EngineCore:
         finally:
             self._closing = self._closing or "the engine was closed"
             self._end_all(self._closing)
-            self.executor.close()
             if self._after_step is not None:
                 self._after_step()
+            try:
+                self.executor.close()
+            except Exception:
+                log.exception("the executor could not be closed")
 
     def _step(self, flight: _Flight | None) -> _Flight | None:
         """Schedules and begins a step, then settles the one before."""
@@ -233,25 +242,22 @@ class EngineCore:
         result = self.executor.collect(handle)
         now = self._clock()
         index = 0
-        for position, chunk in enumerate(plan.chunks):
+        for chunk in plan.chunks:
             if not chunk.samples:
                 self._scheduler.settle(chunk, None)
                 continue
             token = int(result.tokens[index])
             if self._scheduler.settle(chunk, token):
-                self._deliver(chunk, token, index, position, result, now)
+                self._deliver(chunk.sequence, token, index, result, now)
             index += 1
 
-    def _deliver(self, chunk: Chunk, token: int, index: int, position: int, result: StepResult, now: float) -> None:
-        sequence = chunk.sequence
+    def _deliver(self, sequence: Sequence, token: int, index: int, result: StepResult, now: float) -> None:
         if not sequence.first_token:
             sequence.first_token = now
         self._recorder.token(sequence, now)
         sequence.last_token = now
         logprobs = (result.logprobs[index],) if index in result.logprobs else ()
-        if sequence.grammar is not None:
-            sequence.grammar.advance(token)
-            sequence.error = sequence.grammar.error
+        self._advance_grammar(sequence, token)
         if sequence.error:
             self._finish(sequence, FinishReason.ERROR, ())
         elif token in sequence.end_ids and sequence.may_end:
@@ -263,6 +269,16 @@ class EngineCore:
             self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)
         else:
             self._tell(sequence, SequenceOutput((token,), logprobs))
+
+    @staticmethod
+    def _advance_grammar(sequence: Sequence, token: int) -> None:
+        if sequence.grammar is None or sequence.error:
+            return
+        try:
+            sequence.grammar.advance(token)
+            sequence.error = sequence.grammar.error
+        except Exception as error:
+            sequence.fail("its grammar could not be followed", error)
 
     def _finish(
         self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...], logprobs: tuple[Any, ...] = ()
@@ -279,8 +295,8 @@ class EngineCore:
     def _tell(self, sequence: Sequence, news: SequenceOutput) -> None:
         try:
             sequence.listener(news)
-        except Exception:
-            log.exception("a listener failed; its sequence is ended")
+        except Exception as error:
+            sequence.fail("its listener failed", error)
             if news.finish_reason is None:
                 self._finish(sequence, FinishReason.ERROR, ())
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.sampling_params import GrammarState, SamplingParams
+
+log = logging.getLogger(__name__)
 
 
 class FinishReason(Enum):
@@ -102,6 +105,11 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     error: str = ""
+
+    def fail(self, what: str, error: Exception) -> None:
+        """Notes why it cannot go on; the engine ends it when its step is settled."""
+        log.error("a sequence is ended: %s", what, exc_info=error)
+        self.error = self.error or f"{what}: {type(error).__name__}: {error}"
 
     @property
     def size(self) -> int:

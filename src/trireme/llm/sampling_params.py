@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +11,9 @@ from typing import Any, Protocol
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
 MAX_CHOICES = 128
+LEAST_TEMPERATURE = 1e-5
+"""Below it the most likely token is as good as certain, and dividing by it would leave the range of numbers."""
+MAX_REPETITION_PENALTY = 1e6
 
 
 class SamplingError(ValueError):
@@ -50,7 +54,7 @@ class SamplingParams:
     min_tokens: int = 0
     """No end and no stop before so many tokens."""
     temperature: float = 0.0
-    """0 takes the most likely token."""
+    """0, and all below `LEAST_TEMPERATURE`, takes the most likely token."""
     top_k: int = 0
     """0: no limit."""
     top_p: float = 1.0
@@ -91,7 +95,12 @@ class SamplingParams:
         _check(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _check(_is_number(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
         penalty = self.repetition_penalty
-        _check(_is_number(penalty) and penalty > 0, "repetition_penalty", penalty, "above 0")
+        _check(
+            _is_number(penalty) and 1 / MAX_REPETITION_PENALTY <= penalty <= MAX_REPETITION_PENALTY,
+            "repetition_penalty",
+            penalty,
+            f"between {1 / MAX_REPETITION_PENALTY:g} and {MAX_REPETITION_PENALTY:g}",
+        )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _check(_is_number(value) and -2 <= value <= 2, name, value, "between -2 and 2")
@@ -107,7 +116,7 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken."""
-        return self.temperature == 0.0
+        return self.temperature < LEAST_TEMPERATURE
 
     @property
     def is_plain_greedy(self) -> bool:
@@ -129,7 +138,9 @@ class SamplingParams:
 
 
 def _is_number(value: float) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(value, int):  # which may be too large to be looked at as a float
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _check(is_right: bool, name: str, value: object, wanted: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trireme.llm.request import Sequence as TokenSequence
-from trireme.llm.sampling.numpy_sampler import allowed_tokens, forbidden_tokens
+from trireme.llm.sampling.numpy_sampler import allowed_tokens, bias_amounts, forbidden_tokens
 
 
 @dataclass(slots=True)
@@ -40,6 +40,11 @@ class Edits:
         self.masks: list[npt.NDArray[np.bool_]] = []
         """Of those rows: which tokens are allowed."""
 
+    @property
+    def forbids(self) -> bool:
+        """Whether tokens of any row are forbidden."""
+        return bool(self.forbidden.places or self.masks)
+
     def add(self, row: int, sequence: TokenSequence) -> None:
         """What the sequence's parameters and its tokens so far mean for its row."""
         params, first = sequence.params, row * self._vocab_size
@@ -49,9 +54,9 @@ class Edits:
             written, counts = np.unique(np.array(sequence.tokens[sequence.prompt_size :]), return_counts=True)
             self.decrease.add(first, written, params.presence_penalty + params.frequency_penalty * counts)
         if params.logit_bias:
-            self.increase.add(first, list(params.logit_bias), list(params.logit_bias.values()))
+            self.increase.add(first, list(params.logit_bias), bias_amounts(params))
         if sequence.grammar is not None:
-            self.masked_rows.append(row)
             self.masks.append(allowed_tokens(sequence.grammar, sequence, self._vocab_size))
+            self.masked_rows.append(row)
         elif banned := set(forbidden_tokens(sequence)):
             self.forbidden.add(first, sorted(banned), -np.inf)

@@ -16,6 +16,9 @@ from trireme.llm.sampling_params import GrammarState, SamplingParams
 
 Logits = npt.NDArray[np.float32]
 
+LARGEST_BIAS = 1e30
+"""Decides against every logit, and leaves room to reckon with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -28,14 +31,18 @@ class Choice:
 def choose(logits: Logits, sequences: Sequence[TokenSequence], positions: Sequence[int]) -> Choice:
     """The next token of each sequence, which stands at the given position. The logits are not modified.
 
-    Probabilities are reported as the model gives them, before temperature, penalties and limits.
+    A sequence for which none can be chosen is given its error. Probabilities are reported as the model gives them,
+    before temperature, penalties and limits.
     """
     tokens = cast("list[int]", logits.argmax(axis=1).tolist())
     logprobs = {}
     for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
         params = sequence.params
         if not (params.is_greedy and not params.needs_history):
-            tokens[row] = _choose_one(logits[row], sequence, position)
+            try:
+                tokens[row] = _choose_one(logits[row], sequence, position)
+            except Exception as error:
+                sequence.fail("its next token could not be chosen", error)
         if params.logprobs is not None:
             logprobs[row] = describe(logits[row], tokens[row], params.logprobs)
     return Choice(tokens, logprobs)
@@ -62,6 +69,8 @@ def log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
 def _choose_one(row: Logits, sequence: TokenSequence, position: int) -> int:
     params = sequence.params
     logits = adjusted(row, sequence) if params.needs_history else row
+    if not logits.max() > -np.inf:  # everything is forbidden
+        return int(row.argmax())
     if params.is_greedy:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / params.temperature
@@ -74,13 +83,18 @@ def adjusted(row: Logits, sequence: TokenSequence) -> Logits:
     """The logits after penalties, biases and what is forbidden, in this order."""
     params, logits = sequence.params, row.copy()
     _penalise(logits, sequence)
-    for token, bias in params.logit_bias.items():
-        logits[token] += bias
+    if params.logit_bias:
+        logits[list(params.logit_bias)] += bias_amounts(params)
     if sequence.grammar is None:
         logits[forbidden_tokens(sequence)] = -np.inf
     else:
         logits[~allowed_tokens(sequence.grammar, sequence, logits.size)] = -np.inf
     return logits
+
+
+def bias_amounts(params: SamplingParams) -> Logits:
+    """What is added to each token that has a bias; as much as a sum of logits can take."""
+    return np.clip(list(params.logit_bias.values()), -LARGEST_BIAS, LARGEST_BIAS).astype(np.float32)
 
 
 def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: int) -> npt.NDArray[np.bool_]:

@@ -62,19 +62,18 @@ class TorchSampler:
         self._device = device
         self._steps = token_steps(spec.vocab_size, device)
 
-    def join(self, sequence: Sequence) -> None:
-        """A sequence has got a slot: all that its choices need comes with each call, so there is nothing to prepare."""
-
     def choose(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
     ) -> tuple[torch.Tensor, dict[int, Report]]:
         """A token for each of those rows, and by row what is to be reported of its probabilities."""
         kinds = [_kind_of(sequence.params, self._vocab_size) for sequence in sequences]
         order = sorted(range(len(rows)), key=kinds.__getitem__)
-        table = self.send(_table(order, rows, sequences, positions))
+        table = self.send(_table(order, rows, sequences, positions, self._vocab_size))
         numbers = table.view(torch.float64)
         values = logits.index_select(0, table[:, 0]).to(torch.float32, copy=True)
-        self._edit(values, [sequences[index] for index in order])
+        edits = self._edits([sequences[index] for index in order])
+        largest = values.argmax(-1) if edits.forbids else None
+        self._edit(values, edits)
         keys = row_keys(table[:, 2:3], table[:, 3:4])
         tokens = []
         for kind, first, last in _runs([kinds[index] for index in order], self._rows_at_once()):
@@ -90,7 +89,10 @@ class TorchSampler:
                 numbers[first:last, 7:8],
             )
             tokens.append(part.logits.argmax(-1) if kind is _Kind.GREEDY else self._draw(part))
-        chosen = torch.cat(tokens).index_select(0, table[:, 1])
+        chosen = torch.cat(tokens)
+        if largest is not None:  # which is taken where everything is forbidden
+            chosen = torch.where(values.amax(-1) > -math.inf, chosen, largest)
+        chosen = chosen.index_select(0, table[:, 1])
         return chosen.to(torch.int32), self._reports(logits, rows, sequences, chosen)
 
     def send(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
@@ -103,12 +105,19 @@ class TorchSampler:
     def _rows_at_once(self) -> int:
         return max(1, _AT_ONCE // self._vocab_size)
 
-    def _edit(self, values: torch.Tensor, sequences: Items[Sequence]) -> None:
-        """Penalties, biases and what is forbidden, in place."""
+    def _edits(self, sequences: Items[Sequence]) -> Edits:
+        """What is to be changed; a sequence for which that cannot be told is given its error."""
         edits = Edits(self._vocab_size)
         for row, sequence in enumerate(sequences):
             if sequence.params.needs_history:
-                edits.add(row, sequence)
+                try:
+                    edits.add(row, sequence)
+                except Exception as error:
+                    sequence.fail("its next token could not be chosen", error)
+        return edits
+
+    def _edit(self, values: torch.Tensor, edits: Edits) -> None:
+        """Penalties, biases and what is forbidden, in place."""
         flat = values.view(-1)
         if edits.factors.places:
             places, factors = self._sent(edits.factors)
@@ -192,7 +201,7 @@ def _kind_of(params: SamplingParams, vocab_size: int) -> _Kind:
 
 
 def _table(
-    order: Items[int], rows: Items[int], sequences: Items[Sequence], positions: Items[int]
+    order: Items[int], rows: Items[int], sequences: Items[Sequence], positions: Items[int], vocab_size: int
 ) -> npt.NDArray[np.int64]:
     """By row in their new order: the row of logits, where its result belongs, then the parameters of the draw."""
     table = np.empty((len(order), 8), np.int64)
@@ -201,9 +210,9 @@ def _table(
         params = sequences[index].params
         table[place, 0] = rows[index]
         table[index, 1] = place
-        table[place, 2:5] = signed(sequences[index].seed), positions[index], params.top_k
+        table[place, 2:5] = signed(sequences[index].seed), positions[index], min(params.top_k, vocab_size)
         numbers[place, 5:] = (
-            params.temperature or 1.0,
+            1.0 if params.is_greedy else params.temperature,
             params.top_p,
             math.log(params.min_p) if params.min_p else -math.inf,
         )

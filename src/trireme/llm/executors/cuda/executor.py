@@ -94,7 +94,6 @@ class CudaExecutor:
         self._inputs.begin_step()
         for sequence in plan.joined:
             self._known.forget(sequence.slot)
-            self._sampler.join(sequence)
         with torch.cuda.stream(self._stream):
             if all(chunk.count == 1 for chunk in plan.chunks):
                 return self._decode(plan.chunks)
