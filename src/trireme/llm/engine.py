@@ -268,7 +268,8 @@ class EngineCore:
         elif len(sequence.tokens) >= sequence.max_size:
             self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)
         else:
-            self._tell(sequence, SequenceOutput((token,), logprobs))
+            times = sequence.times if sequence.params.stop else None  # a stop string may make these news the last
+            self._tell(sequence, SequenceOutput((token,), logprobs, times=times, cached_tokens=sequence.cached))
 
     @staticmethod
     def _advance_grammar(sequence: Sequence, token: int) -> None:

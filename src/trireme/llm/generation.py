@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trireme.llm.request import FinishReason, SequenceOutput, SequenceTimes, TokenLogprobs
@@ -109,12 +109,8 @@ class Generation:
             self.open_count -= 1
             self.cached_tokens = max(self.cached_tokens, news.cached_tokens)
         usage = self._usage() if self.is_finished else None
-        self.listener(TextOutput(index, text, shown, news.logprobs, reason, news.error, usage, news.times))
+        times = news.times if reason is not None else None
+        self.listener(TextOutput(index, text, shown, news.logprobs, reason, news.error, usage, times))
 
     def _usage(self) -> Usage:
         return Usage(self.prompt_size, sum(choice.token_count for choice in self.choices), self.cached_tokens)
-
-
-def join_texts(outputs: Sequence[TextOutput]) -> str:
-    """What the pieces of one choice say together."""
-    return "".join(output.text for output in outputs)

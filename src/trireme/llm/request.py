@@ -55,7 +55,7 @@ class SequenceOutput:
     """The token that ended the sequence, where one did."""
     error: str = ""
     times: SequenceTimes | None = None
-    """With the last news."""
+    """With the last news, and with all of a sequence that a stop string may end."""
     cached_tokens: int = 0
     """How many tokens of the prompt were found in the cache."""
 
