@@ -27,11 +27,6 @@ class BlockPool:
     def free_count(self) -> int:
         return len(self._free)
 
-    @property
-    def known_count(self) -> int:
-        """Blocks whose content is known, held or free."""
-        return len(self._by_key)
-
     def allocate(self, count: int) -> list[int] | None:
         """Hands out blocks with unknown content, or none at all where there are not as many."""
         if count > len(self._free):
@@ -71,11 +66,6 @@ class BlockPool:
                 self._free[block] = None
                 if self._keys[block] is None:  # nothing worth keeping: the next to be handed out
                     self._free.move_to_end(block, last=False)
-
-    def forget_all(self) -> None:
-        """Forgets what blocks hold."""
-        for block in list(self._by_key.values()):
-            self._forget(block)
 
     def _forget(self, block: int) -> None:
         key = self._keys[block]

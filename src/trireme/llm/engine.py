@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
 from typing import Any
 
 from trireme.llm.executors.port import Executor, StepResult
@@ -29,6 +30,10 @@ _Flight = tuple[StepPlan, Any]
 
 class EngineClosedError(RuntimeError):
     """The engine takes no more requests; the text says why."""
+
+
+class EngineBusyError(RuntimeError):
+    """The engine has as much to do as it may; the text names the limit."""
 
 
 class EngineCore:
@@ -49,6 +54,8 @@ class EngineCore:
         self._inbox: deque[Callable[[], None]] = deque()
         self._wakeup = threading.Condition()
         self._sequences: dict[int, Sequence] = {}
+        self._arriving = 0
+        """How many sequences are in the inbox."""
         self._closing = ""
         self._has_ended = False
         """Whether nobody looks at the inbox any more."""
@@ -65,13 +72,14 @@ class EngineCore:
         priority: int = 0,
         timeout_s: float | None = None,
         end_ids: Iterable[int] = (),
-        salt: bytes = b"",
+        keys: BlockKeys | None = None,
         sequence_id: int | None = None,
     ) -> int:
         """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
 
-        `sequence_id` is one that `new_id` gave, for who has to know it before the first token may come. Raises
-        SamplingError where the prompt can never be continued, EngineClosedError after the end.
+        `sequence_id` is one that `new_id` gave, for who has to know it before the first token may come; `keys` are what
+        `keys_of` gave for the prompt. Raises SamplingError where the prompt can never be continued, EngineBusyError
+        where too many wait, EngineClosedError after the end.
         """
         tokens = list(prompt)
         self._check(tokens, params)
@@ -85,7 +93,7 @@ class EngineCore:
             len(tokens),
             params,
             listener,
-            BlockKeys(self.executor.limits.block_size, salt),
+            BlockKeys(self.executor.limits.block_size) if keys is None else keys.copy(),
             wanted,
             seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
             priority=priority,
@@ -94,9 +102,16 @@ class EngineCore:
             arrival=now,
             grammar=None if params.grammar is None else params.grammar.start(),
         )
-        if not self._post(lambda: self._receive(sequence)):
-            raise EngineClosedError(self._closing)
+        self._send_in(sequence)
         return sequence.sequence_id
+
+    def keys_of(self, prompt: Items[int], salt: bytes = b"") -> BlockKeys:
+        """What the prompt's blocks are called, made once for several sequences that continue it."""
+        limits = self.executor.limits
+        keys = BlockKeys(limits.block_size, salt)
+        if limits.has_prefix_cache:
+            keys.up_to(prompt, len(prompt) // limits.block_size)
+        return keys
 
     def new_id(self) -> int:
         """An id that no other sequence has."""
@@ -151,6 +166,18 @@ class EngineCore:
         if params.ignores_eos:
             return frozenset()
         return frozenset(token for token in end_ids if 0 <= token < self.spec.vocab_size)
+
+    def _send_in(self, sequence: Sequence) -> None:
+        with self._wakeup:
+            most = self.executor.limits.max_sequences + self.options.max_waiting
+            if self.options.max_waiting and len(self._sequences) + self._arriving >= most:
+                raise EngineBusyError(
+                    f"the engine has {most} sequences to write, of which {self.options.max_waiting} wait for their turn"
+                    " (max_waiting); try again later"
+                )
+            if not self._post(lambda: self._receive(sequence)):
+                raise EngineClosedError(self._closing)
+            self._arriving += 1
 
     def _post(self, message: Callable[[], None]) -> bool:
         """Leaves a message for the engine's thread; False where that has ended."""
@@ -216,7 +243,9 @@ class EngineCore:
         self._end_overdue()
 
     def _receive(self, sequence: Sequence) -> None:
-        self._sequences[sequence.sequence_id] = sequence
+        with self._wakeup:
+            self._arriving -= 1
+            self._sequences[sequence.sequence_id] = sequence
         self._scheduler.add(sequence)
 
     def _end_by_id(self, sequence_id: int, reason: FinishReason) -> None:
@@ -225,8 +254,6 @@ class EngineCore:
             self._finish(sequence, reason, ())
 
     def _end_overdue(self) -> None:
-        if not self.options.has_deadlines:
-            return
         now = self._clock()
         overdue = [sequence for sequence in self._sequences.values() if sequence.deadline and sequence.deadline <= now]
         for sequence in overdue:

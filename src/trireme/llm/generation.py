@@ -83,6 +83,11 @@ class Generation:
             if not choice.is_finished:
                 self.end_sequence(choice.sequence_id, FinishReason.CANCELLED)
 
+    def abandon(self) -> None:
+        """Ends all of it, and the listener hears of nothing any more."""
+        self.listener = _ignore
+        self.cancel()
+
     def take(self, index: int, news: SequenceOutput) -> None:
         """Tells the listener what a sequence's news mean as text."""
         choice = self.choices[index]
@@ -114,3 +119,7 @@ class Generation:
 
     def _usage(self) -> Usage:
         return Usage(self.prompt_size, sum(choice.token_count for choice in self.choices), self.cached_tokens)
+
+
+def _ignore(output: TextOutput) -> None:
+    """Nobody is told."""

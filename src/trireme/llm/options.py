@@ -14,6 +14,8 @@ class EngineOptions:
 
     max_sequences: int = 256
     """How many sequences run at the same time."""
+    max_waiting: int = 4096
+    """How many sequences beyond those may wait for their turn; 0: as many as come."""
     max_step_tokens: int = 8192
     """How many tokens one step computes; longer prompts take several."""
     max_length: int | None = None
@@ -27,7 +29,6 @@ class EngineOptions:
     has_prefix_cache: bool = True
     step_timeout_s: float = 60.0
     """After so long a step is taken to hang."""
-    has_deadlines: bool = True
     has_graphs: bool = True
     """Whether steps are recorded once and replayed, on devices that can."""
     clock: Callable[[], float] = time.monotonic

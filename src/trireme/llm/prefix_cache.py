@@ -22,6 +22,12 @@ class BlockKeys:
         """What else decides about the content: an adapter's name, a tenant's."""
         self._keys: list[bytes] = []
 
+    def copy(self) -> BlockKeys:
+        """Keys of another sequence with the same beginning, as far as they are made."""
+        made = BlockKeys(self._block_size, self._salt)
+        made._keys = self._keys.copy()
+        return made
+
     def salted(self, extra: bytes) -> BlockKeys:
         """Keys of the same tokens whose blocks hold something else."""
         return BlockKeys(self._block_size, self._salt + extra)

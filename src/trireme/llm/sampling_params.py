@@ -77,9 +77,6 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     choices: int = 1
     """How many answers to write (`n`)."""
-    beams: int = 0
-    """0: no beam search."""
-    length_penalty: float = 1.0
     grammar: Grammar | None = None
     """What the text has to look like; `Engine.grammars` compiles it."""
     shown_ids: frozenset[int] = frozenset()
@@ -110,7 +107,6 @@ class SamplingParams:
         _check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} strings")
         _check(all(self.stop), "stop", '""', "strings that are not empty")
         _check(1 <= self.choices <= MAX_CHOICES, "n", self.choices, f"between 1 and {MAX_CHOICES}")
-        _check(0 <= self.beams <= MAX_CHOICES, "beams", self.beams, f"between 0 and {MAX_CHOICES}")
         _check(all(_is_number(value) for value in self.logit_bias.values()), "logit_bias", "nan", "finite numbers")
 
     @property

@@ -15,6 +15,9 @@ from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
 
+_MOST_ENDED = 64
+"""So many that have ended while they waited are kept in any case, before they are looked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
@@ -85,6 +88,8 @@ class Scheduler:
         self.pool = BlockPool(limits.block_count)
         self.stats = SchedulerStats()
         self._waiting: list[tuple[int, int, Sequence]] = []
+        """A heap; those that have ended meanwhile are dropped when they come up."""
+        self._waiting_count = 0
         self._running: list[Sequence] = []
         self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
 
@@ -94,16 +99,16 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        return sum(1 for _, _, sequence in self._waiting if not sequence.is_finished)
+        return self._waiting_count
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self._waiting_count or self._running)
 
     def sequences(self) -> Iterator[Sequence]:
         """Those that wait and those that run."""
         yield from self._running
-        yield from (sequence for _, _, sequence in self._waiting)
+        yield from (sequence for _, _, sequence in self._waiting if not sequence.is_finished)
 
     def check(self, prompt_size: int) -> str:
         """Why a prompt can never be computed here; "": it can."""
@@ -115,7 +120,7 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait for its turn."""
         self._lengthen(sequence)
-        heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
+        self._let_wait(sequence)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """Ends a sequence wherever it is; its blocks are free at once."""
@@ -126,8 +131,10 @@ class Scheduler:
             self._running.remove(sequence)
             self._release(sequence)
         else:
-            self._waiting = [entry for entry in self._waiting if entry[2] is not sequence]
-            heapq.heapify(self._waiting)
+            self._waiting_count -= 1
+            if len(self._waiting) > 2 * self._waiting_count + _MOST_ENDED:
+                self._waiting = [entry for entry in self._waiting if not entry[2].is_finished]
+                heapq.heapify(self._waiting)
 
     def schedule(self) -> StepPlan | None:
         """The next step; None where nothing can run now."""
@@ -150,10 +157,7 @@ class Scheduler:
             if self._grow(sequence, sequence.computed + count, draft):
                 self._append(draft, sequence, count)
                 index += 1
-            elif sequence not in self._running:  # the last one gave way to itself
-                continue
-            else:
-                index += 1
+            # else it was the last of them and is gone
 
     def _must_wait(self, sequence: Sequence) -> bool:
         """Whether all of it is under way, or its next token depends on one that is."""
@@ -178,10 +182,7 @@ class Scheduler:
             if blocks is not None:
                 sequence.blocks += blocks
                 return True
-            victim = self._running[-1]
-            planned = any(chunk.sequence is victim for chunk in draft.chunks)
-            if planned:
-                return False
+            victim = self._running[-1]  # not planned yet: plans are made from the first on
             self._preempt(victim)
             draft.has_preempted = True
             if victim is sequence:
@@ -198,19 +199,26 @@ class Scheduler:
         self._release(sequence)
         sequence.computed = 0
         sequence.remembered = 0
+        self._let_wait(sequence)
+
+    def _let_wait(self, sequence: Sequence) -> None:
         heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
+        self._waiting_count += 1
 
     def _plan_waiting(self, draft: _Draft) -> None:
         held_back = []
         while self._waiting and draft.budget > 0 and self._free_slots:
             entry = heapq.heappop(self._waiting)
             sequence = entry[2]
+            if sequence.is_finished:
+                continue
             if sequence.pending:  # preempted with a token under way, which has to be known first
                 held_back.append(entry)
                 continue
             if not self._admit(sequence, draft):
                 held_back.append(entry)
                 break
+            self._waiting_count -= 1
         for entry in held_back:
             heapq.heappush(self._waiting, entry)
 

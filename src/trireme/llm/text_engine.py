@@ -88,11 +88,22 @@ class Engine:
     ) -> Generation:
         """Lets a prompt be answered; the listener is called in the thread that writes texts, and must not block.
 
-        Raises SamplingError, ChatError or EngineClosedError where it cannot be.
+        Raises SamplingError, ChatError, EngineBusyError or EngineClosedError where it cannot be.
         """
         tokens = self.encode(prompt)
         generation = Generation(len(tokens), listener, self.core.cancel)
         generation.add_choices(self.tokenizer, params)
+        try:
+            self._submit_choices(generation, tokens, params, priority, timeout_s)
+        except Exception:
+            generation.abandon()  # the choices that were taken before one was refused
+            raise
+        return generation
+
+    def _submit_choices(
+        self, generation: Generation, tokens: list[int], params: SamplingParams, priority: int, timeout_s: float | None
+    ) -> None:
+        keys = self.core.keys_of(tokens) if params.choices > 1 else None
         for index, choice in enumerate(generation.choices):
             own = params
             if index and params.seed is not None:
@@ -105,9 +116,9 @@ class Engine:
                 priority=priority,
                 timeout_s=timeout_s,
                 end_ids=self.end_ids,
+                keys=keys,
                 sequence_id=choice.sequence_id,
             )
-        return generation
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt."""
@@ -124,8 +135,14 @@ class Engine:
         done: queue.SimpleQueue[int] = queue.SimpleQueue()
         listed = _as_list(prompts)
         pieces: list[list[TextOutput]] = [[] for _ in listed]
-        for number, prompt in enumerate(listed):
-            self.submit(prompt, params, _collect(pieces[number], number, done), timeout_s=timeout_s)
+        begun: list[Generation] = []
+        try:
+            for number, prompt in enumerate(listed):
+                begun.append(self.submit(prompt, params, _collect(pieces[number], number, done), timeout_s=timeout_s))
+        except Exception:
+            for generation in begun:
+                generation.abandon()
+            raise
         for _ in listed:
             done.get()
         return [completion for outputs in pieces for completion in _completions(outputs, params.choices)]

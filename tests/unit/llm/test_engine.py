@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trireme.llm.engine import EngineClosedError
+from trireme.llm.engine import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
 
@@ -54,3 +54,20 @@ def test_requests_that_are_under_way_are_told_of_the_end(tiny_model: Any, start_
         if news.finish_reason is not None:
             assert news.finish_reason in (FinishReason.ERROR, FinishReason.LENGTH)
             ended += 1
+
+
+def test_no_more_wait_than_may(tiny_model: Any, start_engine: Any) -> None:
+    engine = start_engine(tiny_model("llama").folder, max_sequences=2, max_waiting=3)
+    inbox: queue.Queue[SequenceOutput] = queue.Queue()
+    with engine.held():
+        for _ in range(5):
+            engine.core.submit([5, 6], SamplingParams(max_tokens=1), inbox.put)
+        with pytest.raises(EngineBusyError, match=r"of which 3 wait for their turn \(max_waiting\)"):
+            engine.core.submit([5, 6], SamplingParams(max_tokens=1), inbox.put)
+    assert [inbox.get(timeout=30).finish_reason for _ in range(5)] == [FinishReason.LENGTH] * 5
+    assert len(engine.tokens([[5, 6]], 3)[0]) == 3
+
+
+def test_without_a_bound_as_many_wait_as_come(tiny_model: Any, start_engine: Any) -> None:
+    engine = start_engine(tiny_model("llama").folder, max_sequences=1, max_waiting=0)
+    assert len(engine.tokens([[5, 6]] * 20, 1)) == 20

@@ -160,6 +160,8 @@ def test_whatever_comes_and_goes_no_block_is_lost_or_shared_by_mistake(
         scheduler.add(one)
     for _ in range(3000):
         plan = scheduler.schedule()
+        alive = [one for one in everybody if not one.is_finished]
+        assert scheduler.running_count + scheduler.waiting_count == len(alive) == len(list(scheduler.sequences()))
         if plan is not None:
             check_plan(scheduler, plan)
             flights.append(plan)
@@ -229,3 +231,29 @@ def test_a_token_that_makes_its_sequence_long_is_waited_for() -> None:
     plan = scheduler.schedule()
     assert plan is not None
     assert [(chunk.start, chunk.count, chunk.sequence.is_long) for chunk in plan.chunks] == [(0, 6, True)]
+
+
+def test_those_that_end_while_they_wait_are_neither_counted_nor_kept_for_long() -> None:
+    scheduler = Scheduler(limits(sequences=1))
+    waiting = [sequence(number, [1, 2, 3]) for number in range(1000)]
+    for one in waiting:
+        scheduler.add(one)
+    for one in waiting[:-1]:
+        scheduler.finish(one, FinishReason.CANCELLED)
+        assert len(scheduler._waiting) <= 2 * scheduler.waiting_count + 64
+    assert (scheduler.waiting_count, list(scheduler.sequences())) == (1, waiting[-1:])
+    plan = scheduler.schedule()
+    assert plan is not None
+    assert [chunk.sequence for chunk in plan.chunks] == waiting[-1:]
+    scheduler.finish(waiting[-1], FinishReason.CANCELLED)
+    assert not scheduler.has_work
+
+
+def test_keys_of_one_prompt_are_shared_until_its_sequences_part() -> None:
+    prompt = list(range(9))
+    first = BlockKeys(BLOCK)
+    made = first.up_to(prompt, 2)
+    second = first.copy()
+    assert all(own is other for own, other in zip(made, second.up_to(prompt, 2), strict=True))
+    assert second.up_to([*prompt, 1, 1, 1], 3) != first.up_to([*prompt, 2, 2, 2], 3)
+    assert first.up_to([*prompt, 2, 2, 2], 3) == BlockKeys(BLOCK).up_to([*prompt, 2, 2, 2], 3)
