@@ -105,6 +105,8 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     error: str = ""
+    history: object = None
+    """What the sampler keeps of it from step to step."""
 
     def fail(self, what: str, error: Exception) -> None:
         """Notes why it cannot go on; the engine ends it when its step is settled."""

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
 MAX_CHOICES = 128
+MAX_BAD_WORDS = 1024
+MAX_BIASES = 4096
 LEAST_TEMPERATURE = 1e-5
 """Below it the most likely token is as good as certain, and dividing by it would leave the range of numbers."""
 MAX_REPETITION_PENALTY = 1e6
@@ -107,6 +109,8 @@ class SamplingParams:
         _check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} strings")
         _check(all(self.stop), "stop", '""', "strings that are not empty")
         _check(1 <= self.choices <= MAX_CHOICES, "n", self.choices, f"between 1 and {MAX_CHOICES}")
+        _check(len(self.bad_words) <= MAX_BAD_WORDS, "bad_words", len(self.bad_words), f"at most {MAX_BAD_WORDS} words")
+        _check(len(self.logit_bias) <= MAX_BIASES, "logit_bias", len(self.logit_bias), f"at most {MAX_BIASES} tokens")
         _check(all(_is_number(value) for value in self.logit_bias.values()), "logit_bias", "nan", "finite numbers")
 
     @property

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trireme.llm.request import Sequence as TokenSequence
-from trireme.llm.sampling.numpy_sampler import allowed_tokens, bias_amounts, forbidden_tokens
+from trireme.llm.sampling.numpy_sampler import allowed_tokens, forbidden_tokens
+from trireme.llm.sampling.token_history import history_of
 
 
 @dataclass(slots=True)
@@ -49,12 +50,13 @@ class Edits:
         """What the sequence's parameters and its tokens so far mean for its row."""
         params, first = sequence.params, row * self._vocab_size
         if params.repetition_penalty != 1.0:
-            self.factors.add(first, np.unique(np.array(sequence.tokens)), params.repetition_penalty)
+            self.factors.add(first, history_of(sequence).seen(sequence.tokens), params.repetition_penalty)
         if (params.presence_penalty or params.frequency_penalty) and sequence.output_count:
-            written, counts = np.unique(np.array(sequence.tokens[sequence.prompt_size :]), return_counts=True)
+            written, counts = history_of(sequence).written(sequence.tokens)
             self.decrease.add(first, written, params.presence_penalty + params.frequency_penalty * counts)
         if params.logit_bias:
-            self.increase.add(first, list(params.logit_bias), bias_amounts(params))
+            history = history_of(sequence)
+            self.increase.add(first, history.bias_ids, history.bias_amounts)
         if sequence.grammar is not None:
             self.masks.append(allowed_tokens(sequence.grammar, sequence, self._vocab_size))
             self.masked_rows.append(row)

@@ -12,12 +12,10 @@ import numpy.typing as npt
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.noise import gumbel, row_key
+from trireme.llm.sampling.token_history import history_of
 from trireme.llm.sampling_params import GrammarState, SamplingParams
 
 Logits = npt.NDArray[np.float32]
-
-LARGEST_BIAS = 1e30
-"""Decides against every logit, and leaves room to reckon with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +82,13 @@ def adjusted(row: Logits, sequence: TokenSequence) -> Logits:
     params, logits = sequence.params, row.copy()
     _penalise(logits, sequence)
     if params.logit_bias:
-        logits[list(params.logit_bias)] += bias_amounts(params)
+        history = history_of(sequence)
+        logits[history.bias_ids] += history.bias_amounts
     if sequence.grammar is None:
         logits[forbidden_tokens(sequence)] = -np.inf
     else:
         logits[~allowed_tokens(sequence.grammar, sequence, logits.size)] = -np.inf
     return logits
-
-
-def bias_amounts(params: SamplingParams) -> Logits:
-    """What is added to each token that has a bias; as much as a sum of logits can take."""
-    return np.clip(list(params.logit_bias.values()), -LARGEST_BIAS, LARGEST_BIAS).astype(np.float32)
 
 
 def allowed_tokens(grammar: GrammarState, sequence: TokenSequence, vocab_size: int) -> npt.NDArray[np.bool_]:
@@ -109,21 +103,19 @@ def forbidden_tokens(sequence: TokenSequence) -> list[int]:
     """What must not come next: ends before there are enough tokens, and the last tokens of bad words."""
     params = sequence.params
     found = list(sequence.end_ids) if sequence.output_count < params.min_tokens else []
-    for word in params.bad_words:
-        before = len(word) - 1
-        if word and (not before or tuple(sequence.tokens[-before:]) == word[:-1]):
-            found.append(word[-1])
+    if params.bad_words:
+        found += history_of(sequence).completing(sequence.tokens)
     return found
 
 
 def _penalise(logits: Logits, sequence: TokenSequence) -> None:
     params = sequence.params
     if params.repetition_penalty != 1.0:
-        seen = np.unique(np.array(sequence.tokens))
+        seen = history_of(sequence).seen(sequence.tokens)
         found = logits[seen]
         logits[seen] = np.where(found > 0, found / params.repetition_penalty, found * params.repetition_penalty)
     if (params.presence_penalty or params.frequency_penalty) and sequence.output_count:
-        written, counts = np.unique(np.array(sequence.tokens[sequence.prompt_size :]), return_counts=True)
+        written, counts = history_of(sequence).written(sequence.tokens)
         logits[written] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)
 
 
