@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import secrets
 import threading
 from collections import deque
@@ -60,6 +61,8 @@ class EngineCore:
         self._has_ended = False
         """Whether nobody looks at the inbox any more."""
         self._step_began: float | None = None
+        self._prepared = -math.inf
+        """When the executor was last seen to prepare."""
         self._thread = threading.Thread(target=self._main, name="llm-engine", daemon=True)
         self._thread.start()
 
@@ -131,9 +134,14 @@ class EngineCore:
         return self._thread.is_alive() and not self._closing
 
     def stalled_s(self) -> float:
-        """How long the step under way has been waited for."""
+        """How long the step under way has been waited for, without the time that the executor prepared for it.
+
+        That is left out as far as it is asked here: whoever watches the engine asks again and again.
+        """
         began = self._step_began
-        return 0.0 if began is None else self._clock() - began
+        if self.executor.is_preparing:
+            self._prepared = self._clock()
+        return 0.0 if began is None else self._clock() - max(began, self._prepared)
 
     def close(self) -> None:
         """Ends every sequence and gives the device's memory back."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from trireme.llm.engine import EngineBusyError, EngineClosedError
+from trireme.llm.engine import EngineBusyError, EngineClosedError, EngineCore
+from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.executors.port import StepResult
+from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.scheduler import StepPlan
 
 
 class ClosingBias(Mapping[int, float]):
@@ -71,3 +77,39 @@ def test_no_more_wait_than_may(tiny_model: Any, start_engine: Any) -> None:
 def test_without_a_bound_as_many_wait_as_come(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder, max_sequences=1, max_waiting=0)
     assert len(engine.tokens([[5, 6]] * 20, 1)) == 20
+
+
+class SlowExecutor(NumpyExecutor):
+    """Its steps wait for leave, as a device that hangs or compiles does."""
+
+    is_preparing = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.is_reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        self.is_reached.set()
+        assert self.may_go_on.wait(timeout=60)
+        return super().submit(plan)
+
+
+def test_preparing_is_no_hanging(tiny_model: Any) -> None:
+    folder, now = tiny_model("llama").folder, [100.0]
+    spec, options = read_spec(folder), EngineOptions(cache_bytes=2**20, clock=lambda: now[0])
+    executor = SlowExecutor(spec, load_weights(folder, spec), options)
+    core, inbox = EngineCore(executor, options), queue.SimpleQueue[SequenceOutput]()
+    core.submit([5], SamplingParams(max_tokens=1), inbox.put)
+    assert executor.is_reached.wait(timeout=30)
+    now[0] += 5
+    assert core.stalled_s() == 5
+    executor.is_preparing = True
+    now[0] += 200
+    assert core.stalled_s() == 0
+    executor.is_preparing = False
+    now[0] += 7
+    assert core.stalled_s() == 7
+    executor.may_go_on.set()
+    assert inbox.get(timeout=30).finish_reason is FinishReason.LENGTH
+    core.close()
+    assert core.stalled_s() == 0

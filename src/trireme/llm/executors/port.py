@@ -35,6 +35,10 @@ class Executor(Protocol):
     is_async: bool
     """Whether `submit` returns before the step is done, so that the next one can be planned meanwhile."""
 
+    is_preparing: bool
+    """Whether it makes something ready for steps of a new kind (compiles, records), which may take longer than a step;
+    read by other threads. False for who never does."""
+
     def submit(self, plan: StepPlan) -> Any:
         """Begins a step; what it returns is for `collect`. The plan is read before it returns, never changed."""
 

@@ -6,7 +6,9 @@ are copied to the host beside it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +59,7 @@ class CudaExecutor:
     """Implements `Executor` for one GPU."""
 
     is_async = True
+    is_preparing = False
 
     def __init__(
         self,
@@ -83,6 +86,8 @@ class CudaExecutor:
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
         self._decodes: dict[tuple[int, int], _Recorded] = {}
         self._prompts: dict[int, _Recorded] = {}
+        self._compiled: set[Hashable] = set()
+        """Kinds of steps that are not recorded, whose kernels have been compiled."""
         self._has_graphs = options.has_graphs
         self._pool = torch.cuda.graph_pool_handle() if options.has_graphs else None
         most = options.max_step_tokens + slots
@@ -124,7 +129,9 @@ class CudaExecutor:
         rows = self._inputs.send(packed)
         longest = max(chunk.start for chunk in chunks) + 1
         if not self._has_graphs:
-            logits, tokens = self._decode_step(rows, bucket, self._decoder.splits_for(bucket, longest))
+            splits = self._decoder.splits_for(bucket, longest)
+            with self._preparing((bucket, splits)):
+                logits, tokens = self._decode_step(rows, bucket, splits)
             return self._finish(chunks, logits[:count], tokens[:count])
         recorded = self._recorded_decode(bucket, longest)
         recorded.inputs.copy_(rows)
@@ -204,12 +211,13 @@ class CudaExecutor:
         rows, tiles, ends_there = (
             self._inputs.send(part) for part in (packed, tiles_of(ordered[singles:], singles), ends)
         )
-        x, slots, positions = self._begin(rows, count)
         splits = self._decoder.splits_for(max(singles, 1), max(chunk.start for chunk in ordered) + 1)
-        x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles.view(-1, 4)))
-        if not sampling:
-            return self._finish([], x[:0], slots[:0])
-        logits, tokens = self._choose_largest(x.index_select(0, ends_there), slots.index_select(0, ends_there))
+        with self._preparing((count.bit_length(), singles.bit_length(), splits, len(sampling).bit_length())):
+            x, slots, positions = self._begin(rows, count)
+            x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles.view(-1, 4)))
+            if not sampling:
+                return self._finish([], x[:0], slots[:0])
+            logits, tokens = self._choose_largest(x.index_select(0, ends_there), slots.index_select(0, ends_there))
         place = {id(chunk): index for index, chunk in enumerate(sampling)}
         order = [place[id(chunk)] for chunk in chunks if chunk.samples]
         if order != sorted(order):
@@ -242,12 +250,25 @@ class CudaExecutor:
         self._last_tokens.index_copy_(0, slots.long(), tokens)
         return logits, tokens
 
+    @contextmanager
+    def _preparing(self, kind: Hashable = None) -> Iterator[None]:
+        """While something is made ready; where a kind is named, the first time alone."""
+        self.is_preparing = kind is None or kind not in self._compiled
+        try:
+            yield
+            if kind is not None:
+                self._compiled.add(kind)
+        finally:
+            self.is_preparing = False
+
     def _record(self, inputs: torch.Tensor, step: object) -> _Recorded:
         assert callable(step)
-        step()  # compiles what is not compiled yet
         self._stream.synchronize()
+        with self._preparing():
+            step()  # compiles what is not compiled yet
+        self._stream.synchronize()  # not part of it: here a device that hangs is waited for
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        with self._preparing(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             logits, tokens = step()
         return _Recorded(graph, inputs, logits, tokens)
 

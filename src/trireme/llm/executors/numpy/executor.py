@@ -31,6 +31,7 @@ class NumpyExecutor:
     """Computes in the thread that calls it."""
 
     is_async = False
+    is_preparing = False
 
     def __init__(self, spec: DecoderSpec, weights: Iterable[tuple[str, Weight]], options: EngineOptions) -> None:
         """Takes the weights over; the cache's memory is used as blocks are first written."""

@@ -30,6 +30,7 @@ class TorchExecutor:
     """Computes in the thread that calls it."""
 
     is_async = False
+    is_preparing = False
 
     def __init__(
         self,
