@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any, Final
+
+import orjson
 
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
@@ -12,8 +16,11 @@ MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096
 MAX_BIASED_TOKENS: Final = 1024
 MAX_TOP_LOGPROBS: Final = 20
-MAX_TOOLS: Final = 1024
+MAX_TOOLS: Final = 256
 MAX_LISTED: Final = 4096
+MAX_TEXT_BYTES: Final = 256 << 10
+"""Of all schemas, patterns, word lists and the like of a request together."""
+MAX_TOOLS_BYTES: Final = 1 << 20
 
 Options = dict[str, Any]
 """By name: what the client has given, and nothing else."""
@@ -35,6 +42,9 @@ _NUMBERS: Final = {
     "frequency_penalty": (-2.0, 2.0),
 }
 _FLAGS: Final = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "parallel_tool_calls")
+_SIZED: Final = (
+    "guided_json", "guided_regex", "guided_grammar", "guided_choice", "response_format", "bad_words", "stop",
+)  # fmt: skip
 _RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")
 
 
@@ -53,6 +63,7 @@ def read_options(fields: Fields) -> Options:
     _take(found, "response_format", _read_response_format(fields))
     _read_guides(found, fields)
     _read_token_lists(found, fields)
+    _check_sizes(found, _SIZED, MAX_TEXT_BYTES)
     return found
 
 
@@ -68,11 +79,36 @@ def read_tools(found: Options, fields: Fields) -> None:
         found["tool_choice"] = choice
     _take(found, "chat_template_kwargs", fields.object("chat_template_kwargs"))
     _take(found, "add_generation_prompt", fields.flag("add_generation_prompt"))
+    _check_sizes(found, ("tools",), MAX_TOOLS_BYTES)
+    _check_sizes(found, ("tool_choice", "chat_template_kwargs"), MAX_TEXT_BYTES)
 
 
 def _take(found: Options, name: str, value: Any) -> None:
     if value is not None:
         found[name] = value
+
+
+def _check_sizes(found: Options, names: Sequence[str], limit_bytes: int) -> None:
+    """Refuses the option with which these have more bytes together than may be."""
+    size_bytes = 0
+    for name in names:
+        if name in found:
+            size_bytes += _json_bytes(name, found[name])
+        if size_bytes > limit_bytes:
+            together = f" with {', '.join(names[: names.index(name)])}" if names.index(name) else ""
+            message = f"'{name}' has{together} {size_bytes} bytes; at most {limit_bytes} are taken."
+            raise FieldError(name, message, "invalid_value")
+
+
+def _json_bytes(name: str, value: Any) -> int:
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:  # texts that came in as bytes that are not UTF-8, or many levels
+        pass
+    try:
+        return len(json.dumps(value))
+    except RecursionError:
+        raise FieldError(name, f"'{name}' is nested too deeply.", "invalid_value") from None
 
 
 def _read_stop(fields: Fields) -> list[str] | None:

@@ -128,6 +128,15 @@ def test_format_of_texts_is_no_constraint() -> None:
         ({"guided_json": 3}, "guided_json"),
         ({"stop_token_ids": ["x"]}, "stop_token_ids"),
         ({"bad_words": [1]}, "bad_words"),
+        ({"guided_regex": "x" * 300_000}, "guided_regex"),
+        ({"guided_json": {"const": "x" * 300_000}}, "guided_json"),
+        ({"guided_regex": "x" * 200_000, "guided_choice": ["x" * 100_000]}, "guided_choice"),
+        ({"response_format": {"type": "json_object", "x": "x" * 300_000}}, "response_format"),
+        ({"bad_words": ["x" * 300_000]}, "bad_words"),
+        ({"bad_words": ["\udc80" * 300_000]}, "bad_words"),
+        ({"chat_template_kwargs": {"x": "x" * 300_000}}, "chat_template_kwargs"),
+        ({"tools": [TOOL] * 257}, "tools"),
+        ({"tools": [{"function": {"name": "x" * 1_100_000}}]}, "tools"),
     ],
 )
 def test_refused_chat_names_the_field(members: dict[str, Any], param: str) -> None:

@@ -39,6 +39,7 @@ class ModelRequest(Protocol):
 
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
+T = TypeVar("T")
 Answer = Callable[[Exchange, InferenceCall, RequestT], None]
 
 
@@ -64,6 +65,18 @@ class ModelCalls:
             max_body_bytes=lambda head: self._max_input_size_bytes,
             error_form=error_form,
         )
+
+    def prepare(self, exchange: Exchange, encode: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Makes the model's inputs of what the client has sent, beside the loop where that is long, and goes on."""
+        if len(exchange.body) > QUICK_BYTES:
+
+            def go_on(made: T) -> None:
+                if not exchange.is_abandoned:
+                    then(made)
+
+            self.background.ordered_work(exchange).compute(encode, go_on)
+        else:
+            then(encode())
 
     def _check(self, head: RequestHead) -> None:
         """Refuses what no body can make right."""

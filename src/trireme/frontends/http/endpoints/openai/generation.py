@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from trireme.core.request import InferenceRequest
 from trireme.frontends.http.endpoints.openai.answering import (
@@ -43,13 +44,15 @@ class GenerationEndpoints:
         """Goes on with texts."""
         form = writing_form(call, request.model)
         writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
-        _generate(exchange, call, form, request, completion_inputs(form, request), writer)
+        generate = partial(_generate, exchange, call, form, request, writer)
+        self._calls.prepare(exchange, partial(completion_inputs, form, request), generate)
 
     def chat(self, exchange: Exchange, call: InferenceCall, request: ChatRequest) -> None:
         """Answers the last message of a chat."""
         form = writing_form(call, request.model)
         writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
-        _generate(exchange, call, form, request, chat_inputs(form, request), writer)
+        generate = partial(_generate, exchange, call, form, request, writer)
+        self._calls.prepare(exchange, partial(chat_inputs, form, request), generate)
 
 
 def writing_form(call: InferenceCall, model: str) -> GenerationForm:
@@ -65,8 +68,8 @@ def _generate(
     call: InferenceCall,
     form: GenerationForm,
     request: CompletionRequest | ChatRequest,
-    model_inputs: Sequence[ModelInput],
     writer: AnswerWriter,
+    model_inputs: Sequence[ModelInput],
 ) -> None:
     usage = Usage()
     answer: GenerationAnswer

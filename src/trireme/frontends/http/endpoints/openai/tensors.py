@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
+
+import orjson
 
 from trireme.core.datatype import BYTES
 from trireme.core.elements import encode_bytes
@@ -54,6 +57,17 @@ def input_tensor(form: InputForm, values: Sequence[Any], has_batch: bool) -> Ten
                 None, f"the model's input '{form.name}' is {form.datatype}, and cannot hold this"
             ) from None
     return Tensor(form.name, form.datatype, _shape(form.dims, len(values), has_batch), data)
+
+
+def json_text(name: str, value: Any) -> bytes:
+    """The value of the field as JSON; raises FieldError where it is nested too deeply."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # texts that came in as bytes that are not UTF-8, or many levels
+        try:
+            return json.dumps(value).encode()
+        except RecursionError:
+            raise FieldError(name, f"'{name}' is nested too deeply.", "invalid_value") from None
 
 
 def _shape(dims: tuple[int, ...], count: int, has_batch: bool) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from array import array
 from collections.abc import Callable
+from functools import partial
 
 from trireme.core.elements import decode_bytes
 from trireme.core.errors import InternalError
@@ -45,18 +46,23 @@ class TokenEndpoints:
     def tokenize(self, exchange: Exchange, call: InferenceCall, request: TokenizeRequest) -> None:
         """The tokens of a text or a chat."""
         form = _tokenizing_form(call, request.model)
-        if request.messages is None:
-            tensor = input_tensor(form.inputs[form.prompt_input], [request.prompt], form.has_batch)
-        else:
-            tensor = input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)
+
+        def encode() -> Tensor:
+            if request.messages is None:
+                return input_tensor(form.inputs[form.prompt_input], [request.prompt], form.has_batch)
+            return input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)
+
         parameters: dict[str, Parameter] = {"operation": "tokenize", **request.options}
-        _ask(exchange, call, request.model, tensor, parameters, "token_ids", _encode_token_ids)
+        ask = partial(_ask, exchange, call, request.model, parameters, "token_ids", _encode_token_ids)
+        self._calls.prepare(exchange, encode, ask)
 
     def detokenize(self, exchange: Exchange, call: InferenceCall, request: DetokenizeRequest) -> None:
         """The text of tokens."""
         form = _tokenizing_form(call, request.model)
-        tensor = input_tensor(form.inputs["input_ids"], request.tokens, form.has_batch)
-        _ask(exchange, call, request.model, tensor, {"operation": "detokenize"}, form.text_output, _encode_text)
+        encode = partial(input_tensor, form.inputs["input_ids"], request.tokens, form.has_batch)
+        parameters: dict[str, Parameter] = {"operation": "detokenize"}
+        ask = partial(_ask, exchange, call, request.model, parameters, form.text_output, _encode_text)
+        self._calls.prepare(exchange, encode, ask)
 
 
 def _tokenizing_form(call: InferenceCall, model: str) -> GenerationForm:
@@ -70,10 +76,10 @@ def _ask(
     exchange: Exchange,
     call: InferenceCall,
     model: str,
-    tensor: Tensor,
     parameters: dict[str, Parameter],
     output: str,
     encode: Callable[[Tensor], bytes],
+    tensor: Tensor,
 ) -> None:
     """Sends the request, and answers with the one output of its response that counts."""
 

@@ -1,0 +1,112 @@
+"""The options of a generation as a model of any kind takes them: encoded once, and shared by all its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trireme.core.request import Parameter
+from trireme.core.tensor import Tensor
+from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.options import Options
+from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
+from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
+
+_TRANSFORMERS_NAMES: Final = {
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_new_tokens",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "repetition_penalty": "repetition_penalty",
+    "seed": "seed",
+}
+_CONSTRAINTS: Final = ("tools", "response_format", "guided_json", "guided_regex", "guided_grammar", "guided_choice")
+_NEEDING_A_LANGUAGE_MODEL: Final = (*_CONSTRAINTS, "logprobs", "prompt_logprobs", "logit_bias", "stop_token_ids")
+"""Options that no model follows by chance: where it is not told of them, the request is refused."""
+_USUAL_MAX_TOKENS: Final = 256
+
+Encoded = tuple[Mapping[str, Tensor], Mapping[str, Parameter]]
+"""Inputs and parameters; the tensors are shared, and never changed."""
+
+
+class OptionInputs:
+    """Of one request."""
+
+    def __init__(self, form: GenerationForm, request: CompletionRequest | ChatRequest) -> None:
+        self._form = form
+        self._request = request
+        self._encoded: dict[int, Encoded] = {}
+        self.are_for_all_choices = form.makes_choices or request.choice_count == 1
+        """Whether one request of the model answers with all choices of a prompt."""
+
+    def of_choice(self, index: int) -> Encoded:
+        """What each prompt's request for this choice brings beside the prompt; raises FieldError."""
+        options = self._request.options
+        number = index if "seed" in options else 0  # the same seed would give the same text
+        if number not in self._encoded:
+            own = {**options, "seed": options["seed"] + number} if number else options
+            self._encoded[number] = self._encode(own)
+        return self._encoded[number]
+
+    def _encode(self, options: Options) -> Encoded:
+        form, request = self._form, self._request
+        has_echo = isinstance(request, CompletionRequest) and request.has_echo
+        inputs: dict[str, Tensor] = {}
+        parameters: dict[str, Parameter] = {}
+        if form.takes_options:
+            given = dict(options)
+            if self.are_for_all_choices and request.choice_count > 1:
+                given["n"] = request.choice_count
+            if has_echo:
+                given["echo"] = True
+            inputs["sampling_parameters"] = _tensor(form, "sampling_parameters", given)
+        else:
+            _refuse_constraints(form, options)
+            _spread_options(form, options, inputs, parameters)
+            if form.backend == "transformers":
+                if has_echo:
+                    parameters["return_full_text"] = True
+                if form.is_decoupled and not request.is_stream:
+                    parameters["stream"] = False
+        if "stream" in form.inputs:
+            inputs["stream"] = _tensor(form, "stream", request.is_stream)
+        return inputs, parameters
+
+
+def _refuse_constraints(form: GenerationForm, options: Options) -> None:
+    for name in _NEEDING_A_LANGUAGE_MODEL:
+        if (
+            name in options
+            and name not in form.inputs
+            and not (name == "tools" and options.get("tool_choice") == "none")
+        ):
+            raise FieldError(name, f"'{name}' is not supported by this model.", "unsupported_parameter")
+
+
+def _spread_options(
+    form: GenerationForm, options: Options, inputs: dict[str, Tensor], parameters: dict[str, Parameter]
+) -> None:
+    """Gives each option as an input where the model has one for it, otherwise as a parameter of the request."""
+    for name, value in options.items():
+        entry = next((entry for entry in OPTION_INPUTS.get(name, (name,)) if entry in form.inputs), None)
+        if entry is not None:
+            inputs[entry] = _tensor(form, entry, value)
+        elif form.backend != "transformers":
+            parameters[name] = (
+                value
+                if isinstance(value, (bool, int, float, str))
+                else json_text(name, value).decode("utf-8", "replace")
+            )
+        elif name in _TRANSFORMERS_NAMES:
+            parameters[_TRANSFORMERS_NAMES[name]] = value
+    for name in OPTION_INPUTS["max_tokens"]:
+        if name in form.inputs and name not in inputs and not form.inputs[name].is_optional:
+            inputs[name] = _tensor(form, name, _USUAL_MAX_TOKENS)
+
+
+def _tensor(form: GenerationForm, name: str, value: Any) -> Tensor:
+    if isinstance(value, Mapping):
+        value = json_text(name, value)
+    return input_tensor(form.inputs[name], value if isinstance(value, list) else [value], form.has_batch)

@@ -1,0 +1,65 @@
+"""From requests of OpenAI's API to those of a model: options are encoded once, however many prompts there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from trireme.config.model_config import TensorConfig
+from trireme.core.elements import decode_bytes
+from trireme.frontends.http.endpoints.openai.prompts import chat_inputs, completion_inputs
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.fields import Fields
+from trireme.protocol.openai.requests import read_chat, read_completion
+from trireme.server.text_models.forms import GenerationForm
+
+
+def form(*outputs: str, inputs: tuple[str, ...] = ("text_input", "sampling_parameters")) -> GenerationForm:
+    given = {name: TensorConfig(name, "BYTES", (1,)) for name in inputs}
+    made = {name: TensorConfig(name, "BYTES", (-1,)) for name in ("text_output", *outputs)}
+    return GenerationForm("python", True, False, "text_input", "text_output", given, made)
+
+
+def completion(**members: Any) -> Any:
+    return read_completion(Fields({"model": "m", **members}))
+
+
+def test_options_are_encoded_once_for_all_prompts() -> None:
+    request = completion(prompt=["a", "b", "c"], n=2, echo=True, guided_regex="x" * 1000)
+    found = completion_inputs(form("index"), request)
+    tensors = [entry.inputs["sampling_parameters"] for entry in found]
+    assert [tensor is tensors[0] for tensor in tensors] == [True] * 3
+    (text,) = decode_bytes(tensors[0].data)
+    assert orjson.loads(text) == {"guided_regex": "x" * 1000, "n": 2, "echo": True}
+    assert [(entry.first_index, entry.choice_count) for entry in found] == [(0, 2), (2, 2), (4, 2)]
+    assert [decode_bytes(entry.inputs["text_input"].data) for entry in found] == [[b"a"], [b"b"], [b"c"]]
+
+
+def test_choices_of_models_that_make_one_differ_in_the_seed_alone() -> None:
+    found = completion_inputs(form(), completion(prompt=["a", "b"], n=2, seed=7))
+    texts = [decode_bytes(entry.inputs["sampling_parameters"].data)[0] for entry in found]
+    assert [orjson.loads(text) for text in texts] == [{"seed": 7}, {"seed": 8}] * 2
+    assert found[0].inputs["sampling_parameters"] is found[2].inputs["sampling_parameters"]
+    assert [entry.first_index for entry in found] == [0, 1, 2, 3]
+
+
+def test_options_of_plain_models_are_shared_as_inputs() -> None:
+    found = completion_inputs(form(inputs=("text_input", "stop")), completion(prompt=["a", "b"], stop="end", top_k=3))
+    assert found[0].inputs["stop"] is found[1].inputs["stop"]
+    assert [entry.parameters for entry in found] == [{"top_k": 3}] * 2
+
+
+def test_texts_that_are_not_unicode_are_passed_on() -> None:
+    found = completion_inputs(form(), completion(prompt="a", stop="\udc80"))
+    assert decode_bytes(found[0].inputs["sampling_parameters"].data) == [b'{"stop": ["\\udc80"]}']
+
+
+def test_deeply_nested_messages_are_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    chat = read_chat(Fields({"model": "m", "messages": [{"role": "user", "content": "x", "tool_calls": deep}]}))
+    with pytest.raises(FieldError, match="'messages' is nested too deeply"):
+        chat_inputs(form(inputs=("text_input", "messages")), chat)
