@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,8 +20,13 @@ from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
 from trireme.llm.tokenizer.port import Tokenizer
 
+log = logging.getLogger(__name__)
+
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 _CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
+
+_LEAST_LOGPROB = -9999.0
+"""What stands for tokens that cannot come at all."""
 
 
 class Answer:
@@ -32,20 +38,37 @@ class Answer:
         sender: InferenceResponseSender,
         tokenizer: Tokenizer,
         on_end: Callable[[TextOutput], None],
+        cancel: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_end` is called once, with the last news; `cancel` ends what is under way where one choice fails."""
         self._wishes = wishes
         self._sender = sender
         self._tokenizer = tokenizer
         self._on_end = on_end
+        self._cancel = cancel
         self._kept: list[TextOutput] = []
-        self._is_first = True
+        self._begun: set[int] = set()
+        self.has_failed = False
+        """Whether the client has been told of an error: nothing more is sent."""
         count = wishes.params.choices if wishes.is_chat else 0
         self._messages = [ChatMessage(wishes.form.make_parser()) for _ in range(count)]
 
     def __call__(self, output: TextOutput) -> None:
-        """Takes news of the request."""
+        """Takes news of the request; never raises, so that the request is always answered."""
+        try:
+            if not self.has_failed:
+                self._take(output)
+        except Exception as error:
+            log.exception("an answer cannot be written")
+            self._fail(TritonError(f"the answer cannot be written: {error}", ErrorCode.INTERNAL))
+        finally:
+            if output.is_last:
+                self._on_end(output)
+
+    def _take(self, output: TextOutput) -> None:
         if output.finish_reason is not None and output.finish_reason not in REASONS:
-            self._fail(output)
+            text = output.error or f"the request was ended: {output.finish_reason.value}"
+            self._fail(TritonError(text, _CODES.get(output.finish_reason, ErrorCode.INTERNAL)))
         elif self._wishes.is_stream:
             if output.text or output.finish_reason is not None or output.token_ids:
                 self._send(self._piece(output), output.is_last)
@@ -53,15 +76,16 @@ class Answer:
             self._kept.append(output)
             if output.is_last:
                 self._send(self._whole(), True)
-        if output.is_last:
-            self._on_end(output)
 
-    def _fail(self, output: TextOutput) -> None:
-        assert output.finish_reason is not None
-        text = output.error or f"the request was ended: {output.finish_reason.value}"
-        error = TritonError(text, _CODES.get(output.finish_reason, ErrorCode.INTERNAL))
-        if output.is_last:
+    def _fail(self, error: TritonError) -> None:
+        """The first error is the answer to the whole request; its other choices are ended."""
+        self.has_failed = True
+        self._kept.clear()
+        try:
             self._send(InferenceResponse(error=error), True)
+        except Exception:  # the client has its answer already, or the server is gone
+            log.debug("the error '%s' reaches nobody", error, exc_info=True)
+        self._cancel()
 
     def _send(self, response: InferenceResponse, is_last: bool) -> None:
         self._sender.send(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL if is_last else 0)
@@ -70,7 +94,9 @@ class Answer:
         wanted, text = self._wishes.outputs, output.text
         delta = self._add_to_message(output)
         reason = self._reason(output)
-        if self._is_first and self._wishes.has_prompt_in_output and isinstance(self._wishes.prompt, str):
+        is_first = output.index not in self._begun
+        self._begun.add(output.index)
+        if is_first and self._wishes.has_prompt_in_output and isinstance(self._wishes.prompt, str):
             text = self._wishes.prompt + text
         tensors = []
         if "text_output" in wanted:
@@ -87,14 +113,14 @@ class Answer:
             tensors.append(Tensor("token_ids", np.array(output.token_ids, np.int32)))
         if "logprobs" in wanted and output.logprobs:
             tensors.append(_texts("logprobs", [self._logprobs([output])]))
-        self._is_first = False
         return InferenceResponse(tensors)
 
     def _whole(self) -> InferenceResponse:
         wishes, wanted = self._wishes, self._wishes.outputs
+        groups: list[list[TextOutput]] = [[] for _ in range(wishes.params.choices)]
         for one in self._kept:
             self._add_to_message(one)
-        groups = [[one for one in self._kept if one.index == index] for index in range(wishes.params.choices)]
+            groups[one.index].append(one)
         texts = ["".join(one.text for one in group) for group in groups]
         prompt = wishes.prompt if wishes.has_prompt_in_output and isinstance(wishes.prompt, str) else ""
         tensors = []
@@ -143,7 +169,8 @@ class Answer:
 
     def _described(self, token: int, logprob: float) -> dict[str, Any]:
         text = self._tokenizer.token_text(token)
-        return {"token": text, "bytes": list(text.encode()), "logprob": logprob}
+        told = logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB  # JSON knows no infinity
+        return {"token": text, "bytes": list(text.encode(errors="replace")), "logprob": told}
 
 
 def refusal(error: Exception) -> InferenceResponse:
@@ -169,5 +196,5 @@ def _usage(usage: Usage) -> str:
 
 def _texts(name: str, texts: Sequence[str]) -> Tensor:
     array = np.empty(len(texts), np.object_)
-    array[:] = [text.encode() for text in texts]
+    array[:] = [text.encode(errors="replace") for text in texts]  # half a pair of surrogates is no UTF-8
     return Tensor(name, array)

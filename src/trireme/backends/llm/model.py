@@ -91,7 +91,11 @@ class TritonPythonModel:
             if generation is not None:
                 self._active.pop(generation, None)
 
-        answer = Answer(wishes, sender, self._engine.tokenizer, on_end)
+        def cancel() -> None:
+            if generation is not None:
+                generation.cancel()
+
+        answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel)
         timeout_us = request.timeout()
         generation = self._engine.submit(
             wishes.tokens,
@@ -100,6 +104,8 @@ class TritonPythonModel:
             priority=wishes.priority,
             timeout_s=timeout_us / 1e6 if timeout_us else None,
         )
+        if answer.has_failed:  # before it could be cancelled
+            generation.cancel()
         self._active[generation] = sender
         if generation.is_finished:  # before it was noted
             self._active.pop(generation, None)
