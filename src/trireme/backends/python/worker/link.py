@@ -79,14 +79,14 @@ class Link:
 
     @contextmanager
     def gather(self) -> Iterator[None]:
-        frames = self._gathered[threading.get_ident()] = []
+        self._gathered[threading.get_ident()] = []
         try:
             yield
         finally:
-            del self._gathered[threading.get_ident()]
-            if frames:
-                with self._send_lock:
-                    self._write(b"".join(frames))
+            try:
+                self._send_gathered()
+            finally:
+                del self._gathered[threading.get_ident()]
 
     def post(self, message: tuple[Any, ...]) -> None:
         self._outbox.append(message)
@@ -100,6 +100,8 @@ class Link:
         return pending.popleft()
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
+        if self._gathered and not is_done():
+            self._send_gathered()  # what is waited for may be an answer to it
         while not is_done():
             if not self._try_lead() and not self._take_lead(is_done):
                 return
@@ -147,6 +149,15 @@ class Link:
         self.close_sockets()
         self._lent.close()
         self._borrowed.close()
+
+    def _send_gathered(self) -> None:
+        """Sends what this thread has gathered so far."""
+        frames = self._gathered.get(threading.get_ident())
+        if frames:
+            data = b"".join(frames)
+            frames.clear()
+            with self._send_lock:
+                self._write(data)
 
     def _try_lead(self) -> bool:
         """Whether this thread leads now, because no other does."""

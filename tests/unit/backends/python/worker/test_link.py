@@ -146,3 +146,32 @@ def test_posted_messages_go_out_even_while_another_thread_is_sending() -> None:
     stream.close()
     host.close()
     link.close()
+
+
+def test_what_is_gathered_goes_out_before_a_thread_waits() -> None:
+    host, link = linked()
+    credits: list[int] = []
+    link._receive = lambda message: bool(credits.append(message[1]))  # type: ignore[func-returns-value]
+    received: list[int] = []
+
+    def grant() -> None:
+        stream = host.makefile("rb")
+        for _ in range(3):
+            received.append(messages.decode(stream.read(messages.LENGTH.unpack(stream.read(4))[0]))[1])
+            host.sendall(messages.encode((messages.CREDITS, received[-1])))
+        stream.close()
+
+    def send() -> None:
+        with link.gather():
+            for number in range(3):
+                link.send((messages.RESPONSE, number))
+                link.wait_until(lambda number=number: number in credits)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (grant, send)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert (received, credits) == ([0, 1, 2], [0, 1, 2])
+    host.close()
+    link.close()
