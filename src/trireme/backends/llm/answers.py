@@ -173,9 +173,9 @@ class Answer:
         return {"token": text, "bytes": list(text.encode(errors="replace")), "logprob": told}
 
 
-def refusal(error: Exception) -> InferenceResponse:
+def refusal(error: Exception, code: ErrorCode = ErrorCode.INVALID_ARG) -> InferenceResponse:
     """The answer to a request that cannot be followed."""
-    return InferenceResponse(error=TritonError(str(error), ErrorCode.INVALID_ARG))
+    return InferenceResponse(error=TritonError(str(error) or type(error).__name__, code))
 
 
 def tokens_answer(tokens: Sequence[int], text: str) -> InferenceResponse:

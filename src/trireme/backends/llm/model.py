@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import threading
 from collections.abc import Mapping
 
 from trireme.backends.llm import tensors
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, refusal, tokens_answer
+from trireme.backends.llm.caretaker import Caretaker
 from trireme.backends.llm.metrics import EngineMetrics
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.wishes import WishError, Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
@@ -27,9 +27,6 @@ from trireme.llm.text_engine import Engine
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
 
 log = logging.getLogger(__name__)
-
-_LOOK_EVERY_S = 0.05
-_HUNG_EXIT_CODE = 75
 
 
 class TritonPythonModel:
@@ -53,11 +50,8 @@ class TritonPythonModel:
             find_tool_format(settings.tool_parser, template),
             find_reasoning(settings.reasoning_parser, template),
         )
-        self._step_timeout_s = settings.options.step_timeout_s
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._active: dict[Generation, InferenceResponseSender] = {}
-        self._is_ending = threading.Event()
-        self._caretaker = threading.Thread(target=self._look_after, name="llm-caretaker", daemon=True)
+        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
         self._caretaker.start()
 
     def execute(self, requests: list[InferenceRequest]) -> None:
@@ -71,8 +65,14 @@ class TritonPythonModel:
                     self._answer_about_tokens(wishes, sender)
                 else:
                     self._submit(wishes, sender, request)
-            except (WishError, SamplingError, ChatError, TokenizerError, EngineClosedError) as error:
+            except (WishError, SamplingError, ChatError, TokenizerError) as error:
                 sender.send(refusal(error), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            except EngineClosedError as error:
+                sender.send(refusal(error, ErrorCode.UNAVAILABLE), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            except Exception as error:  # of this request alone: others of the batch run already
+                log.exception("a request cannot be read")
+                if not sender.is_closed:
+                    sender.send(refusal(error, ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def is_ready(self) -> bool:
         """Whether the engine still runs steps."""
@@ -80,16 +80,17 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Ends what is under way and gives the device's memory back."""
-        self._is_ending.set()
+        self._caretaker.stop()
         self._engine.close()
 
     def _submit(self, wishes: Wishes, sender: InferenceResponseSender, request: InferenceRequest) -> None:
         generation: Generation | None = None
+        active = self._caretaker.active
 
         def on_end(output: TextOutput) -> None:
-            self._metrics.ended(output, len(wishes.tokens), wishes.params.choices)
             if generation is not None:
-                self._active.pop(generation, None)
+                active.pop(generation, None)
+            self._metrics.ended(output, len(wishes.tokens), wishes.params.choices)
 
         def cancel() -> None:
             if generation is not None:
@@ -106,29 +107,12 @@ class TritonPythonModel:
         )
         if answer.has_failed:  # before it could be cancelled
             generation.cancel()
-        self._active[generation] = sender
+        active[generation] = sender
         if generation.is_finished:  # before it was noted
-            self._active.pop(generation, None)
+            active.pop(generation, None)
 
     def _answer_about_tokens(self, wishes: Wishes, sender: InferenceResponseSender) -> None:
         if wishes.operation not in ("tokenize", "detokenize"):
             raise WishError(f"'operation' must be tokenize or detokenize, found '{wishes.operation}'")
         text = self._engine.tokenizer.decode(wishes.tokens, skip_special=False)
         sender.send(tokens_answer(wishes.tokens, text), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def _look_after(self) -> None:
-        """Ends requests that nobody waits for, tells the metrics, and ends the process where a step hangs."""
-        core = self._engine.core
-        while not self._is_ending.wait(_LOOK_EVERY_S):
-            for generation, sender in list(self._active.items()):
-                if sender.is_closed:
-                    self._active.pop(generation, None)
-                elif sender.is_cancelled():
-                    generation.cancel()
-            self._metrics.update()
-            if core.stalled_s() > self._step_timeout_s:
-                log.error("a step has not ended within %.0f s: the worker is started anew", self._step_timeout_s)
-                os._exit(_HUNG_EXIT_CODE)
-            if not core.is_alive:
-                log.error("the engine has ended: the worker is started anew")
-                os._exit(_HUNG_EXIT_CODE)

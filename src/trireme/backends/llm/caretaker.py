@@ -1,0 +1,117 @@
+"""The thread beside an engine: it ends requests that nobody waits for, and the process where no more steps come."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.05
+_GOODBYE_S = 1.0
+"""So long clients have to be told why the engine has ended."""
+_GATHERED_S = 0.1
+"""Answers are gathered and sent together, a moment after they are written."""
+_JOIN_S = 5.0
+_HUNG_EXIT_CODE = 75
+
+
+class Steps(Protocol):
+    """What is looked at of an engine."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether steps are still run."""
+
+    def stalled_s(self) -> float:
+        """How long the step under way has been waited for."""
+
+
+class Work(Protocol):
+    """A request under way."""
+
+    def cancel(self) -> None:
+        """Ends it."""
+
+
+class Waiting(Protocol):
+    """Whoever waits for its answer."""
+
+    is_closed: bool
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+
+
+class Caretaker:
+    """Looks after one engine from `start` to `stop`."""
+
+    def __init__(
+        self,
+        core: Steps,
+        step_timeout_s: float,
+        update_metrics: Callable[[], None],
+        exit_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        self.active: dict[Work, Waiting] = {}
+        """Requests under way; whoever submits them notes them here, and takes them away when they end."""
+        self._core = core
+        self._step_timeout_s = step_timeout_s
+        self._update_metrics = update_metrics
+        self._exit_process = exit_process
+        self._is_ending = threading.Event()
+        self._has_told = False
+        self._thread = threading.Thread(target=self._main, name="llm-caretaker", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when it looks no more, so that the engine can be closed without being taken for a failed one."""
+        self._is_ending.set()
+        self._thread.join(_JOIN_S)
+
+    def _main(self) -> None:
+        while not self._is_ending.wait(_LOOK_EVERY_S):
+            for look in (self._end_abandoned, self._update_metrics, self._check_engine):
+                self._attempt(look)
+
+    def _attempt(self, look: Callable[[], None]) -> None:
+        """What fails once may fail at every look: it is told once, and the others go on."""
+        try:
+            look()
+        except Exception:
+            if not self._has_told:
+                log.exception("the engine cannot be looked after in full")
+            self._has_told = True
+
+    def _end_abandoned(self) -> None:
+        for work, waiting in list(self.active.items()):
+            if waiting.is_closed:
+                self.active.pop(work, None)
+            elif waiting.is_cancelled():
+                work.cancel()
+
+    def _check_engine(self) -> None:
+        if self._core.stalled_s() > self._step_timeout_s:
+            reason = f"a step has not ended within {self._step_timeout_s:.0f} s"
+        elif not self._core.is_alive:
+            self._wait_for_goodbyes()
+            reason = "the engine has ended"
+        else:
+            return
+        if not self._is_ending.is_set():
+            log.error("%s: the worker is started anew", reason)
+            self._exit_process(_HUNG_EXIT_CODE)
+
+    def _wait_for_goodbyes(self) -> None:
+        """The engine tells every request why it has ended; its clients should hear that, not that a worker is gone."""
+        end = time.monotonic() + _GOODBYE_S
+        while any(not waiting.is_closed for waiting in list(self.active.values())) and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(_GATHERED_S)

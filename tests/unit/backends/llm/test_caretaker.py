@@ -1,0 +1,113 @@
+"""The thread beside an engine survives what fails, and ends the process only where the engine has ended by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from trireme.backends.llm.caretaker import Caretaker
+
+
+class Core:
+    """An engine that may end or hang."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.stall_s = 0.0
+
+    def stalled_s(self) -> float:
+        return self.stall_s
+
+
+class Request:
+    """Both a request under way and whoever waits for it."""
+
+    def __init__(self, *, is_left: bool = False, error: Exception | None = None) -> None:
+        self.is_closed = False
+        self.was_cancelled = threading.Event()
+        self._is_left = is_left
+        self._error = error
+
+    def is_cancelled(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._is_left
+
+    def cancel(self) -> None:
+        self.was_cancelled.set()
+
+
+class Exit:
+    """Stands in for the end of the process."""
+
+    def __init__(self, look: Callable[[], object] = lambda: None) -> None:
+        self.called = threading.Event()
+        self.seen: object = None
+        self._look = look
+
+    def __call__(self, code: int) -> None:
+        if not self.called.is_set():
+            self.seen = self._look()
+        self.called.set()
+
+
+def test_requests_that_nobody_waits_for_are_cancelled() -> None:
+    caretaker = Caretaker(Core(), 10, lambda: None, Exit())
+    left, kept = Request(is_left=True), Request()
+    caretaker.active.update({left: left, kept: kept})
+    caretaker.start()
+    assert left.was_cancelled.wait(10)
+    caretaker.stop()
+    assert not kept.was_cancelled.is_set()
+
+
+def test_what_fails_is_told_once_and_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    updates: list[int] = []
+    core, leave = Core(), Exit()
+    caretaker = Caretaker(core, 10, lambda: updates.append(1), leave)
+    broken = Request(error=ConnectionResetError())
+    caretaker.active[broken] = broken
+    caretaker.start()
+    end = time.monotonic() + 10
+    while len(updates) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    core.stall_s = 11.0
+    assert leave.called.wait(10)
+    caretaker.stop()
+    assert [record.message for record in caplog.records].count("the engine cannot be looked after in full") == 1
+
+
+def test_an_engine_closed_on_purpose_does_not_end_the_process() -> None:
+    core, leave = Core(), Exit()
+    caretaker = Caretaker(core, 10, lambda: None, leave)
+    caretaker.start()
+    caretaker.stop()
+    core.is_alive = False
+    assert not leave.called.wait(0.3)
+
+
+def test_clients_hear_why_the_engine_has_ended() -> None:
+    core, told = Core(), Request()
+    leave = Exit(lambda: told.is_closed)
+    caretaker = Caretaker(core, 10, lambda: None, leave)
+    caretaker.active[told] = told
+    caretaker.start()
+    core.is_alive = False
+    time.sleep(0.2)
+    told.is_closed = True
+    assert leave.called.wait(10)
+    caretaker.stop()
+    assert leave.seen is True
+
+
+def test_nobody_waits_for_ever_for_a_client() -> None:
+    core, leave, silent = Core(), Exit(), Request()
+    core.is_alive = False
+    caretaker = Caretaker(core, 10, lambda: None, leave)
+    caretaker.active[silent] = silent
+    caretaker.start()
+    assert leave.called.wait(10)
+    caretaker.stop()
