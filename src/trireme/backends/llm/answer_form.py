@@ -45,6 +45,8 @@ class AnswerForms:
         self._tokenizer = engine.tokenizer
         self._grammars: GrammarCompiler = engine.grammars
         self._end_ids = engine.end_ids
+        self.max_length = engine.core.spec.max_positions
+        """Tokens of a prompt and its answer together."""
         self._format = tool_format
         self._reasoning = reasoning
 
@@ -142,6 +144,8 @@ def _decoded(key: str, value: Any) -> Any:
             return json.loads(value)
         except ValueError as error:
             raise SamplingError(f"'{key}' is no JSON: {error}") from None
+        except RecursionError:
+            raise SamplingError(f"'{key}' is nested too deeply") from None
     return value
 
 
@@ -165,7 +169,7 @@ def _tools(given: Any) -> list[Tool]:
 
 def _called(tools: Sequence[Tool], choice: Any) -> list[Tool]:
     """The tools one of which the answer must call; none: it may do as it likes."""
-    if choice in ("auto", "none"):
+    if isinstance(choice, str) and choice in ("auto", "none"):
         return []
     if not tools:
         raise SamplingError("'tool_choice' needs 'tools' and 'messages'")

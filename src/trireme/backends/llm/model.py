@@ -11,8 +11,9 @@ from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, refusal, tokens_answer
 from trireme.backends.llm.caretaker import Caretaker
 from trireme.backends.llm.metrics import EngineMetrics
+from trireme.backends.llm.sampling_options import WishError
 from trireme.backends.llm.settings import read_settings
-from trireme.backends.llm.wishes import WishError, Wishes, read_wishes
+from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.model_config import ModelConfig

@@ -30,7 +30,6 @@ _INTEGERS: Final = {
     "top_k": (-1, MAX_INTEGER),
     "seed": (-(2**63), MAX_INTEGER),
     "priority": (-(2**31), 2**31),
-    "prompt_logprobs": (0, MAX_TOP_LOGPROBS),
     "n": (1, MAX_CHOICES),
 }
 _NUMBERS: Final = {
@@ -50,6 +49,8 @@ _RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")
 
 def read_options(fields: Fields) -> Options:
     """What completions and chats have in common."""
+    if fields.has("prompt_logprobs"):
+        raise FieldError("prompt_logprobs", "'prompt_logprobs' is not supported.", "unsupported_parameter")
     found: Options = {}
     for name, (low, high) in _INTEGERS.items():
         _take(found, name, fields.integer(name, low, high))

@@ -128,6 +128,7 @@ def test_format_of_texts_is_no_constraint() -> None:
         ({"guided_json": 3}, "guided_json"),
         ({"stop_token_ids": ["x"]}, "stop_token_ids"),
         ({"bad_words": [1]}, "bad_words"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
         ({"guided_regex": "x" * 300_000}, "guided_regex"),
         ({"guided_json": {"const": "x" * 300_000}}, "guided_json"),
         ({"guided_regex": "x" * 200_000, "guided_choice": ["x" * 100_000]}, "guided_choice"),

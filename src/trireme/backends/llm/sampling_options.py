@@ -1,0 +1,148 @@
+"""How a request wants its tokens chosen: options by the names that clients know, checked, in the engine's form."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trireme.llm.sampling_params import MAX_TOP_LOGPROBS, Grammar, SamplingError, SamplingParams
+from trireme.llm.tokenizer.port import Tokenizer
+
+MAX_ID = 2**31
+"""Token ids are smaller."""
+MAX_WORDS_SIZE = 256 * 1024
+_PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "max_tokens": ("max_tokens", int),
+    "max_new_tokens": ("max_tokens", int),
+    "max_completion_tokens": ("max_tokens", int),
+    "min_tokens": ("min_tokens", int),
+    "temperature": ("temperature", float),
+    "top_k": ("top_k", int),
+    "top_p": ("top_p", float),
+    "min_p": ("min_p", float),
+    "repetition_penalty": ("repetition_penalty", float),
+    "presence_penalty": ("presence_penalty", float),
+    "frequency_penalty": ("frequency_penalty", float),
+    "seed": ("seed", int),
+    "ignore_eos": ("ignores_eos", bool),
+    "include_stop_str_in_output": ("includes_stop", bool),
+    "n": ("choices", int),
+}
+SAMPLING_OPTIONS = _PLAIN.keys() | {
+    "stop", "stop_token_ids", "logit_bias", "bad_words", "logprobs", "top_logprobs", "prompt_logprobs",
+    "skip_special_tokens",
+}  # fmt: skip
+
+
+class WishError(ValueError):
+    """A request that cannot be followed; the text names the field."""
+
+
+def read_params(
+    options: Mapping[str, Any], tokenizer: Tokenizer, grammar: Grammar | None, shown_ids: frozenset[int]
+) -> SamplingParams:
+    """Raises WishError or SamplingError with the option's name."""
+    _refuse(options)
+    found: dict[str, Any] = {"grammar": grammar, "shown_ids": shown_ids}
+    for key, (field, kind) in _PLAIN.items():
+        if key in options:
+            found[field] = number(key, options[key], kind)
+    if not 0 <= found.get("top_k", 0) < MAX_ID:
+        found["top_k"] = 0  # -1 is "all" elsewhere
+    stop = options.get("stop", ())
+    found["stop"] = tuple(_strings("stop", [stop] if isinstance(stop, str) else stop))
+    found["stop_ids"] = _stop_ids(options.get("stop_token_ids", ()))
+    found["logit_bias"] = _bias(options.get("logit_bias", {}))
+    found["bad_words"] = _bad_words(_strings("bad_words", options.get("bad_words", ())), tokenizer)
+    found["logprobs"] = _logprobs(options)
+    return SamplingParams(**found)
+
+
+def _logprobs(options: Mapping[str, Any]) -> int | None:
+    wanted, top = options.get("logprobs"), options.get("top_logprobs")
+    if wanted is None or wanted is False:
+        return None
+    count = number("top_logprobs", top, int) if top is not None else 0
+    if wanted is not True:
+        least = number("logprobs", wanted, int)
+        count = count if top is not None else least
+    if not 0 <= count <= MAX_TOP_LOGPROBS:
+        raise SamplingError(f"'top_logprobs' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
+    return count
+
+
+def _stop_ids(given: Any) -> tuple[int, ...]:
+    if isinstance(given, str):
+        given = read_json("stop_token_ids", given)
+    if not isinstance(given, list | tuple):
+        raise WishError(f"'stop_token_ids' must be a list of token ids, found {_shown(given)}")
+    return tuple(number("stop_token_ids", entry, int) for entry in given)
+
+
+def _bias(given: Any) -> dict[int, float]:
+    if isinstance(given, str):
+        given = read_json("logit_bias", given)
+    if not isinstance(given, Mapping):
+        raise WishError("'logit_bias' must be an object of token ids with numbers")
+    try:
+        return {int(token): float(value) for token, value in given.items()}
+    except (TypeError, ValueError):
+        raise WishError("'logit_bias' must be an object of token ids with numbers") from None
+
+
+def _bad_words(words: list[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """Each as it is written at a text's beginning and inside of it."""
+    size = sum(map(len, words))
+    if size > MAX_WORDS_SIZE:
+        raise WishError(f"'bad_words' has {size} characters; at most {MAX_WORDS_SIZE} are taken")
+    found = {tuple(tokenizer.encode(form, add_special=False)) for word in words for form in (word, f" {word}")}
+    return tuple(sorted(entry for entry in found if entry))
+
+
+def _strings(name: str, values: Any) -> list[str]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise WishError(f"'{name}' must be a string or a list of strings")
+    return list(values)
+
+
+def number(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
+    """The option's value as this kind; raises WishError."""
+    if kind is bool:
+        if isinstance(value, bool | int):
+            return bool(value)
+        raise WishError(f"'{name}' must be true or false, found {_shown(value)}")
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = kind(value)
+        if isinstance(value, float) and value != number:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        wanted = "a whole number" if kind is int else "a number"
+        raise WishError(f"'{name}' must be {wanted}, found {_shown(value)}") from None
+    return number
+
+
+def read_json(name: str, text: str) -> Any:
+    """The value that a text stands for; raises WishError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise WishError(f"'{name}' is no JSON: {error}") from None
+    except RecursionError:
+        raise WishError(f"'{name}' is nested too deeply") from None
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Options that are known, and cannot be followed."""
+    if "prompt_logprobs" in options:
+        raise WishError("'prompt_logprobs' is not supported: the probabilities of the prompt's tokens are not told")
+    if not number("skip_special_tokens", options.get("skip_special_tokens", True), bool):
+        raise WishError("'skip_special_tokens' must be true: texts are given without special tokens; ask for token_ids")
+
+
+def _shown(value: Any) -> str:
+    """A wrong value as an error tells it."""
+    return reprlib.repr(value)

@@ -1,0 +1,120 @@
+"""Options are read as what they have to be; others are refused by name, and none takes the server with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.backends.llm.answer_form import AnswerForms
+from trireme.backends.llm.sampling_options import WishError
+from trireme.backends.llm.wishes import KNOWN, Wishes, read_wishes
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.llm import Engine
+from trireme.protocol.openai import options as openai_options
+from trireme.protocol.openai.fields import Fields
+from trireme.protocol.openai.requests import read_chat
+
+Read = Callable[..., Wishes]
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prompt_logprobs": 1}, "'prompt_logprobs' is not supported"),
+        ({"skip_special_tokens": False}, "'skip_special_tokens' must be true"),
+        ({"skip_special_tokens": "no"}, "'skip_special_tokens' must be true or false"),
+        ({"add_special_tokens": True}, "'add_special_tokens' must be false for 'messages'"),
+        ({"stop_token_ids": 5}, "'stop_token_ids' must be a list"),
+        ({"stop_token_ids": ["x"]}, "'stop_token_ids' must be a whole number"),
+        ({"logprobs": "x"}, "'logprobs' must be a whole number"),
+        ({"logprobs": [1]}, "'logprobs' must be a whole number"),
+        ({"logprobs": True, "top_logprobs": "x"}, "'top_logprobs' must be a whole number"),
+        ({"chat_template_kwargs": 3}, "'chat_template_kwargs' must be an object"),
+        ({"chat_template_kwargs": "[1]"}, "'chat_template_kwargs' must be an object"),
+        ({"chat_template_kwargs": {"messages": []}}, "'chat_template_kwargs' must not have 'messages'"),
+        ({"chat_template_kwargs": {"tools": []}}, "'chat_template_kwargs' must not have 'tools'"),
+        (
+            {"chat_template_kwargs": {"add_generation_prompt": True}},
+            "'chat_template_kwargs' must not have 'add_generation_prompt'",
+        ),
+        ({"chat_template_kwargs": DEEP}, "'chat_template_kwargs' is nested too deeply"),
+        ({"add_generation_prompt": "x"}, "'add_generation_prompt' must be true or false"),
+        ({"bad_words": ["x" * 300_000]}, "'bad_words' has 300000 characters"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(read: Read, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(WishError) as refused:
+        read(**options)
+    assert words in str(refused.value)
+
+
+def test_nested_parameters_are_refused(engine: Engine) -> None:
+    for name, text in (("sampling_parameters", DEEP), ("messages", DEEP)):
+        tensors = [_text("text_input", "x")] if name != "messages" else []
+        request = InferenceRequest("", 0, [*tensors, _text(name, text)], ["text_output"], "scribe")
+        with pytest.raises(WishError, match=f"'{name}' is nested too deeply"):
+            read_wishes(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
+
+
+@pytest.mark.parametrize("options", [{"n": 64, "max_tokens": 10_000, "logprobs": 20}, {"n": 8, "logprobs": 20}])
+def test_probabilities_are_counted_before_they_are_made(engine: Engine, options: dict[str, Any]) -> None:
+    forms = AnswerForms(engine, None, None)
+    forms.max_length = 32_768
+    tensors = [_text("text_input", "x"), _text("sampling_parameters", json.dumps(options))]
+    request = InferenceRequest("", 0, tensors, [], "scribe")
+    with pytest.raises(WishError, match="'n', 'max_tokens' and 'top_logprobs' ask for"):
+        read_wishes(request, engine.tokenizer, [], forms)
+    forms.max_length = 1024
+    assert read_wishes(request, engine.tokenizer, [], forms).params.logprobs == 20
+
+
+@pytest.mark.parametrize("token", [-1, 2**31, 2**40])
+def test_numbers_that_are_no_token_ids_are_refused(engine: Engine, token: int) -> None:
+    tensors = [Tensor("input_ids", np.array([1, token], np.int64)), _text("sampling_parameters", "{}")]
+    request = InferenceRequest("", 0, tensors, ["text_output"], "scribe", parameters={"operation": "detokenize"})
+    with pytest.raises(WishError, match=f"'input_ids' has {token}, which is no token id"):
+        read_wishes(request, engine.tokenizer, ["text_output"], AnswerForms(engine, None, None))
+
+
+def test_special_tokens_around_a_text_can_be_left_out(engine: Engine, read: Read) -> None:
+    assert read(text="Once", add_special_tokens=False).tokens == engine.tokenizer.encode("Once", add_special=False)
+    assert read(text="Once").tokens == engine.tokenizer.encode("Once")
+
+
+def test_usual_values_are_taken(read: Read) -> None:
+    wishes = read(skip_special_tokens=True, stop_token_ids="[3]", logprobs=2, top_k=10**30, prompt_logprobs=None)
+    assert (wishes.params.stop_ids, wishes.params.logprobs, wishes.params.top_k) == ((3,), 2, 0)
+    assert read(seed=2**63 - 1).params.seed == 2**63 - 1
+    assert math.isclose(read(temperature="0.5").params.temperature, 0.5)
+
+
+def test_every_option_of_openais_endpoint_is_known() -> None:
+    tool = {"function": {"name": "x"}}
+    texts = {"stop": "x", "logit_bias": {"1": 1}, "response_format": {"type": "json_object"}, "guided_json": {}}
+    guides = {"guided_regex": "x", "guided_grammar": "x", "guided_choice": ["x"], "stop_token_ids": [1]}
+    more = {"bad_words": ["x"], "tools": [tool], "tool_choice": "auto", "chat_template_kwargs": {}, "max_tokens": 1}
+    flags = {"add_generation_prompt": True, "logprobs": True, "top_logprobs": 1}
+    numbers = dict.fromkeys(openai_options._INTEGERS, 1) | dict.fromkeys(openai_options._NUMBERS, 1)
+    given = {**texts, **guides, **more, **flags, **numbers, **dict.fromkeys(openai_options._FLAGS, True)}
+    request = read_chat(Fields({"model": "m", "messages": [{"role": "user", "content": "x"}], **given}))
+    assert given.keys() - {"n"} == request.options.keys()
+    assert given.keys() | {"n", "echo", "add_special_tokens"} <= KNOWN
+
+
+def _text(name: str, text: str) -> Tensor:
+    array = np.empty(1, np.object_)
+    array[0] = text.encode()
+    return Tensor(name, array)
+
+
+def test_options_are_an_object(read: Read, engine: Engine) -> None:
+    request = InferenceRequest("", 0, [_text("text_input", "x"), _text("sampling_parameters", json.dumps([1]))], [], "")
+    with pytest.raises(WishError, match="'sampling_parameters' must be a JSON object"):
+        read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
