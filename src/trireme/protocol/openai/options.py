@@ -16,6 +16,8 @@ MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096
 MAX_BIASED_TOKENS: Final = 1024
 MAX_TOP_LOGPROBS: Final = 20
+MAX_LOGPROBS: Final = 4_000_000
+"""In all texts of an answer."""
 MAX_TOOLS: Final = 256
 MAX_LISTED: Final = 4096
 MAX_TEXT_BYTES: Final = 256 << 10
@@ -82,6 +84,17 @@ def read_tools(found: Options, fields: Fields) -> None:
     _take(found, "add_generation_prompt", fields.flag("add_generation_prompt"))
     _check_sizes(found, ("tools",), MAX_TOOLS_BYTES)
     _check_sizes(found, ("tool_choice", "chat_template_kwargs"), MAX_TEXT_BYTES)
+
+
+def check_logprobs(options: Options, text_count: int) -> None:
+    """Refuses more probabilities than an answer can hold; how long one text can be is the model's to say."""
+    if "logprobs" not in options or "max_tokens" not in options:
+        return
+    top = options["top_logprobs"] if options["logprobs"] is True else options["logprobs"]
+    count = text_count * options["max_tokens"] * (top + 1)
+    if count > MAX_LOGPROBS:
+        message = f"'logprobs' asks for {count} log probabilities in {text_count} texts; at most {MAX_LOGPROBS} can be."
+        raise FieldError("logprobs", message, "invalid_value")
 
 
 def _take(found: Options, name: str, value: Any) -> None:

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields, is_token_ids, wrong_type
-from trireme.protocol.openai.options import MAX_CHOICES, MAX_TOP_LOGPROBS, Options, read_options, read_tools
+from trireme.protocol.openai.options import (
+    MAX_CHOICES,
+    MAX_TOP_LOGPROBS,
+    Options,
+    check_logprobs,
+    read_options,
+    read_tools,
+)
 
 MAX_PROMPTS: Final = 1024
 MAX_MESSAGES: Final = 16384
@@ -60,6 +67,8 @@ def read_completion(fields: Fields) -> CompletionRequest:
     prompts = read_prompts("prompt", fields.value("prompt"), MAX_PROMPTS)
     if len(prompts) * count > MAX_PROMPTS:
         raise FieldError("n", f"'prompt' and 'n' ask for {len(prompts) * count} texts; at most {MAX_PROMPTS} can be.")
+    if len(prompts) * count > 1:
+        check_logprobs(options, len(prompts) * count)
     has_echo = fields.flag("echo") is True
     return CompletionRequest(model, prompts, options, count, *_read_stream(fields), has_echo)
 
@@ -76,6 +85,8 @@ def read_chat(fields: Fields) -> ChatRequest:
         options["top_logprobs"] = top or 0
     elif top:
         raise FieldError("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
+    if count > 1:
+        check_logprobs(options, count)
     return ChatRequest(model, read_messages(fields), options, count, *_read_stream(fields))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trireme.backends.llm.answer_form import AnswerForms
+from trireme.backends.llm.answer_form import MAX_TOOLS, AnswerForms
 from trireme.backends.llm.sampling_options import WishError
 from trireme.backends.llm.wishes import KNOWN, Wishes, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -105,6 +105,7 @@ def test_every_option_of_openais_endpoint_is_known() -> None:
     given = {**texts, **guides, **more, **flags, **numbers, **dict.fromkeys(openai_options._FLAGS, True)}
     request = read_chat(Fields({"model": "m", "messages": [{"role": "user", "content": "x"}], **given}))
     assert given.keys() - {"n"} == request.options.keys()
+    assert openai_options.MAX_TOOLS == MAX_TOOLS
     assert given.keys() | {"n", "echo", "add_special_tokens"} <= KNOWN
 
 

@@ -129,6 +129,7 @@ def test_format_of_texts_is_no_constraint() -> None:
         ({"stop_token_ids": ["x"]}, "stop_token_ids"),
         ({"bad_words": [1]}, "bad_words"),
         ({"prompt_logprobs": 0}, "prompt_logprobs"),
+        ({"logprobs": True, "top_logprobs": 20, "n": 100, "max_tokens": 10_000}, "logprobs"),
         ({"guided_regex": "x" * 300_000}, "guided_regex"),
         ({"guided_json": {"const": "x" * 300_000}}, "guided_json"),
         ({"guided_regex": "x" * 200_000, "guided_choice": ["x" * 100_000]}, "guided_choice"),

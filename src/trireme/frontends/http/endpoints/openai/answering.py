@@ -11,6 +11,7 @@ from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
+from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.openai.responses import ResponseReader
 from trireme.frontends.http.endpoints.traced import closing_event, sending_line
 from trireme.frontends.http.exchange import Exchange
@@ -20,6 +21,7 @@ from trireme.protocol.openai.answers import DONE, AnswerWriter
 from trireme.protocol.openai.errors import encode_api_error
 from trireme.protocol.openai.pieces import Piece
 from trireme.protocol.openai.usage import Usage
+from trireme.server.long_work import INLINE_JSON_BYTES, OrderedWork
 
 StartRequest = Callable[[InferenceRequest], None]
 
@@ -77,18 +79,20 @@ class GenerationAnswer(ABC):
         try:
             if response.error is not None:
                 raise response.error
-            pieces = [] if response.is_empty else reader.read(response)
-            if response.is_final:
-                self._open_count -= 1
-                pieces += reader.close()
+            pieces = self._read(reader, response)
         except ServingError as error:
             self._fail(error)
         except (ValueError, TypeError, KeyError) as error:  # in what the model has written
-            self._fail(InternalError(f"the model's answer cannot be read: {error}"))
+            self._fail(_unreadable(error))
         else:
+            self._open_count -= response.is_final
             self.take(pieces, is_last=not self._open_count)
             if not self._open_count:
                 self.group = None  # which leads back here
+
+    def _read(self, reader: ResponseReader, response: InferenceResponse) -> list[Piece]:
+        pieces = [] if response.is_empty else reader.read(response)
+        return pieces + reader.close() if response.is_final else pieces
 
     def _fail(self, error: ServingError) -> None:
         self.send_failure(error)
@@ -106,15 +110,50 @@ class GenerationAnswer(ABC):
 
 
 class WholeAnswer(GenerationAnswer):
-    """One JSON object once every request is answered."""
+    """One JSON object once every request is answered; read and written beside the loop where there is much of it."""
+
+    def __init__(self, exchange: Exchange, writer: AnswerWriter, usage: Usage, background: BackgroundAnswers) -> None:
+        super().__init__(exchange, writer, usage)
+        self._background = background
+        self._work: OrderedWork | None = None
+        self._size_bytes = 0
+
+    def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
+        self._size_bytes += sum(len(tensor.data) for tensor in response.outputs)
+        is_short = self._work is None and self._size_bytes <= INLINE_JSON_BYTES
+        if is_short or response.error is not None or self.exchange.is_answered:
+            super()._respond(reader, response)
+            return
+        if self._work is None:
+            self._work = self._background.ordered_work(self.exchange, self._fail)
+        self._work.compute(partial(self._add, reader, response), partial(self._go_on, self._work, response.is_final))
+
+    def _add(self, reader: ResponseReader, response: InferenceResponse) -> None:
+        """On a thread, one response after the other."""
+        try:
+            for piece in self._read(reader, response):
+                self.writer.add(piece)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _unreadable(error) from None
+
+    def _go_on(self, work: OrderedWork, is_final: bool, _: None) -> None:
+        if self.exchange.is_answered:
+            return
+        self._open_count -= is_final
+        if not self._open_count:
+            self.group = None
+            work.compute(partial(self.writer.whole, self.usage), self._send)
 
     def take(self, pieces: list[Piece], is_last: bool) -> None:
         for piece in pieces:
             self.writer.add(piece)
         if is_last:
-            exchange = self.exchange
-            extra = sending_line(exchange, monotonic_ns()) if exchange.received_ns else b""
-            exchange.send(answers.typed(exchange.head, 200, self.writer.whole(self.usage), extra=extra))
+            self._send(self.writer.whole(self.usage))
+
+    def _send(self, body: bytes) -> None:
+        exchange = self.exchange
+        extra = sending_line(exchange, monotonic_ns()) if exchange.received_ns else b""
+        exchange.send(answers.typed(exchange.head, 200, body, extra=extra))
 
 
 class StreamedAnswer(GenerationAnswer):
@@ -156,3 +195,7 @@ class StreamedAnswer(GenerationAnswer):
             exchange.send(data + LAST_CHUNK if is_chunked else data)
         else:
             exchange.write(data)
+
+
+def _unreadable(error: Exception) -> InternalError:
+    return InternalError(f"the model's answer cannot be read: {error}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from trireme.core.request import InferenceRequest
+from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.openai.answering import (
     GenerationAnswer,
     RequestGroup,
@@ -44,14 +45,14 @@ class GenerationEndpoints:
         """Goes on with texts."""
         form = writing_form(call, request.model)
         writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
-        generate = partial(_generate, exchange, call, form, request, writer)
+        generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
         self._calls.prepare(exchange, partial(completion_inputs, form, request), generate)
 
     def chat(self, exchange: Exchange, call: InferenceCall, request: ChatRequest) -> None:
         """Answers the last message of a chat."""
         form = writing_form(call, request.model)
         writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
-        generate = partial(_generate, exchange, call, form, request, writer)
+        generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
         self._calls.prepare(exchange, partial(chat_inputs, form, request), generate)
 
 
@@ -64,6 +65,7 @@ def writing_form(call: InferenceCall, model: str) -> GenerationForm:
 
 
 def _generate(
+    background: BackgroundAnswers,
     exchange: Exchange,
     call: InferenceCall,
     form: GenerationForm,
@@ -76,7 +78,7 @@ def _generate(
     if request.is_stream:
         answer = StreamedAnswer(exchange, writer, usage, request.includes_usage)
     else:
-        answer = WholeAnswer(exchange, writer, usage)
+        answer = WholeAnswer(exchange, writer, usage, background)
     requests = []
     for entry in model_inputs:
         respond = answer.receiver(ResponseReader(form, entry, usage))
