@@ -344,4 +344,8 @@ class EngineCore:
             message()
         for sequence in list(self._sequences.values()):
             sequence.error = why
-            self._finish(sequence, FinishReason.ERROR, ())
+            try:
+                self._finish(sequence, FinishReason.ERROR, ())
+            except Exception:  # the scheduler, where it was the one to fail
+                log.exception("a sequence could not be taken out of the schedule")
+                self._tell(sequence, SequenceOutput((), finish_reason=FinishReason.ERROR, error=why))

@@ -17,6 +17,7 @@ from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.scheduler import Scheduler
 from trireme.llm.text_engine import GenerationError
 from trireme.llm.tokenizer.loading import load_tokenizer
 
@@ -161,3 +162,21 @@ def test_who_waits_hears_that_the_engine_has_failed(ask: str) -> None:
     with pytest.raises(EngineClosedError, match="the device is gone"):
         engine.generate("Once")
     engine.close()
+
+
+def test_who_waits_hears_that_the_scheduler_has_failed(
+    tiny_model: Any, start_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise IndexError("no order left")
+
+    engine = start_engine(tiny_model("llama").folder)
+    inbox: queue.Queue[SequenceOutput] = queue.Queue()
+    with engine.held():
+        monkeypatch.setattr(Scheduler, "schedule", fail)
+        monkeypatch.setattr(Scheduler, "finish", fail)
+        for _ in range(2):
+            engine.core.submit([5, 6], SamplingParams(max_tokens=5), inbox.put)
+    news = [inbox.get(timeout=30) for _ in range(2)]
+    assert [one.finish_reason for one in news] == [FinishReason.ERROR] * 2
+    assert "IndexError: no order left" in news[0].error
