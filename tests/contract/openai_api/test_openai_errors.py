@@ -88,3 +88,43 @@ def test_long_body_is_read_beside_the_loop(client: openai.OpenAI) -> None:
 
 def test_wrong_method(server: Any) -> None:
     assert server.ask("GET", "/v1/chat/completions")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "words"),
+    [
+        ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1}, "'prompt_logprobs' is not supported"),
+        ("/v1/completions", {"prompt": "x", "skip_special_tokens": False}, "'skip_special_tokens' must be true"),
+        ("/v1/completions", {"prompt": ["x"] * 1024, "guided_regex": "x" * 3_000_000}, "'guided_regex' has 3000002"),
+        ("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {"tools": []}}, "must not have 'tools'"),
+        ("/detokenize", {"tokens": [1, 2**32]}, "'input_ids' has 4294967296"),
+        ("/tokenize", {"messages": HELLO, "add_special_tokens": True}, "'add_special_tokens' must be false"),
+    ],
+)
+def test_what_the_language_model_cannot_follow_is_the_clients_fault(
+    server: Any, path: str, members: dict[str, Any], words: str
+) -> None:
+    status, error = refused(server, path, {"model": "scribe", **members})
+    assert (status, error["type"]) == (400, "invalid_request_error")
+    assert words in error["message"]
+
+
+@pytest.mark.parametrize("field", [b'"messages"', b'"tools"', b'"chat_template_kwargs":{"x"', b'"user"'])
+def test_deep_nesting_is_the_clients_fault(server: Any, field: bytes) -> None:
+    for depth in (200, 300, 900, 50_000):
+        nested = b"[" * depth + b"]" * depth
+        closing = b"}" if b"{" in field else b""
+        body = b'{"model":"scribe","max_tokens":1,"messages":[{"role":"user","content":"x"}],%b:%b%b}'
+        status, _, text = server.ask("POST", "/v1/chat/completions", body % (field, nested, closing))
+        assert status in (200, 400), text
+
+
+def test_special_tokens_of_a_text_can_be_left_out(server: Any) -> None:
+    counts = []
+    for flag in (True, False):
+        status, _, text = server.ask(
+            "POST", "/tokenize", {"model": "scribe", "prompt": "Once upon", "add_special_tokens": flag}
+        )
+        assert status == 200, text
+        counts.append(json.loads(text)["count"])
+    assert counts[0] >= counts[1] > 0

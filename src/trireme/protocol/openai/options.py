@@ -105,12 +105,12 @@ def _take(found: Options, name: str, value: Any) -> None:
 def _check_sizes(found: Options, names: Sequence[str], limit_bytes: int) -> None:
     """Refuses the option with which these have more bytes together than may be."""
     size_bytes = 0
-    for name in names:
-        if name in found:
-            size_bytes += _json_bytes(name, found[name])
+    given = [name for name in names if name in found]
+    for position, name in enumerate(given):
+        size_bytes += _json_bytes(name, found[name])
         if size_bytes > limit_bytes:
-            together = f" with {', '.join(names[: names.index(name)])}" if names.index(name) else ""
-            message = f"'{name}' has{together} {size_bytes} bytes; at most {limit_bytes} are taken."
+            others = f", together with {', '.join(given[:position])}" if position else ""
+            message = f"'{name}' has {size_bytes} bytes{others}; at most {limit_bytes} are taken."
             raise FieldError(name, message, "invalid_value")
 
 
