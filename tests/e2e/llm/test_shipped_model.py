@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from running_server import RunningServer, exchange
 
 PATH = "/v2/models/scribe/generate"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe"
 
 
 def generate(server: RunningServer, **fields: Any) -> tuple[int, dict[str, Any]]:
@@ -135,3 +138,24 @@ def test_metrics_count_tokens(scribe: RunningServer) -> None:
     connection = scribe.connect()
     assert exchange(connection, "GET", "/v2/models/scribe")[0] == 200
     connection.close()
+
+
+def test_more_than_may_wait_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model_repository" / "scribe"
+    shutil.copytree(EXAMPLE, folder)
+    config = folder / "config.pbtxt"
+    text = config.read_text().replace('string_value: "16"', 'string_value: "1"')
+    config.write_text(text + 'parameters { key: "max_waiting" value { string_value: "2" } }\n')
+    with RunningServer(tmp_path) as server:
+        server.wait_until_listening()
+        server.until_ready("scribe")
+        found: list[tuple[int, dict[str, Any]]] = []
+        fields = {"text_input": "The", "max_tokens": 60, "ignore_eos": True}
+        threads = [threading.Thread(target=lambda: found.append(generate(server, **fields))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        answers = sorted(status for status, _ in found)
+        assert answers == [200] * 3 + [503] * 5
+        assert all("max_waiting" in answer["error"] for status, answer in found if status == 503)

@@ -21,7 +21,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
-from trireme.llm.engine import EngineClosedError
+from trireme.llm.engine import EngineBusyError, EngineClosedError
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.text_engine import Engine
@@ -68,7 +68,7 @@ class TritonPythonModel:
                     self._submit(wishes, sender, request)
             except (WishError, SamplingError, ChatError, TokenizerError) as error:
                 sender.send(refusal(error), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-            except EngineClosedError as error:
+            except (EngineBusyError, EngineClosedError) as error:
                 sender.send(refusal(error, ErrorCode.UNAVAILABLE), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             except Exception as error:  # of this request alone: others of the batch run already
                 log.exception("a request cannot be read")

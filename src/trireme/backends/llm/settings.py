@@ -39,6 +39,7 @@ def read_settings(
     defaults = EngineOptions()
     options = EngineOptions(
         max_sequences=reader.number("max_sequences", defaults.max_sequences, 1),
+        max_waiting=reader.number("max_waiting", defaults.max_waiting, 0),
         max_step_tokens=reader.number("max_step_tokens", defaults.max_step_tokens, 16),
         max_length=reader.number("max_length", 0, 0) or None,
         block_size=reader.number("block_size", defaults.block_size, 1),
