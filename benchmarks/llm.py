@@ -115,7 +115,7 @@ def profile(engine: EngineCore, batch: int, prompt: int, rows: int = 14) -> None
 def long_prompts(engine: EngineCore, spec: DecoderSpec) -> None:
     """Prompts of 4,096 tokens, 16 at once, as a share of the card's bf16 rate; and a prefix that many have in common."""
     size = min(4096, spec.max_positions - 128)
-    run_batch(engine, 2, size, 2, 20)
+    run_batch(engine, 16, size, 128, 20)  # compiles and records what such steps need
     found = run_batch(engine, 16, size, 128, 21)
     active = sum(
         product.weight.numel()

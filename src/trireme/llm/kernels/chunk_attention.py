@@ -10,30 +10,57 @@ from trireme.llm.kernels.chunk_size import CHUNK_ROWS
 
 
 @triton.jit
+def _attend(  # type: ignore[no-untyped-def]
+    q, acc, peak, total, begin, end, position, k_cache, v_cache, table, kv_head, scale, softcap, window,
+    KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HEAD_TILE: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, HAS_WINDOW: tl.constexpr, IS_EDGE: tl.constexpr,
+):  # fmt: skip
+    """Goes on over the keys from `begin` to `end`; unless at the edge, every row sees all of them."""
+    d = tl.arange(0, HEAD_TILE)
+    for start in range(begin, end, STEP):
+        t = start + tl.arange(0, STEP)
+        if IS_EDGE:
+            block = tl.load(table + t // BLOCK, mask=t < end, other=0).to(tl.int64)
+        else:
+            block = tl.load(table + t // BLOCK).to(tl.int64)
+        place = (((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD)[:, None] + d[None, :]
+        if IS_EDGE or HEAD != HEAD_TILE:
+            inside = (t < end)[:, None] & (d < HEAD)[None, :]
+            keys = tl.load(k_cache + place, mask=inside, other=0.0)
+            values = tl.load(v_cache + place, mask=inside, other=0.0)
+        else:
+            keys = tl.load(k_cache + place)
+            values = tl.load(v_cache + place)
+        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
+        if HAS_SOFTCAP:
+            scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
+        if IS_EDGE:
+            seen = (t[None, :] <= position[:, None]) & (t < end)[None, :]
+            if HAS_WINDOW:
+                seen = seen & (t[None, :] > position[:, None] - window)
+            scores = tl.where(seen, scores, float("-inf"))
+        new_peak = tl.maximum(peak, tl.max(scores, 1))
+        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak) if IS_EDGE else new_peak
+        weights = tl.exp(scores - settled[:, None])
+        fade = tl.exp(peak - settled)
+        total = total * fade + tl.sum(weights, 1)
+        acc = tl.dot(weights.to(q.dtype), values, acc * fade[:, None], input_precision="ieee")
+        peak = new_peak
+    return acc, peak, total
+
+
+@triton.jit
 def _chunk_kernel(  # type: ignore[no-untyped-def]
-    qkv,
-    k_cache,
-    v_cache,
-    tables,
-    tiles,
-    out,
-    scale,
-    softcap,
-    window,
-    stride_qkv,
-    stride_out,
-    table_width,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEAD: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEP: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-):
-    """Some rows of a chunk and a head by program. `tiles` has slot, first row, row count and first position of each."""
+    qkv, k_cache, v_cache, tables, tiles, out, partial, partial_state, arrivals, scale, softcap, window,
+    stride_qkv, stride_out, table_width, splits,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, HEAD_TILE: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, STEP: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
+):  # fmt: skip
+    """Some rows of a chunk, a head and, where keys are split, a part of them by program; the last to arrive adds up.
+
+    `tiles` has slot, first row, row count and first position of each.
+    """
     tile = tiles + tl.program_id(0) * 4
     head = tl.program_id(1)
     slot = tl.load(tile)
@@ -43,15 +70,10 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     kv_head = head // GROUP
     table = tables + slot.to(tl.int64) * table_width
     d = tl.arange(0, HEAD_TILE)
-    in_head = d < HEAD
     r = tl.arange(0, ROWS)
     rows = (first_row + r).to(tl.int64)
-    q = tl.load(
-        qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :],
-        mask=(r < count)[:, None] & in_head[None, :],
-        other=0.0,
-    )
-    kind = q.dtype
+    stored = (r < count)[:, None] & (d < HEAD)[None, :]
+    q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
     position = first_position + r
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -59,35 +81,68 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
-    end = first_position + count
-    for start in range(begin, end, STEP):
-        t = start + tl.arange(0, STEP)
-        valid = t < end
-        block = tl.load(table + t // BLOCK, mask=valid, other=0).to(tl.int64)
-        place = ((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD
-        inside = valid[:, None] & in_head[None, :]
-        keys = tl.load(k_cache + place[:, None] + d[None, :], mask=inside, other=0.0)
-        scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
-        if HAS_SOFTCAP:
-            scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
-        seen = (t[None, :] <= position[:, None]) & valid[None, :]
-        if HAS_WINDOW:
-            seen = seen & (t[None, :] > position[:, None] - window)
-        scores = tl.where(seen, scores, float("-inf"))
-        new_peak = tl.maximum(peak, tl.max(scores, 1))
-        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-        weights = tl.exp(scores - settled[:, None])
-        fade = tl.exp(peak - settled)
-        total = total * fade + tl.sum(weights, 1)
-        values = tl.load(v_cache + place[:, None] + d[None, :], mask=inside, other=0.0)
-        acc = tl.dot(weights.to(kind), values, acc * fade[:, None], input_precision="ieee")
-        peak = new_peak
-    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    tl.store(
-        out + rows[:, None] * stride_out + head * HEAD + d[None, :],
-        acc.to(out.dtype.element_ty),
-        mask=(r < count)[:, None] & in_head[None, :],
-    )
+    end = tl.where(count > 0, first_position + count, begin)
+    edge = begin if HAS_WINDOW else first_position // STEP * STEP  # from here on not every row sees every key
+    sharers = 1
+    if IS_SPLIT:
+        steps = tl.cdiv(end - begin, STEP)
+        share = tl.maximum(tl.cdiv(steps, splits), 1)
+        sharers = tl.maximum(tl.cdiv(steps, share), 1)
+        begin += tl.program_id(2) * share * STEP
+        end = tl.minimum(begin + share * STEP, end)
+        edge = tl.minimum(tl.maximum(edge, begin), end)
+    if not IS_SPLIT or tl.program_id(2) < sharers:
+        if not HAS_WINDOW:
+            acc, peak, total = _attend(
+                q, acc, peak, total, begin, edge, position, k_cache, v_cache, table, kv_head, scale, softcap, window,
+                KV_HEADS, HEAD, HEAD_TILE, BLOCK, STEP, HAS_SOFTCAP, HAS_WINDOW, False,
+            )  # fmt: skip
+        acc, peak, total = _attend(
+            q, acc, peak, total, edge, end, position, k_cache, v_cache, table, kv_head, scale, softcap, window,
+            KV_HEADS, HEAD, HEAD_TILE, BLOCK, STEP, HAS_SOFTCAP, HAS_WINDOW, True,
+        )  # fmt: skip
+        is_last = True
+        if IS_SPLIT:
+            team = tl.program_id(0) * tl.num_programs(1) + head
+            first = team.to(tl.int64) * splits
+            inner = r[:, None] * HEAD_TILE + d[None, :]
+            own = first + tl.program_id(2)
+            tl.store(partial + own * ROWS * HEAD_TILE + inner, acc)
+            tl.store(partial_state + own * 2 * ROWS + r, peak)
+            tl.store(partial_state + own * 2 * ROWS + ROWS + r, total)
+            tl.debug_barrier()
+            is_last = tl.atomic_add(arrivals + team, 1, sem="acq_rel") == sharers - 1
+            if is_last:
+                tl.store(arrivals + team, 0)
+                peak = tl.full([ROWS], float("-inf"), tl.float32)
+                total = tl.zeros([ROWS], tl.float32)
+                acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
+                for index in range(sharers):
+                    state = partial_state + (first + index) * 2 * ROWS + r
+                    other = tl.load(state, cache_modifier=".cg")
+                    weight = tl.load(state + ROWS, cache_modifier=".cg")
+                    part = tl.load(partial + (first + index) * ROWS * HEAD_TILE + inner, cache_modifier=".cg")
+                    new_peak = tl.maximum(peak, other)
+                    settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+                    fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
+                    acc = acc * fade[:, None] + part * grow[:, None]
+                    total = total * fade + weight * grow
+                    peak = new_peak
+        if is_last:
+            acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+            place = out + rows[:, None] * stride_out + head * HEAD + d[None, :]
+            tl.store(place, acc.to(out.dtype.element_ty), mask=stored)
+
+
+class ChunkScratch:
+    """What programs with a part of the keys each leave for the last of them; one serves all layers."""
+
+    def __init__(self, tiles: int, heads: int, head_size: int, splits: int, device: torch.device) -> None:
+        self.splits = splits
+        width = max(16, triton.next_power_of_2(head_size))
+        self.partial = torch.empty(tiles * heads * splits * CHUNK_ROWS * width, dtype=torch.float32, device=device)
+        self.state = torch.empty(tiles * heads * splits * CHUNK_ROWS * 2, dtype=torch.float32, device=device)
+        self.arrivals = torch.zeros(tiles * heads, dtype=torch.int32, device=device)
 
 
 def chunk_attention(
@@ -102,32 +157,42 @@ def chunk_attention(
     scale: float,
     softcap: float = 0.0,
     window: int = 0,
+    scratch: ChunkScratch | None = None,
 ) -> None:
-    """Attention of chunks whose keys and values are in the cache already; `tiles` is `[count, 4]` of int32."""
+    """Attention of chunks whose keys and values are in the cache already; `tiles` is `[count, 4]` of int32.
+
+    With `scratch` the keys of a tile are split among programs: for few tiles with many keys.
+    """
     _, kv_heads, block, head_size = k_cache.shape
     head_tile = max(16, triton.next_power_of_2(head_size))
-    _chunk_kernel[(tiles.shape[0], heads)](
+    splits = scratch.splits if scratch is not None else 1
+    _chunk_kernel[(tiles.shape[0], heads, splits)](
         qkv,
         k_cache,
         v_cache,
         tables,
         tiles,
         out,
+        scratch.partial if scratch is not None else None,
+        scratch.state if scratch is not None else None,
+        scratch.arrivals if scratch is not None else None,
         scale,
         softcap,
         window,
         qkv.stride(0),
         out.stride(0),
         tables.stride(0),
+        splits,
         KV_HEADS=kv_heads,
         GROUP=heads // kv_heads,
         HEAD=head_size,
         HEAD_TILE=head_tile,
         BLOCK=block,
         ROWS=CHUNK_ROWS,
-        STEP=64 if head_tile <= 128 else 32,
+        STEP=32,
         HAS_SOFTCAP=softcap > 0,
         HAS_WINDOW=window > 0,
+        IS_SPLIT=splits > 1,
         num_warps=4,
-        num_stages=3 if head_tile <= 128 else 2,
+        num_stages=4 if head_tile <= 128 else 2,
     )

@@ -5,7 +5,7 @@ The cache of a layer is `[blocks, kv heads, block size, head size]`, once for ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -14,7 +14,7 @@ import triton.language as tl
 from trireme.llm.kernels.matmul import overlap
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _decode_kernel(  # type: ignore[no-untyped-def]
     qkv,
     k_cache,
@@ -33,6 +33,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     stride_qkv,
     stride_out,
     table_width,
+    splits,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -43,7 +44,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     HALF_TILE: tl.constexpr,
     BLOCK: tl.constexpr,
     STEP: tl.constexpr,
-    SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
     ROTATES: tl.constexpr,
     USES_DOT: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
@@ -91,14 +92,14 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     first = 0
     if HAS_WINDOW:
         first = tl.maximum(position - window + 1, 0)
-    share = tl.cdiv(tl.cdiv(position - first, STEP), SPLITS) * STEP
+    share = tl.cdiv(tl.cdiv(position - first, STEP), splits) * STEP
     begin = first + split * share
     end = tl.minimum(begin + share, position)
     peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
     total = tl.zeros([GROUP_TILE], tl.float32)
     acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
     acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-    if split == SPLITS - 1:  # the new token: from its registers, and into the cache
+    if split == splits - 1:  # the new token: from its registers, and into the cache
         block = tl.load(table + position // BLOCK).to(tl.int64)
         place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD
         if tile == 0:
@@ -151,12 +152,12 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
 
     target = out + row.to(tl.int64) * stride_out + head[:, None] * HEAD + half[None, :]
     stored = in_group[:, None] & in_half[None, :]
-    if SPLITS == 1:
+    if not IS_SPLIT:
         safe = tl.where(total > 0, total, 1.0)
         tl.store(target, (acc_low / safe[:, None]).to(out.dtype.element_ty), mask=stored)
         tl.store(target + HALF, (acc_high / safe[:, None]).to(out.dtype.element_ty), mask=stored)
     else:
-        place = (row * HEADS + head) * SPLITS + split
+        place = (row * HEADS + head) * splits + split
         tl.store(partial + place[:, None] * HEAD + half[None, :], acc_low, mask=stored)
         tl.store(partial + place[:, None] * HEAD + HALF + half[None, :], acc_high, mask=stored)
         tl.store(partial_state + place * 2, peak, mask=in_group)
@@ -164,14 +165,14 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
         tl.debug_barrier()
         counter = arrivals + (row * KV_HEADS + kv_head) * TILES + tile
         before = tl.atomic_add(counter, 1, sem="acq_rel")
-        if before == SPLITS - 1:
+        if before == splits - 1:
             tl.store(counter, 0)
             peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
             total = tl.zeros([GROUP_TILE], tl.float32)
             acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
             acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-            for index in range(SPLITS):
-                place = (row * HEADS + head) * SPLITS + index
+            for index in range(splits):
+                place = (row * HEADS + head) * splits + index
                 other = tl.load(partial_state + place * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
                 weight = tl.load(partial_state + place * 2 + 1, mask=in_group, other=0.0, cache_modifier=".cg")
                 new_peak = tl.maximum(peak, other)
@@ -260,6 +261,8 @@ def decode_attention(
     _, kv_heads, block, head_size = k_cache.shape
     group = heads // kv_heads
     tiling = tiling or decode_tiling_for(qkv.shape[0], heads, kv_heads, head_size)
+    if qkv.element_size() > 2:
+        tiling = replace(tiling, step=min(32, tiling.step), stages=2)
     tiles = triton.cdiv(group, tiling.group_tile)
     half = head_size // 2
     _decode_kernel[(qkv.shape[0], kv_heads * tiles, splits)](
@@ -280,6 +283,7 @@ def decode_attention(
         qkv.stride(0),
         out.stride(0),
         tables.stride(0),
+        splits,
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
@@ -290,7 +294,7 @@ def decode_attention(
         HALF_TILE=max(16, triton.next_power_of_2(half)),
         BLOCK=block,
         STEP=tiling.step,
-        SPLITS=splits,
+        IS_SPLIT=splits > 1,
         ROTATES=cosines is not None,
         USES_DOT=tiling.uses_dot,
         HAS_SOFTCAP=softcap > 0,

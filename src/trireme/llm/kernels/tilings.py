@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from trireme.llm.kernels.matmul import Tiling
 
-MOST_NORMED_ROWS = 16
-"""Up to so many rows the norm is part of the product."""
 _PROCESSORS = 132
 
 

@@ -9,11 +9,14 @@ from torch.nn import functional
 
 from trireme.llm.executors.cuda.weights import DecoderWeights, Layer, Norm, Product
 from trireme.llm.kernels import elementwise, matmul
-from trireme.llm.kernels.chunk_attention import chunk_attention
+from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
-from trireme.llm.kernels.tilings import MOST_NORMED_ROWS, tiling_for
+from trireme.llm.kernels.tilings import tiling_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
+SPLIT_TILES = 4
+"""So many tiles of chunks may have their keys split; more keep the processors busy as they are."""
+_LONG_ENOUGH_TO_SPLIT = 512
 QK_NORMS = {"": 0, "rms": 1, "layer": 2}
 
 
@@ -27,6 +30,8 @@ class StepTensors:
     splits: int
     tiles: torch.Tensor | None
     """Chunks behind those rows, cut as `chunk_attention` takes them."""
+    chunk_splits: int = 1
+    """Among how many programs the keys of such a tile are split."""
 
 
 class PagedCache:
@@ -75,6 +80,7 @@ class CudaDecoder:
         self.processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
         self._scratch = DecodeScratch(max_rows, spec.head_count, spec.head_size, 1, device)
         self._scratches = {1: self._scratch}
+        self._chunk_scratches: dict[int, ChunkScratch] = {}
         self._max_rows = max_rows
         self._split_scratch = matmul.SplitScratch(device)
 
@@ -82,6 +88,12 @@ class CudaDecoder:
         """Among how many programs the keys of a row are split."""
         spec = self.spec
         return splits_for(rows, spec.head_count, spec.kv_head_count, spec.head_size, self.processors, longest)
+
+    def chunk_splits_for(self, tiles: int, longest: int) -> int:
+        """Among how many programs the keys of a tile of a chunk are split."""
+        if tiles > SPLIT_TILES or longest <= _LONG_ENOUGH_TO_SPLIT:
+            return 1
+        return max(1, min(16, 2 * self.processors // self.spec.head_count))
 
     def run(self, x: torch.Tensor, step: StepTensors) -> torch.Tensor:
         """Embeddings in, the last layer's output out, both `[rows, hidden]`."""
@@ -194,6 +206,7 @@ class CudaDecoder:
                 cache.tables,
                 step.tiles,
                 out,
+                scratch=self._chunk_scratches.get(step.chunk_splits),
                 **settings,  # type: ignore[arg-type]
             )
 
@@ -208,6 +221,14 @@ class CudaDecoder:
     def prepare_scratch(self, splits: int) -> None:
         """Makes what steps with so many splits need, before such a step is recorded."""
         self._scratch_for(splits)
+
+    def prepare_chunk_scratch(self, splits: int) -> None:
+        """The same for the keys of chunks."""
+        if splits > 1 and splits not in self._chunk_scratches:
+            spec = self.spec
+            self._chunk_scratches[splits] = ChunkScratch(
+                SPLIT_TILES, spec.head_count, spec.head_size, splits, self.device
+            )
 
     def _normed(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         return elementwise.norm(
@@ -244,8 +265,9 @@ class CudaDecoder:
             activation and self.spec.is_gated and not is_up
         ):  # joined with attention: the gate is applied by whoever reads
             activation = matmul.NONE
-        tiling = tiling_for(m, n, k, is_gated)
-        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and m <= MOST_NORMED_ROWS
+        has_kernel = m == 1 or self.dtype.itemsize == 2  # the other cuts are for 16 bits
+        tiling = tiling_for(m, n, k, is_gated) if has_kernel else None
+        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and m == 1
         if norm is not None and not norms_inside:
             x = self._normed(x, norm)
         if tiling is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTensors
+from trireme.llm.executors.cuda.decoder import SPLIT_TILES, CudaDecoder, PagedCache, StepTensors
 from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.port import StepResult
@@ -85,7 +85,7 @@ class CudaExecutor:
         self._known = KnownBlocks(slots + 1, options.block_size, cache.tables.shape[1])
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
         self._decodes: dict[tuple[int, int], _Recorded] = {}
-        self._prompts: dict[int, _Recorded] = {}
+        self._prompts: dict[tuple[int, int], _Recorded] = {}
         self._compiled: set[Hashable] = set()
         """Kinds of steps that are not recorded, whose kernels have been compiled."""
         self._has_graphs = options.has_graphs
@@ -165,37 +165,37 @@ class CudaExecutor:
         last = np.cumsum([chunk.count for chunk in chunks]) - 1
         ends[0, : len(sampling)] = [end for end, chunk in zip(last, chunks, strict=True) if chunk.samples]
         ends[1, : len(sampling)] = [chunk.sequence.slot for chunk in sampling]
-        parts = (
-            chunk_rows(chunks, bucket, self._spare_slot),
-            tiles_of(chunks, 0, _PROMPT_TILES, self._spare_slot),
-            ends,
-        )
+        tiles = tiles_of(chunks, 0)
+        splits = self._decoder.chunk_splits_for(len(tiles), max(chunk.start + chunk.count for chunk in chunks))
+        tiles = tiles_of(chunks, 0, _tile_count(splits), self._spare_slot)
+        parts = (chunk_rows(chunks, bucket, self._spare_slot), tiles, ends)
         self._send_blocks(self._known.missing(chunks))
         inputs = self._inputs.send(np.concatenate([part.reshape(-1) for part in parts]))
-        recorded = self._recorded_prompt(bucket)
+        recorded = self._recorded_prompt(bucket, splits)
         recorded.inputs.copy_(inputs)
         recorded.graph.replay()
         found = len(sampling)
         return self._finish(sampling, recorded.logits[:found], recorded.tokens[:found])
 
-    def _recorded_prompt(self, bucket: int) -> _Recorded:
-        if bucket not in self._prompts:
+    def _recorded_prompt(self, bucket: int, splits: int) -> _Recorded:
+        if (bucket, splits) not in self._prompts:
+            self._decoder.prepare_chunk_scratch(splits)
             empty = (
                 chunk_rows((), bucket, self._spare_slot),
-                tiles_of((), 0, _PROMPT_TILES, self._spare_slot),
+                tiles_of((), 0, _tile_count(splits), self._spare_slot),
                 np.array([[0] * _PROMPT_SAMPLES, [self._spare_slot] * _PROMPT_SAMPLES], dtype=np.int32),
             )
             packed = np.concatenate([part.reshape(-1) for part in empty])
             inputs = torch.from_numpy(packed).to(self._device)
-            self._prompts[bucket] = self._record(inputs, lambda: self._prompt_step(inputs, bucket))
-        return self._prompts[bucket]
+            self._prompts[bucket, splits] = self._record(inputs, lambda: self._prompt_step(inputs, bucket, splits))
+        return self._prompts[bucket, splits]
 
-    def _prompt_step(self, inputs: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _prompt_step(self, inputs: torch.Tensor, count: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
         rows, tiles, ends, slots_of_ends = inputs.split(
-            [4 * count, 4 * _PROMPT_TILES, _PROMPT_SAMPLES, _PROMPT_SAMPLES]
+            [4 * count, 4 * _tile_count(splits), _PROMPT_SAMPLES, _PROMPT_SAMPLES]
         )
         x, slots, positions = self._begin(rows, count)
-        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4)))
+        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), splits))
         return self._choose_largest(x.index_select(0, ends), slots_of_ends)
 
     def _mixed(self, chunks: Items[Chunk]) -> _Handle:
@@ -302,6 +302,11 @@ def _is_small(plan: StepPlan) -> bool:
     if plan.token_count > PROMPT_BUCKETS[-1] or sum(chunk.samples for chunk in plan.chunks) > _PROMPT_SAMPLES:
         return False
     return len(tiles_of(plan.chunks, 0)) <= _PROMPT_TILES
+
+
+def _tile_count(splits: int) -> int:
+    """How many tiles of chunks a recorded step has."""
+    return SPLIT_TILES if splits > 1 else _PROMPT_TILES
 
 
 def _logprobs(rows: Report) -> TokenLogprobs:
