@@ -93,6 +93,9 @@ class Scheduler(Protocol):
     async def stop(self) -> None:
         """Takes no further request and returns when every request it took has been answered."""
 
+    async def idle(self) -> None:
+        """Returns when `inflight_count` is 0, at once where it is. The next request may have come by then."""
+
     @property
     def pending_count(self) -> int:
         """Requests taken and not yet executing."""

@@ -33,6 +33,7 @@ class WaitingRequests:
         self._placeholders: dict[str, Model] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: set[asyncio.Future[None]] = set()
+        self._emptied = asyncio.Event()
 
     def placeholder(self, version: str) -> Model:
         """What a front end gets instead of the model until that is loaded."""
@@ -50,6 +51,7 @@ class WaitingRequests:
             request.respond(InferenceResponse.of_error(CancelledError("")))
             return
         self._refuse_if_full(request.id)
+        self._emptied.clear()
         self._deadlines[request] = self._loop.time() + self._options.load_timeout_s
         request.on_cancel = self._cancel
         if self._timer is None:
@@ -71,6 +73,11 @@ class WaitingRequests:
     async def stop(self) -> None:
         """Answers whoever still waits."""
         self.reject(UnavailableError("Server exiting"))
+
+    async def idle(self) -> None:
+        """Returns when no request waits any more."""
+        while self._deadlines:
+            await self._emptied.wait()
 
     @property
     def pending_count(self) -> int:
@@ -127,12 +134,14 @@ class WaitingRequests:
             self._timer.cancel()
             self._timer = None
         requests, self._deadlines = list(self._deadlines), {}
+        self._emptied.set()
         for request in requests:
             request.on_cancel = None
         return requests
 
     def _cancel(self, request: InferenceRequest) -> None:
         if self._deadlines.pop(request, None) is not None:
+            self._note_left()
             request.on_cancel = None
             _answer(request, CancelledError(""))
 
@@ -147,7 +156,12 @@ class WaitingRequests:
             self._deadlines.pop(request, None)
             request.on_cancel = None
             _answer(request, self._timeout().for_request(request.id))
+        self._note_left()
         self._set_timer()
+
+    def _note_left(self) -> None:
+        if not self._deadlines:
+            self._emptied.set()
 
 
 def _answer(request: InferenceRequest, error: ServingError) -> None:

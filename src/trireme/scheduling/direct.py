@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
+from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ServingError
+from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
@@ -13,10 +16,13 @@ from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
+from trireme.scheduling.stopping import stopping_error
+from trireme.scheduling.turn import Turn
 
 
-class DirectScheduler(InstanceRunner):
-    """Implements `Scheduler`; other schedulers over one shared queue change how it starts and what it waits for."""
+class DirectScheduler:
+    """Implements `Scheduler` and `BatchRunner`; other schedulers over one shared queue change how it starts and what it
+    waits for."""
 
     def __init__(
         self,
@@ -26,7 +32,11 @@ class DirectScheduler(InstanceRunner):
         queue: RequestQueue | None = None,
         order: ResponseOrder | None = None,
     ) -> None:
-        super().__init__(stats, clock, queue or RequestQueue(), order)
+        self._stats = stats
+        self._clock = clock
+        self._queue = queue or RequestQueue()
+        self._runner = InstanceRunner(stats, clock, order, finish=self.finish, requeue=self._requeue)
+        self._is_stopped = False
         self._is_dispatching = False
         self._hold_count = _held_requests()
         self._on_cancel = self._cancel  # bound once, not for every request
@@ -35,16 +45,17 @@ class DirectScheduler(InstanceRunner):
     def enqueue(self, request: InferenceRequest) -> None:
         """Starts the request at once where an instance is free and nobody waits, else keeps it."""
         if self._is_stopped:
-            self._refuse_if_stopped(request)
+            raise stopping_error(request)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns
         if request.is_cancelled:
             self._answer_cancelled(request)
             return
-        self._inflight_count += 1
+        runner = self._runner
+        runner.inflight_count += 1
         request.on_cancel = self._on_cancel
-        if self._free and not self._queue.count and not self._is_dispatching and not self._hold_count:
+        if runner.free and not self._queue.count and not self._is_dispatching and not self._hold_count:
             self._start_alone(request, now_ns)
         else:
             self._queue.push(request)
@@ -58,7 +69,77 @@ class DirectScheduler(InstanceRunner):
     @property
     def inflight_count(self) -> int:
         """Requests taken and not yet answered."""
-        return self._inflight_count
+        return self._runner.inflight_count
+
+    async def stop(self) -> None:
+        """Takes no further request and returns when every request is answered and no batch is out."""
+        self._is_stopped = True
+        self._dispatch(self._clock())
+        await self._runner.idle()
+        self._runner.close()
+
+    async def idle(self) -> None:
+        """Returns when every request is answered and no batch is out."""
+        await self._runner.idle()
+
+    # What instances call.
+
+    def attach(self, instance: Instance) -> None:
+        """From now on the instance takes batches."""
+        self._runner.attach(instance)
+        self._dispatch(self._clock())
+
+    async def drain(self, instance: Instance) -> None:
+        """Nothing binds requests to an instance."""
+
+    def detach(self, instance: Instance) -> None:
+        """From now on the instance takes none."""
+        self._runner.detach(instance)
+
+    def respond(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Passes one response of a stream on to the client."""
+        self._runner.respond(request, response)
+
+    def finish(
+        self, instance: Instance, batch: Batch, responses: Sequence[InferenceResponse | None], timing: BatchTiming
+    ) -> None:
+        """Frees the instance, starts the next batch, then counts and answers this one."""
+        runner = self._runner
+        now_ns = self._clock()
+        if not runner.release(instance, batch):
+            return
+        if self._queue.count:
+            # The instance works while its clients are being answered.
+            self._dispatch(now_ns)
+        runner.settle(instance, batch, responses, timing, now_ns)
+
+    def reschedule(self, request: InferenceRequest) -> None:
+        """The request will wait again once `finish` of its batch has come with None in its place."""
+        self._runner.reschedule(request)
+
+    # What the registry, the rate limiter and the response cache need.
+
+    def share(self, turn: Turn) -> None:
+        """From now on what answers lead to is begun in one turn with that of other schedulers."""
+        self._runner.turn = turn
+
+    def limit(self, gate: InstanceGate) -> None:
+        """From now on every execution passes the gate; called before the first instance is attached."""
+        self._runner.gate = gate
+        gate.open(lambda: self._queue.count > 0, lambda: self._dispatch(self._clock()))
+
+    def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Answers a request that was never enqueued, in its turn where the order is preserved."""
+        self._runner.answer_unexecuted(request, response)
+
+    def run_together(self, requests: list[InferenceRequest]) -> bool:
+        """Runs these as one batch, past the queue, where an instance is free for them; false where none is."""
+        return self._runner.start_together(requests)
+
+    def confine(self) -> Callable[[], None]:
+        """Where a scheduler binds requests to instances: from now on new ones go to the instance that has had the
+        fewest, until the call that is returned. Here nothing is bound."""
+        return _nothing
 
     def reject_queued(self, error: ServingError) -> None:
         """Answers everything that still waits with this error, where no instance will come back to run it."""
@@ -67,11 +148,13 @@ class DirectScheduler(InstanceRunner):
             self._stats.record_failure(request, OTHER, now_ns)
             self._end_queued(request, InferenceResponse.of_error(error))
 
+    # Which request starts, and when.
+
     def _start_alone(self, request: InferenceRequest, now_ns: int) -> None:
         """Starts a request that finds an instance free and nobody waiting."""
         self._is_dispatching = True
         try:
-            self._start([request], request.batch_size, now_ns)
+            self._runner.start([request], request.batch_size, now_ns)
         finally:
             self._is_dispatching = False
         if self._queue.count:
@@ -80,14 +163,15 @@ class DirectScheduler(InstanceRunner):
     def _dispatch(self, now_ns: int) -> None:
         """Starts batches while instances are free; not entered again from inside, where an instance answers at
         once, so that a long queue does not become a deep stack."""
-        if self._gate is not None:
-            self._dispatch_limited(self._gate, now_ns)
+        runner = self._runner
+        if runner.gate is not None:
+            self._dispatch_limited(runner.gate, now_ns)
             return
-        if self._is_dispatching or not self._free or not self._queue.count or (self._hold_count and self._is_held()):
+        if self._is_dispatching or not runner.free or not self._queue.count or (self._hold_count and self._is_held()):
             return
         self._is_dispatching = True
         try:
-            while self._start_next(now_ns) and self._free and self._queue.count:
+            while self._start_next(now_ns) and runner.free and self._queue.count:
                 now_ns = self._clock()
         finally:
             self._is_dispatching = False
@@ -102,10 +186,10 @@ class DirectScheduler(InstanceRunner):
                 instance = gate.take()
                 if instance is None:
                     return
-                self._free.append(instance)
+                self._runner.free.append(instance)
                 if not self._start_next(now_ns):
                     # It is better to wait, and without keeping from others what they could use meanwhile.
-                    gate.put_back(self._free.pop())
+                    gate.put_back(self._runner.free.pop())
                     return
                 now_ns = self._clock()
         finally:
@@ -114,8 +198,16 @@ class DirectScheduler(InstanceRunner):
     def _start_next(self, now_ns: int) -> bool:
         """Starts one batch off the queue; false where it is better to wait."""
         [request] = self._queue.take(1)
-        self._start([request], request.batch_size, now_ns)
+        self._runner.start([request], request.batch_size, now_ns)
         return True
+
+    def _is_held(self) -> bool:
+        if not self._is_stopped and self._queue.count < self._hold_count:
+            return True
+        self._hold_count = 0
+        return False
+
+    # Requests that run again, and those that never do.
 
     def _requeue(self, request: InferenceRequest) -> None:
         if request.is_cancelled:
@@ -126,15 +218,9 @@ class DirectScheduler(InstanceRunner):
         self._queue.push(request, is_forced=True)
         self._dispatch(now_ns)
 
-    def _is_held(self) -> bool:
-        if not self._is_stopped and self._queue.count < self._hold_count:
-            return True
-        self._hold_count = 0
-        return False
-
     def _cancel(self, request: InferenceRequest) -> None:
         if not self._queue.remove(request):
-            self._cancel_running(request)
+            self._runner.cancel(request)
             return
         self._stats.record_failure(request, CANCELED, self._clock())
         self._end_queued(request, InferenceResponse.of_error(CancelledError("")))
@@ -145,12 +231,17 @@ class DirectScheduler(InstanceRunner):
 
     def _end_queued(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Answers a request that never ran, past any order, and lets go of it."""
-        self._inflight_count -= 1
+        runner = self._runner
+        runner.inflight_count -= 1
         request.on_cancel = None
         request.respond(response)
-        if self._order is not None:
-            self._order.leave(request)
-        self._check_drained()
+        if runner.order is not None:
+            runner.order.leave(request)
+        runner.check_idle()
+
+
+def _nothing() -> None:
+    """Ends a confinement that there was not."""
 
 
 def _held_requests() -> int:

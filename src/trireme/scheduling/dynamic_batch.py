@@ -17,6 +17,7 @@ from trireme.observe.stats import REJECTED, ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.response_order import ResponseOrder
+from trireme.scheduling.stopping import stopping_error
 from trireme.scheduling.timer import Alarm, CallLater
 
 _REGATHER_SHARE: Final = 20
@@ -67,21 +68,22 @@ class DynamicBatchScheduler(DirectScheduler):
     def enqueue(self, request: InferenceRequest) -> None:
         """Keeps the request, and starts what can be started."""
         if self._is_stopped:
-            self._refuse_if_stopped(request)
+            raise stopping_error(request)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns
         if request.is_cancelled:
             self._answer_cancelled(request)
             return
-        is_alone = self._can_start_alone and not self._queue.count and not self._hold_count and not self._turn.is_open
-        if not is_alone or not self._free or self._is_dispatching:
+        runner = self._runner
+        is_alone = self._can_start_alone and not self._queue.count and not self._hold_count and not runner.turn.is_open
+        if not is_alone or not runner.free or self._is_dispatching:
             self._keep(request, now_ns)
             return
-        self._inflight_count += 1
+        runner.inflight_count += 1
         request.on_cancel = self._on_cancel
-        if self._order is not None:
-            self._order.join(request)
+        if runner.order is not None:
+            runner.order.join(request)
         self._start_alone(request, now_ns)
 
     def finish(
@@ -96,22 +98,23 @@ class DynamicBatchScheduler(DirectScheduler):
 
     def _keep(self, request: InferenceRequest, now_ns: int) -> None:
         deadline_ns = self._queue.push(request)
-        self._inflight_count += 1
+        runner = self._runner
+        runner.inflight_count += 1
         request.on_cancel = self._on_cancel
-        if self._order is not None:
-            self._order.join(request)
+        if runner.order is not None:
+            runner.order.join(request)
         if deadline_ns is not None:
             self._alarm.set(deadline_ns)
-        if (not self._free and self._gate is None) or self._is_deferred or self._is_dispatching:
+        if (not runner.free and runner.gate is None) or self._is_deferred or self._is_dispatching:
             return
         if self._wake_size and self._queue.size < self._wake_size and self._fits_waiting(request):
             return
         if self._defer is not None:
             self._is_deferred = True
             self._defer(self._dispatch_deferred)
-        elif self._turn.is_open:
+        elif runner.turn.is_open:
             self._is_deferred = True
-            self._turn.put_off(self._dispatch_deferred)
+            runner.turn.put_off(self._dispatch_deferred)
         else:
             self._dispatch(now_ns)
 
@@ -130,7 +133,7 @@ class DynamicBatchScheduler(DirectScheduler):
         count, size = self._choose(now_ns)
         if not count:
             return False
-        self._start(self._queue.take(count), size, now_ns)
+        self._runner.start(self._queue.take(count), size, now_ns)
         return True
 
     def _choose(self, now_ns: int) -> tuple[int, int]:

@@ -8,10 +8,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from trireme.backends.catalog import ModelSource
 from trireme.config.load import finalize_config
+from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.ports import Backend, InferencePort
@@ -22,16 +22,15 @@ from trireme.registry.model import Model
 from trireme.registry.options import RegistryOptions
 from trireme.scheduling.cache.front import ResponseCacheFront
 from trireme.scheduling.ensemble.scheduler import EnsembleScheduler
-from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.rate_limiter import InstanceGate, RateLimiter
 from trireme.scheduling.rate_limiter_resources import instance_limits
-from trireme.scheduling.scheduler import create_scheduler
+from trireme.scheduling.scheduler import InstanceScheduler, create_scheduler
 from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
 BackendFactory = Callable[[ModelSource], Backend]
-EnsembleLink = Callable[[Any], tuple[Any, Mapping[str, Sequence[str]]]]
+EnsembleLink = Callable[[ConfigMessage], tuple[ConfigMessage, Mapping[str, Sequence[str]]]]
 """Ties an ensemble's message to its composing models: the message as they make it, and the labels they pass on.
 Raises ServingError where it does not fit them."""
 
@@ -90,7 +89,7 @@ class VersionLoader:
         stats = ModelStats(config.name, version)
         scheduler = create_scheduler(config, stats, inference=inference)
         model = Model(polled.id, version, config, scheduler, stats, labels=labels, folder=_keeper(polled))
-        await self._put_cache_before(model, polled.folder / str(version))
+        await self._put_cache_before(scheduler, model, polled.folder / str(version))
         return model
 
     async def _load_backend(self, polled: PolledModel, version: int) -> Model:
@@ -113,7 +112,7 @@ class VersionLoader:
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)
             await warm_up(model, polled.folder, gate)
-            await self._put_cache_before(model, version_dir)
+            await self._put_cache_before(scheduler, model, version_dir)
         except BaseException:  # also a cancelled load leaves no process behind
             if limits is not None:
                 limits.close()
@@ -121,12 +120,14 @@ class VersionLoader:
             raise
         return model
 
-    async def _put_cache_before(self, model: Model, version_dir: Path) -> None:
+    async def _put_cache_before(
+        self, scheduler: InstanceScheduler | EnsembleScheduler, model: Model, version_dir: Path
+    ) -> None:
         """After the warm-up, which is to run on the instances."""
         if self._cache is not None:
-            model.scheduler = await self._cache.before(model.scheduler, model.config, model.stats, version_dir)
+            model.scheduler = await self._cache.before(scheduler, model.config, model.stats, version_dir)
 
-    def _limit(self, scheduler: InstanceRunner, config: ModelConfig) -> InstanceGate | None:
+    def _limit(self, scheduler: InstanceScheduler, config: ModelConfig) -> InstanceGate | None:
         if self._limiter is None:
             return None
         gate = self._limiter.gate(instance_limits(config))

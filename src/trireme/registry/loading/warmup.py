@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
-from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.scheduler import InstanceScheduler
 
 _SEED = 20
 _MAX_BYTES = 2**30
@@ -99,12 +100,12 @@ async def _run_together(model: Model, requests: list[InferenceRequest], gate: Wa
     answers: list[asyncio.Future[ServingError | None]] = [loop.create_future() for _ in requests]
     for request, answer in zip(requests, answers, strict=True):
         request.respond = _answering(answer)
-    runner = cast(InstanceRunner, model.scheduler)  # an ensemble has no warm-up, and the cache comes after it
-    if not runner.run_together(requests):
+    scheduler = cast(InstanceScheduler, model.scheduler)  # an ensemble has no warm-up, and the cache comes after it
+    if not scheduler.run_together(requests):
         # The rate limiter lets an instance run only for what waits; one that is being restarted is waited for.
-        release = runner.confine()
+        release = scheduler.confine()
         try:
-            _enqueue_together(model.scheduler, requests, gate)
+            _enqueue_together(scheduler, requests, gate)
         finally:
             release()
     errors = [error for error in await asyncio.gather(*answers) if error is not None]
@@ -133,7 +134,7 @@ def _ignore(response: InferenceResponse) -> None:
     """Stands in until somebody waits for the response."""
 
 
-def _tensors(model: Model, sample: Any, folder: Path) -> dict[str, Tensor]:
+def _tensors(model: Model, sample: model_config_pb2.ModelWarmup, folder: Path) -> dict[str, Tensor]:
     """The sample's inputs for one row, without the batch dimension."""
     tensors = {}
     for name in sorted(sample.inputs):
@@ -212,7 +213,9 @@ def _check_strings(model: Model, name: str, data: bytes, expected: int) -> None:
         raise InvalidArgumentError(f"expected {expected} string elements {where}, got {count}")
 
 
-def _data(name: str, datatype: str, count: int, size: int, entry: Any, folder: Path) -> bytes:
+def _data(
+    name: str, datatype: str, count: int, size: int, entry: model_config_pb2.ModelWarmup.Input, folder: Path
+) -> bytes:
     source = entry.WhichOneof("input_data_type")
     if source is None:
         raise InvalidArgumentError(f"warmup setting expects input '{name}' to have input_data_type set")

@@ -12,7 +12,7 @@ from trireme.core.ports import Scheduler
 from trireme.observe.cache_stats import CacheStats
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache.local import CacheScope, LocalResponseCache
-from trireme.scheduling.cache.local_scheduler import LocalCacheScheduler
+from trireme.scheduling.cache.local_scheduler import CachedScheduler, LocalCacheScheduler
 from trireme.scheduling.cache.redis import RedisResponseCache
 from trireme.scheduling.cache.redis_fingerprint import model_fingerprint
 from trireme.scheduling.cache.redis_scheduler import RedisCacheScheduler
@@ -33,7 +33,7 @@ class ResponseCacheFront:
         return self.cache.stats if isinstance(self.cache, LocalResponseCache) else None
 
     async def before(
-        self, scheduler: Scheduler, config: ModelConfig, stats: ModelStats, version_folder: Path
+        self, scheduler: CachedScheduler, config: ModelConfig, stats: ModelStats, version_folder: Path
     ) -> Scheduler:
         """The scheduler that a freshly loaded copy of the model is to have: the one given, or the cache before it."""
         if not config.has_response_cache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.ports import Scheduler
@@ -13,9 +13,15 @@ from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache.key import digest_beside_loop, is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CacheKey, CacheScope, LocalResponseCache
 from trireme.scheduling.cache.lookups import CacheLookups
-from trireme.scheduling.instance_runner import InstanceRunner
 
 K = TypeVar("K")
+
+
+class CachedScheduler(Scheduler, Protocol):
+    """What a cache can stand in front of."""
+
+    def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Answers a request that was never enqueued, in its turn where the order of answers is preserved."""
 
 
 class LocalCacheScheduler:
@@ -24,7 +30,7 @@ class LocalCacheScheduler:
 
     def __init__(
         self,
-        inner: Scheduler,
+        inner: CachedScheduler,
         cache: LocalResponseCache,
         stats: ModelStats,
         scope: CacheScope,
@@ -74,6 +80,12 @@ class LocalCacheScheduler:
         await self._digests.drain()
         await self._inner.stop()
         self._cache.forget(self._scope)
+
+    async def idle(self) -> None:
+        """Returns when every request is answered."""
+        while self.inflight_count:
+            await self._digests.drain()
+            await self._inner.idle()
 
     @property
     def pending_count(self) -> int:
@@ -126,7 +138,7 @@ def is_worth_keeping(response: InferenceResponse) -> bool:
 
 
 def answer_hit(
-    inner: Scheduler,
+    inner: CachedScheduler,
     stats: ModelStats,
     request: InferenceRequest,
     response: InferenceResponse,
@@ -141,7 +153,4 @@ def answer_hit(
         request.trace.is_cached = True
     stats.record_cache_hit(request, end_ns - start_ns, end_ns)
     stats.record_first_response(request, end_ns)
-    if isinstance(inner, InstanceRunner):
-        inner.answer_unexecuted(request, response)
-    else:
-        request.respond(response)
+    inner.answer_unexecuted(request, response)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.ports import Scheduler
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.cache.key import digest_beside_loop, is_long_to_digest, request_digest
 from trireme.scheduling.cache.local import CachedResponse
-from trireme.scheduling.cache.local_scheduler import KeepAnswer, answer_hit, is_worth_keeping
+from trireme.scheduling.cache.local_scheduler import CachedScheduler, KeepAnswer, answer_hit, is_worth_keeping
 from trireme.scheduling.cache.lookups import CacheLookups
 from trireme.scheduling.cache.redis import RedisResponseCache, entry_key
 
@@ -20,7 +19,7 @@ class RedisCacheScheduler:
 
     def __init__(
         self,
-        inner: Scheduler,
+        inner: CachedScheduler,
         cache: RedisResponseCache,
         stats: ModelStats,
         fingerprint: str,
@@ -55,6 +54,12 @@ class RedisCacheScheduler:
         self._is_stopped = True
         await self._lookups.drain()
         await self._inner.stop()
+
+    async def idle(self) -> None:
+        """Returns when every request is answered."""
+        while self.inflight_count:
+            await self._lookups.drain()
+            await self._inner.idle()
 
     @property
     def pending_count(self) -> int:

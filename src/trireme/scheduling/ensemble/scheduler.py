@@ -7,13 +7,14 @@ import asyncio
 from trireme.config.model_config import ModelConfig
 from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ErrorKind, ServingError, UnavailableError
+from trireme.core.errors import CancelledError, ErrorKind, ServingError
 from trireme.core.ports import InferencePort
 from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
 from trireme.scheduling.ensemble.plan import EnsemblePlans
 from trireme.scheduling.ensemble.run import EnsembleRun
+from trireme.scheduling.stopping import stopping_error
 
 
 class EnsembleScheduler:
@@ -31,7 +32,7 @@ class EnsembleScheduler:
         self._clock = clock
         self._runs: dict[InferenceRequest, EnsembleRun] = {}
         self._is_stopped = False
-        self._drained: asyncio.Event | None = None
+        self._idle: asyncio.Event | None = None  # while somebody waits for the last answer
         self._on_cancel = self._cancel  # bound once, not for every request
         self.on_call: ModelCalledCallback = self._let_go
         self._models = frozenset(step.model_name for step in config.ensemble_steps)
@@ -39,9 +40,7 @@ class EnsembleScheduler:
     def enqueue(self, request: InferenceRequest) -> None:
         """Fires the first steps; the request is answered when its outputs are there."""
         if self._is_stopped:
-            raise UnavailableError(
-                "Server is stopping, scheduler for model has stopped accepting new inference requests"
-            ).for_request(request.id)
+            raise stopping_error(request)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns
@@ -57,13 +56,21 @@ class EnsembleScheduler:
         self._runs[request] = run
         run.begin()
 
+    def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Answers a request that was never enqueued; an ensemble preserves no order."""
+        request.respond(response)
+
     async def stop(self) -> None:
         """Takes no further request and returns when every request it took has been answered."""
         self._is_stopped = True
-        if self._runs:
-            if self._drained is None:
-                self._drained = asyncio.Event()
-            await self._drained.wait()
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Returns when every request it took has been answered."""
+        while self._runs:
+            if self._idle is None:
+                self._idle = asyncio.Event()
+            await self._idle.wait()
 
     @property
     def pending_count(self) -> int:
@@ -94,8 +101,9 @@ class EnsembleScheduler:
                 self._stats.record_first_response(request, now_ns)
         else:
             self._count_failure(run, error, now_ns)
-        if self._drained is not None and not self._runs:
-            self._drained.set()
+        if self._idle is not None and not self._runs:
+            idle, self._idle = self._idle, None
+            idle.set()
 
     def _let_go(self, model_name: str) -> None:
         """A model is asked from inside a step. If another step runs on it, and it waited for steps behind it, among

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
 
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
@@ -54,6 +54,16 @@ class LiveSequence:
             end += 1
         return first, end
 
+    def take_stretch_of(self, request: InferenceRequest) -> list[InferenceRequest]:
+        """Removes all that wait for the same sequence as this one, which must be waiting."""
+        first, end = self.stretch_of(request)
+        waiting = list(self.waiting)
+        self.waiting = deque(waiting[:first] + waiting[end:])
+        self.is_rerun = self.is_rerun and first > 0
+        if end == len(waiting):
+            self.is_open = False
+        return waiting[first:end]
+
     def take_until_start(self) -> list[InferenceRequest]:
         """Removes those that wait and continue what has begun; what begins anew stays."""
         taken: list[InferenceRequest] = []
@@ -87,7 +97,7 @@ class LiveSequence:
 class InstanceSlots:
     """One instance with the sequences that are bound to it."""
 
-    __slots__ = ("_free_slots", "_next_slot", "assigned", "capacity", "instance", "on_empty", "ready", "sequences")
+    __slots__ = ("_emptied", "_free_slots", "_next_slot", "assigned", "capacity", "instance", "ready", "sequences")
 
     def __init__(self, instance: Instance, capacity: int) -> None:
         self.instance = instance
@@ -95,9 +105,9 @@ class InstanceSlots:
         self.sequences: dict[LiveSequence, None] = {}
         self.ready: dict[LiveSequence, None] = {}  # those whose next request could run, in the order they became so
         self.assigned = 0  # when it last got a sequence, on the scheduler's count
-        self.on_empty: Callable[[], object] | None = None  # told when the last sequence goes
         self._free_slots: list[int] = []  # a heap of those below the next
         self._next_slot = 0
+        self._emptied: asyncio.Event | None = None  # set when the last sequence goes
 
     def take(self, sequence: LiveSequence) -> None:
         """Gives the sequence the first free slot; there must be room."""
@@ -115,8 +125,16 @@ class InstanceSlots:
         del self.sequences[sequence]
         self.ready.pop(sequence, None)
         sequence.instance_slots = None
-        if self.on_empty is not None and not self.sequences:
-            self.on_empty()
+        if self._emptied is not None and not self.sequences:
+            self._emptied.set()
+
+    async def drain(self) -> None:
+        """Takes no sequence any more; returns when those that it has are over."""
+        self.capacity = 0
+        if self.sequences:
+            if self._emptied is None:
+                self._emptied = asyncio.Event()
+            await self._emptied.wait()
 
     @property
     def has_room(self) -> bool:

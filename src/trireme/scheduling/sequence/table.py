@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-import logging
 from collections.abc import Callable
 
-from trireme.config.sequence_config import SequenceBatchingConfig
-from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.core.ports import Instance
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
+from trireme.core.request import InferenceRequest
 from trireme.scheduling.sequence.sequence import InstanceSlots, LiveSequence
-
-log = logging.getLogger(__name__)
 
 REMEMBERED_LOSSES = 4096  # of sequences whose clients have not yet heard that they are gone
 
@@ -26,12 +22,27 @@ class SequenceTable:
         self.backlog: dict[LiveSequence, None] = {}  # those that no instance has room for, first come first served
         self.idle: dict[LiveSequence, None] = {}  # the one that is silent the longest comes first
         self.lost: dict[int | str, None] = {}  # open ones whose instance went, until their clients end or begin them
+        self.waiting_count = 0  # of the requests of all sequences
         self.is_stopped = False  # whether silent sequences end at once
         self._capacity = capacity
         self._max_idle_ns = max_idle_ns
         self._ring_at = ring_at
         self._deadlines: list[tuple[int, int, LiveSequence]] = []  # a heap; an entry may be out of date
+        self._none_idle: asyncio.Event | None = None  # while somebody waits for it
         self._number = 0  # gives moments and entries an order
+
+    def add(self, sequence: LiveSequence | None, request: InferenceRequest, is_iterative: bool, now_ns: int) -> None:
+        """The request waits as the last of the sequence, None for one that it begins."""
+        if sequence is None:
+            sequence = self.begin(request.correlation_id)
+        sequence.waiting.append(request)
+        sequence.note_last(is_iterative)
+        self.waiting_count += 1
+        if sequence.instance_slots is None:
+            self.note_deadline(sequence, request)
+            self.fill(now_ns)
+        elif sequence.running is None:
+            self.make_ready(sequence, now_ns)
 
     def begin(self, correlation_id: int | str) -> LiveSequence:
         """A new sequence, in the backlog until it has a request and `fill` is called."""
@@ -57,8 +68,39 @@ class SequenceTable:
             self._part(sequence, slots)
             if sequence.is_open and sequence.id not in self.by_id:
                 self._note_loss(sequence.id)
+        self.waiting_count -= len(lost)
         self.fill(now_ns)
         return lost
+
+    def confine(self) -> Callable[[], None]:
+        """From now on new sequences go to the instance that has had none for the longest, until the returned call."""
+        all_slots = sorted(self.instance_slots.values(), key=lambda slots: slots.assigned)
+        capacities = [(slots, slots.capacity) for slots in all_slots[1:]]
+        for slots, _ in capacities:
+            slots.capacity = 0
+
+        def release() -> None:
+            for slots, capacity in capacities:
+                slots.capacity = capacity
+
+        return release
+
+    def take_next(self, sequence: LiveSequence) -> InferenceRequest:
+        """Takes out the next request of a sequence that is ready; from now on it is the running one."""
+        slots = sequence.instance_slots
+        assert slots is not None
+        del slots.ready[sequence]
+        request = sequence.running = sequence.waiting.popleft()
+        self.waiting_count -= 1
+        return request
+
+    def put_back(self, sequence: LiveSequence, request: InferenceRequest, was_tried: bool, now_ns: int) -> None:
+        """The running request of the sequence waits again, as the first."""
+        sequence.running = None
+        sequence.is_rerun = was_tried
+        sequence.waiting.appendleft(request)
+        self.waiting_count += 1
+        self.make_ready(sequence, now_ns)
 
     def settle(self, sequence: LiveSequence, now_ns: int) -> None:
         """The sequence goes on, waits for its client, or is over."""
@@ -78,7 +120,7 @@ class SequenceTable:
         """The next request of the sequence, which is bound to an instance, can run."""
         slots = sequence.instance_slots
         assert slots is not None
-        self.idle.pop(sequence, None)
+        self._leave_idle(sequence)
         if sequence not in slots.ready:
             sequence.ready_ns = now_ns
             slots.ready[sequence] = None
@@ -94,7 +136,7 @@ class SequenceTable:
     def close(self, sequence: LiveSequence, now_ns: int) -> None:
         """Forgets a sequence that has no requests."""
         del self.by_id[sequence.id]
-        self.idle.pop(sequence, None)
+        self._leave_idle(sequence)
         self.backlog.pop(sequence, None)
         if sequence.instance_slots is not None:
             sequence.instance_slots.release(sequence)
@@ -143,6 +185,21 @@ class SequenceTable:
             self.close(sequence, now_ns)
         return ended
 
+    def take_cancelled(self, request: InferenceRequest, now_ns: int) -> list[InferenceRequest]:
+        """Removes and returns a waiting request with all that wait for the same sequence; none where it does not
+        wait."""
+        sequence = self.by_id.get(request.correlation_id)
+        if sequence is None or request not in sequence.waiting:
+            return []
+        cancelled = sequence.take_stretch_of(request)
+        self.waiting_count -= len(cancelled)
+        if sequence.instance_slots is None:
+            self.note_deadlines(sequence)
+        elif not sequence.waiting:
+            sequence.instance_slots.ready.pop(sequence, None)
+        self.settle(sequence, now_ns)
+        return cancelled
+
     def take_expired(self, now_ns: int) -> list[InferenceRequest]:
         """Forgets the sequences that were in the backlog for too long; returns their requests. What waits before or
         behind them under the same id stays."""
@@ -156,12 +213,13 @@ class SequenceTable:
                     self.close(sequence, now_ns)
         if self._deadlines:
             self._ring_at(self._deadlines[0][0])
+        self.waiting_count -= len(expired)
         return expired
 
     def _part(self, ended: LiveSequence, slots: InstanceSlots) -> None:
         """Takes the sequence off its instance; what waits behind it is another one under the same id."""
         slots.release(ended)
-        self.idle.pop(ended, None)
+        self._leave_idle(ended)
         del self.by_id[ended.id]
         if not ended.waiting:
             return
@@ -169,6 +227,19 @@ class SequenceTable:
         sequence.waiting, ended.waiting = ended.waiting, sequence.waiting
         sequence.is_open = ended.is_open
         self.note_deadlines(sequence)
+
+    async def none_idle(self) -> None:
+        """Returns when no sequence waits for its client to go on."""
+        while self.idle:
+            if self._none_idle is None:
+                self._none_idle = asyncio.Event()
+            await self._none_idle.wait()
+
+    def _leave_idle(self, sequence: LiveSequence) -> None:
+        self.idle.pop(sequence, None)
+        if self._none_idle is not None and not self.idle:
+            event, self._none_idle = self._none_idle, None
+            event.set()
 
     def _note_loss(self, correlation_id: int | str) -> None:
         if len(self.lost) >= REMEMBERED_LOSSES:
@@ -182,73 +253,6 @@ class SequenceTable:
             if slots.has_room and (best is None or _load(slots) < _load(best)):
                 best = slots
         return best
-
-
-class SequenceAdmission:
-    """Which sequence a request belongs to, by its correlation id and its flags."""
-
-    def __init__(self, name: str, batching: SequenceBatchingConfig, table: SequenceTable, *, has_warmup: bool) -> None:
-        self._name = name
-        self._is_iterative = batching.is_iterative
-        self._has_text_ids = batching.has_text_ids
-        self._table = table
-        self._has_warmup = has_warmup
-        self._last_id = 0  # of those that the server gives
-
-    def admit(self, request: InferenceRequest) -> LiveSequence | None:
-        """The sequence that the request continues, or begins anew under the same id; None for a new one. Raises
-        InvalidArgumentError where it belongs to none, UnavailableError where what it continues was lost."""
-        if request.batch_size > 1:
-            raise InvalidArgumentError(
-                f"inference request to model '{self._name}' must specify batch-size 1 due to requirements of sequence "
-                "batcher"
-            )
-        if self._is_iterative or not request.correlation_id:
-            self._assign_id(request)
-        sequence = self._table.by_id.get(request.correlation_id)
-        if not request.flags & SEQUENCE_START:
-            if sequence is None or not sequence.is_open:
-                if request.correlation_id in self._table.lost:
-                    if request.flags & SEQUENCE_END:
-                        del self._table.lost[request.correlation_id]
-                    raise loss_of(request, self._name)
-                raise InvalidArgumentError(
-                    f"inference request for sequence {request.correlation_id} to model '{self._name}' must specify the "
-                    "START flag on the first request of the sequence"
-                )
-        elif sequence is not None and sequence.is_open:
-            log.warning(
-                "sequence %s for model '%s' has a conflict. The previous sequence did not end before this sequence "
-                "start. Previous sequence will be terminated early.",
-                request.correlation_id,
-                self._name,
-            )
-        return sequence
-
-    def _assign_id(self, request: InferenceRequest) -> None:
-        """Iterative requests are sequences of their own; so are those that warm the model up, which come before
-        any client's and were not timed on their way here."""
-        if self._is_iterative:
-            request.flags = SEQUENCE_START
-            if request.correlation_id:
-                return
-        elif self._has_warmup and not request.arrival_ns:
-            request.flags = SEQUENCE_START | SEQUENCE_END
-        else:
-            raise InvalidArgumentError(
-                f"inference request to model '{self._name}' must specify a non-zero or non-empty correlation ID"
-            )
-        while not request.correlation_id or request.correlation_id in self._table.by_id:
-            self._last_id += 1
-            request.correlation_id = str(self._last_id) if self._has_text_ids else self._last_id
-
-
-def loss_of(request: InferenceRequest, model: str) -> UnavailableError:
-    """What a request is told whose sequence was lost with its instance."""
-    return UnavailableError(
-        f"sequence {request.correlation_id} of model '{model}' ended early because its model instance is gone; "
-        "begin it again with the START flag"
-    )
 
 
 def _load(slots: InstanceSlots) -> tuple[int, int]:

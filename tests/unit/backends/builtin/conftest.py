@@ -53,8 +53,12 @@ class Bench(DirectScheduler):
         return self
 
     @property
+    def instances(self) -> list[Any]:
+        return self._runner.attached
+
+    @property
     def instance_names(self) -> list[str]:
-        return [instance.name for instance in self._attached.values()]
+        return [instance.name for instance in self.instances]
 
     def send(self, arrays: Arrays, **fields: Any) -> Sent:
         """Enqueues a request with these inputs."""
@@ -65,8 +69,7 @@ class Bench(DirectScheduler):
     def send_together(self, *requests: Arrays) -> list[Sent]:
         """Starts these as one batch."""
         sent = [Sent(arrays, {}) for arrays in requests]
-        self._inflight_count += len(sent)
-        self._start([one.request for one in sent], len(sent), self._clock())
+        assert self.run_together([one.request for one in sent]), "no instance is free"
         return sent
 
 

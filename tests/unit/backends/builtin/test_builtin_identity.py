@@ -138,7 +138,7 @@ def test_delay_grows_with_the_number_of_the_instance(bench: Any, run: Any) -> No
 
     async def work() -> None:
         model = await bench(pbtxt + "instance_group { count: 3 }").start()
-        delays = [instance._delay_s for instance in model._attached.values()]
+        delays = [instance._delay_s for instance in model.instances]
         assert delays == [0.02, 0.04, 0.08]
 
     run(work)

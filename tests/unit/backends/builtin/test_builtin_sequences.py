@@ -78,7 +78,7 @@ def test_place_without_input_changes_nothing(bench: Any, run: Any) -> None:
 def test_sum_is_forgotten_with_the_end_of_its_sequence(bench: Any, run: Any) -> None:
     async def work() -> None:
         model = await bench(SEQUENCE).start()
-        (instance,) = model._attached.values()
+        (instance,) = model.instances
         model.send(step([1], START=1), correlation_id=1)
         assert instance._sums == {1: 1}
         last = model.send(step([2]), correlation_id=1, flags=SEQUENCE_END)
@@ -111,7 +111,7 @@ def test_more_than_one_row_or_too_large_a_batch_is_refused(bench: Any, run: Any)
 def test_dyna_sequence_adds_the_correlation_id_at_the_end(bench: Any, run: Any) -> None:
     async def work() -> None:
         model = await bench(DYNA).start()
-        (instance,) = model._attached.values()
+        (instance,) = model.instances
         sums = []
         for values, controls in (([1], {"START": 1, "END": 0}), ([2], {"END": 0}), ([3], {"END": 1})):
             sums += model.send(step(values, CORRID=1000, **controls)).values("OUTPUT")

@@ -10,7 +10,7 @@ from trireme.config.sequence_config import OldestStrategyConfig, SequenceBatchin
 from trireme.core.batch import BatchTiming
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.response import InferenceResponse
-from trireme.scheduling.sequence.strategies import DirectSequenceScheduler, OldestSequenceScheduler
+from trireme.scheduling.sequence.strategies import DirectStrategy, OldestStrategy
 
 MS = 1_000_000
 START, END = 1, 2
@@ -263,6 +263,6 @@ def test_the_first_batch_waits_for_as_many_requests_as_the_environment_says(
 
 
 def test_configuration_chooses_the_strategy(bench: Any) -> None:
-    assert type(build(bench)) is DirectSequenceScheduler
-    assert type(build(bench, is_iterative=True)) is DirectSequenceScheduler
-    assert type(oldest(bench)) is OldestSequenceScheduler
+    assert type(build(bench)._dispatcher._strategy) is DirectStrategy
+    assert type(build(bench, is_iterative=True)._dispatcher._strategy) is DirectStrategy
+    assert type(oldest(bench)._dispatcher._strategy) is OldestStrategy

@@ -1,0 +1,73 @@
+"""Every scheduler says when it has nothing left to do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from trireme.config.model_config import DynamicBatchingConfig
+from trireme.config.sequence_config import SequenceBatchingConfig
+from trireme.scheduling.cache.local import CacheScope, LocalResponseCache
+from trireme.scheduling.cache.local_scheduler import LocalCacheScheduler
+
+MS = 1_000_000
+SEQUENCE = SequenceBatchingConfig(max_idle_us=5_000)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("batching", [None, DynamicBatchingConfig((), 0)])
+def test_with_the_last_answer(bench: Any, batching: Any) -> None:
+    async def work() -> None:
+        bench.build(dynamic_batching=batching)
+        instance = bench.instance()
+        await bench.scheduler.idle()
+        bench.send("a", "b")
+        waiting = asyncio.ensure_future(bench.scheduler.idle())
+        await turns()
+        instance.finish()
+        await turns()
+        assert waiting.done() == (bench.scheduler.inflight_count == 0)
+        while instance.batches:
+            instance.finish()
+        await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(work())
+
+
+def test_when_no_sequence_waits_for_its_client_either(bench: Any) -> None:
+    async def work() -> None:
+        bench.build(sequence_batching=SEQUENCE, max_batch_size=2)
+        instance = bench.instance()
+        bench.send("a", correlation_id=7, flags=1)
+        waiting = asyncio.ensure_future(bench.scheduler.idle())
+        instance.finish()
+        await turns()
+        assert bench.scheduler.inflight_count == 1
+        assert not waiting.done()
+        bench.world.advance(6 * MS)  # the client has been silent for too long
+        assert bench.scheduler.inflight_count == 0
+        await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(work())
+
+
+def test_behind_a_cache(bench: Any) -> None:
+    async def work() -> None:
+        bench.build()
+        instance = bench.instance()
+        cache = LocalResponseCache(1 << 20)
+        scheduler = LocalCacheScheduler(bench.scheduler, cache, bench.stats, CacheScope(None), bench.world.clock)
+        scheduler.enqueue(bench.client.request("a"))
+        waiting = asyncio.ensure_future(scheduler.idle())
+        await turns()
+        assert not waiting.done()
+        instance.finish()
+        await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(work())
