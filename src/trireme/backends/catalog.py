@@ -13,6 +13,7 @@ from pathlib import Path
 from trireme.backends import plugins
 from trireme.backends.builtin import catalog as builtin
 from trireme.backends.python.host import backend as host
+from trireme.backends.python.host.worker_recipe import DEFAULT_FILE_NAME
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
 from trireme.core.ports import Backend
@@ -76,7 +77,7 @@ def _python_based(name: str, source: ModelSource, services: BackendServices) -> 
     """Ours by that name, or the first `model.py` where Triton looks for one."""
     if name in _FRAMEWORKS:
         return partial(host.PythonBackend, runtime_file=_own_file(name))
-    file_name = source.config.runtime or host.DEFAULT_FILE_NAME
+    file_name = source.config.runtime or DEFAULT_FILE_NAME
     if not _is_file_name(name) or not _is_file_name(file_name) or not file_name.endswith(".py"):
         return None
     # The model.py of a version is its model, and not a backend, unless the configuration says so.
@@ -99,7 +100,7 @@ def _file_of(factory: BackendFactory) -> Path:
 
 
 def _own_file(name: str) -> Path:
-    return Path(__file__).parent / name / host.DEFAULT_FILE_NAME
+    return Path(__file__).parent / name / DEFAULT_FILE_NAME
 
 
 def _unknown_text(source: ModelSource, services: BackendServices) -> str:
@@ -110,7 +111,7 @@ def _unknown_text(source: ModelSource, services: BackendServices) -> str:
         what = f"model '{source.name}' names no backend"
         return f"{what}{f' for its platform {platform!r}' if platform else ''}; known backends: {known}"
     text = f"unable to find backend '{name}' for model '{source.name}'; known backends: {known}"
-    file_name = source.config.runtime or host.DEFAULT_FILE_NAME
+    file_name = source.config.runtime or DEFAULT_FILE_NAME
     if not _is_file_name(file_name) or not file_name.endswith(".py"):
         return f"{text}; its runtime '{file_name}' is not the name of a Python file"
     if services.backend_directory is not None and _is_file_name(name):

@@ -10,7 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from trireme.backends.python.host.backend import DEFAULT_FILE_NAME, PythonBackend
+from trireme.backends.python.host.backend import PythonBackend
+from trireme.backends.python.host.worker_recipe import DEFAULT_FILE_NAME
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.ports import Backend

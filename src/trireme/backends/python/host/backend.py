@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.python.environment import interpreter as environment
-from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.instance_devices import InstanceDevices
 from trireme.backends.python.host.quarantine import Quarantine
 from trireme.backends.python.host.refusing_instance import RefusingInstance
 from trireme.backends.python.host.session import WorkerSession
 from trireme.backends.python.host.supervisor import Supervisor
+from trireme.backends.python.host.worker_recipe import WorkerRecipe, current_verbose_level, model_file_name
 from trireme.backends.python.options import SETTINGS_VARIABLE, ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process.variables import core_count, thread_share, worker_environment
@@ -29,12 +29,11 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.normalise import normalise_instance_groups
 from trireme.config.text.json_form import from_json, to_json
 from trireme.core.errors import InternalError, InvalidArgumentError
-from trireme.core.ports import BatchRunner, WorkerWatch
+from trireme.core.ports import BatchRunner
 from trireme.devices.environment import DEVICE_VARIABLE
 
 log = logging.getLogger(__name__)
 
-DEFAULT_FILE_NAME = "model.py"
 IDLE_POLL_S = 0.02
 
 
@@ -72,11 +71,11 @@ class PythonBackend:
         expected = self._expected_config()
         wanted = self._wanted(expected)
         await self._devices.take(expected, wanted, wanted[:1])
-        session = self._open_session(f"{self._source.name}_0", wanted[0])
+        recipe = self._recipe(wanted[0], ModelConfig.from_message(self._source.config))
+        recipe = replace(recipe, placement=replace(wanted[0], name=f"{self._source.name}_0"))
+        session = recipe.open_session()
         try:
-            given = ModelConfig.from_message(self._source.config)
-            settings = self._settings(f"{self._source.name}_0", given)
-            completed = await session.auto_complete(settings, to_json(self._source.config))
+            completed = await session.auto_complete(recipe.settings(), to_json(self._source.config))
             message = from_json(completed)
         except BaseException:
             await session.discard()
@@ -91,14 +90,14 @@ class PythonBackend:
         wanted = self._wanted(config)
         await self._devices.take(config, wanted, wanted)
         self._runner = runner
-        level = self._current_verbose_level()
+        level = current_verbose_level(self._services)
         self._refusal = RefusingInstance(self._source.name, runner)
         first, self._first = self._first, None
         supervisors = [self._supervise(placement, config) for placement in wanted]
         await self._start_all(supervisors, first)
         self._supervisors = supervisors
-        if self._current_verbose_level() != level:  # changed while the models came up, and nobody told them
-            self.set_verbose_level(self._current_verbose_level())
+        if current_verbose_level(self._services) != level:  # changed while the models came up, and nobody told them
+            self.set_verbose_level(current_verbose_level(self._services))
         for supervisor in supervisors:
             self._share_cores(supervisor)
             supervisor.attach()
@@ -201,16 +200,12 @@ class PythonBackend:
             if not self._runtime_file.is_file():
                 raise InternalError(f"Python model file not found in '{self._runtime_file}'")
             return
-        name = self._file_name
+        name = model_file_name(self._source)
         if not name.endswith(".py"):
             raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
         path = self._source.version_dir / name
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
-
-    @property
-    def _file_name(self) -> str:
-        return self._source.config.default_model_filename or DEFAULT_FILE_NAME
 
     async def _prepare_launch(self) -> Launch:
         source = self._source
@@ -245,61 +240,23 @@ class PythonBackend:
 
     def _supervise(self, placement: Placement, config: ModelConfig) -> Supervisor:
         assert self._runner is not None
-        return Supervisor(
-            placement,
-            PythonInstance(placement.name, config, self._runner, self._quarantine),
-            self._runner,
-            self._quarantine,
-            lambda name: self._open_session(name, placement),
-            lambda: self._settings(placement.name, config),
-            self._arguments(placement, config),
-            self._options,
-            self._parameters,
-            self._on_change,
-            self._watch,
-        )
+        return Supervisor(self._recipe(placement, config), self._runner, self._quarantine, self._on_change)
 
-    def _watch(self, instance_name: str) -> WorkerWatch | None:
-        workers, source = self._services.workers, self._source
-        return None if workers is None else workers.watch(source.name, source.version, instance_name)
-
-    def _arguments(self, placement: Placement, config: ModelConfig) -> dict[str, str]:
-        """What `initialize` of the model gets."""
-        return {
-            "model_config": to_json(config.message),
-            "model_instance_kind": placement.kind,
-            "model_instance_device_id": str(placement.device_id),
-            "model_instance_name": placement.name,
-            "model_repository": str(self._source.model_dir),
-            "model_version": str(self._source.version),
-            "model_name": self._source.name,
-        }
-
-    def _open_session(self, instance_name: str, placement: Placement) -> WorkerSession:
+    def _recipe(self, placement: Placement, config: ModelConfig) -> WorkerRecipe:
+        """For an instance that has its device."""
         assert self._launch is not None
         environment = self._launch.environment
         variables = {**environment, **self._devices.variables(placement, environment)}
-        return WorkerSession(replace(self._launch, environment=variables), instance_name, self._services)
-
-    def _settings(self, instance_name: str, config: ModelConfig) -> dict[str, Any]:
-        """What the worker must know before it loads the model's file."""
-        source, runtime = self._source, self._runtime_file
-        return {
-            "model_name": source.name,
-            "model_version": str(source.version),
-            "model_dir": str(source.model_dir),
-            "version_dir": str(source.version_dir),
-            "model_file": str(runtime or (source.version_dir / self._file_name).absolute()),
-            "source_path_extra": () if runtime is None else (str(runtime.parent),),
-            "instance_name": instance_name,
-            "is_decoupled": config.is_decoupled,
-            "is_debug": self._is_debug,
-            "verbose_level": self._current_verbose_level(),
-        }
-
-    def _current_verbose_level(self) -> int:
-        read = self._services.verbose_level
-        return 0 if read is None else read()
+        return WorkerRecipe(
+            self._source,
+            config,
+            placement,
+            replace(self._launch, environment=variables),
+            self._services,
+            self._options,
+            self._parameters,
+            self._runtime_file,
+        )
 
     async def _start_all(self, supervisors: list[Supervisor], first: WorkerSession | None) -> None:
         """Starts as many at a time as there are cores; where one fails, ends all and raises its error."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.quarantine import KILLS_BEFORE_REFUSAL, Quarantine
 from trireme.backends.python.host.session import WorkerSession
-from trireme.backends.python.options import ModelParameters, PythonOptions
-from trireme.backends.python.placement import Placement
+from trireme.backends.python.host.worker_recipe import WorkerRecipe
 from trireme.backends.python.process.backoff import Backoff
 from trireme.backends.python.process.exit_report import NOT_STARTED
 from trireme.core.errors import InternalError, ServingError, UnavailableError
@@ -19,45 +17,25 @@ from trireme.core.ports import BatchRunner, WorkerWatch
 
 log = logging.getLogger(__name__)
 
-OpenSession = Callable[[str], WorkerSession]
-Watch = Callable[[str], WorkerWatch | None]
-"""Begins to tell observers about the instance of this name; None where nobody wants to know."""
-
 
 class Supervisor:
-    """One instance and its worker processes, one after another.
+    """One instance and its worker processes, one after another, all made by one recipe.
 
     `failure` says why there is no worker; `is_failing`, that a new one was tried and did not come up. `changed` is
     called when a worker comes or cannot come.
     """
 
     def __init__(
-        self,
-        placement: Placement,
-        instance: PythonInstance,
-        runner: BatchRunner,
-        quarantine: Quarantine,
-        open_session: OpenSession,
-        settings: Callable[[], dict[str, Any]],
-        arguments: dict[str, str],
-        options: PythonOptions,
-        parameters: ModelParameters,
-        changed: Callable[[], None],
-        watch: Watch = lambda _name: None,
+        self, recipe: WorkerRecipe, runner: BatchRunner, quarantine: Quarantine, changed: Callable[[], None]
     ) -> None:
-        self.placement = placement
-        self.instance = instance
+        self.placement = recipe.placement
+        self.instance = PythonInstance(recipe.placement.name, recipe.config, runner, quarantine)
         self.failure: str | None = None
         self.is_failing = False
+        self._recipe = recipe
         self._runner = runner
         self._quarantine = quarantine
-        self._open_session = open_session
-        self._settings = settings
-        self._arguments = arguments
-        self._options = options
-        self._parameters = parameters
         self._changed = changed
-        self._begin_watch = watch
         self._watch: WorkerWatch | None = None
         self._backoff = Backoff()
         self._session: WorkerSession | None = None
@@ -77,8 +55,8 @@ class Supervisor:
     async def start(self, session: WorkerSession | None = None) -> None:
         """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
         fails; no process is left then."""
-        await self._bring_up(session or self._open_session(self.instance.name))
-        self._watch = self._begin_watch(self.instance.name)
+        await self._bring_up(session or self._recipe.open_session())
+        self._watch = self._recipe.begin_watch()
 
     def attach(self) -> None:
         """Lets the runner give batches to the instance."""
@@ -111,7 +89,7 @@ class Supervisor:
             await asyncio.wait((self._recovery,))
         session, self._session = self._session, None
         if session is not None:
-            await session.finalize(self._options.stop_timeout_s)
+            await session.finalize(self._recipe.options.stop_timeout_s)
         self.instance.disconnect()
         self.instance.fail(UnavailableError(f"model instance '{self.instance.name}' was stopped"))
         if self._watch is not None:
@@ -120,11 +98,12 @@ class Supervisor:
 
     async def _bring_up(self, session: WorkerSession) -> None:
         try:
-            await session.initialize(self._settings(), self._arguments)
+            await session.initialize(self._recipe.settings(), self._recipe.arguments())
         except BaseException:
             await session.discard()
             raise
-        self.instance.max_concurrency = self._parameters.max_concurrency if session.facts.get("is_async") else 1
+        is_async = session.facts.get("is_async")
+        self.instance.max_concurrency = self._recipe.parameters.max_concurrency if is_async else 1
         self._session = session
         session.serve(self.instance)
         session.lost.add_done_callback(lambda _: self._on_lost(session))
@@ -175,7 +154,7 @@ class Supervisor:
             await asyncio.sleep(delay_s)
         log.info("model instance '%s' is being restarted", name)
         try:
-            await self._bring_up(self._open_session(name))
+            await self._bring_up(self._recipe.open_session())
         except Exception as error:
             if not isinstance(error, ServingError):
                 log.exception("the restart of model instance '%s' failed", name)
