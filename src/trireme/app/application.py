@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trireme.app import cache as app_cache
@@ -42,6 +42,7 @@ REAP_INTERVAL_S = 10.0
 """How often processes that models left behind are collected."""
 
 OnReady = Callable[[Sequence[ModelConfig]], None]
+OnFailures = Callable[[Mapping[str, str]], None]
 Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
 
 
@@ -50,10 +51,11 @@ def run(
     on_ready: OnReady | None = None,
     fork_server: ForkServer | None = None,
     search: DeviceSearch | None = None,
+    on_failures: OnFailures | None = None,
 ) -> int:
-    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served; workers are
-    forked by the fork server where there is one, which ends with the server; `search` is a look for devices that was
-    begun earlier."""
+    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served, `on_failures`
+    before that why models could not be loaded, in a line each; workers are forked by the fork server where there is
+    one, which ends with the server; `search` is a look for devices that was begun earlier."""
     settings = app_options.log_settings(options)
     try:
         configure(settings)
@@ -65,7 +67,7 @@ def run(
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             application = _Application(
-                options, settings, on_ready, fork_server, search or DeviceSearch(options.devices)
+                options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices)
             )
         except ServingError as error:
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
@@ -86,11 +88,13 @@ class _Application:
         options: ServerOptions,
         settings: LogSettings,
         on_ready: OnReady | None,
+        on_failures: OnFailures | None,
         fork_server: ForkServer | None,
         search: DeviceSearch,
     ) -> None:
         self._options = options
         self._on_ready = on_ready
+        self._on_failures = on_failures
         self._fork_server = fork_server
         self._threads = ThreadShares(core_count())
         self._log_settings = settings
@@ -186,6 +190,8 @@ class _Application:
         backends = backend_names(self._options.backend_config)
         metadata = self._server.metadata.server()
         log_tables(self._options, backends, report.rows, metadata, is_brief=self._on_ready is not None)
+        if self._on_failures is not None:
+            self._on_failures(report.causes)
         if report.is_ok:
             return
         if self._options.exit_on_error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
@@ -12,8 +12,13 @@ from trireme.core.interruption import ending_at_once
 from trireme.devices.inventory import DeviceSearch
 
 
-def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None] | None = None) -> int:
-    """Serves until a signal comes; the exit code of the process."""
+def run(
+    options: ServerOptions,
+    on_ready: Callable[[Sequence[ModelConfig]], None] | None = None,
+    on_failures: Callable[[Mapping[str, str]], None] | None = None,
+) -> int:
+    """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served, `on_failures`
+    before that why models could not be loaded, by name."""
     fork_server = (
         _start_fork_server()
     )  # imports on another core what workers need, while this process imports the server
@@ -22,7 +27,7 @@ def run(options: ServerOptions, on_ready: Callable[[Sequence[ModelConfig]], None
         with ending_at_once():
             from trireme.app.application import run as run_application
 
-        return run_application(options, on_ready, fork_server, search)
+        return run_application(options, on_ready, fork_server, search, on_failures)
     finally:
         if fork_server is not None:
             fork_server.close()

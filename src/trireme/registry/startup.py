@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trireme.core.errors import ServingError
-from trireme.registry.lifecycle import READY, ModelRecord
+from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader
 from trireme.registry.on_demand.config import pinned_names
 from trireme.registry.options import RegistryOptions
@@ -30,6 +30,8 @@ class StartupReport:
     """Model, version and status, sorted; models whose folder could not be read are not among them."""
     failures: tuple[str, ...]
     """The names of all models that are not completely there."""
+    causes: Mapping[str, str]
+    """Why, in a line, by name; of those whose folder could be read."""
 
     @property
     def is_ok(self) -> bool:
@@ -52,8 +54,10 @@ async def load_startup_models(
     for model_id, record in models.records.items():
         if record.is_wanted and not _is_serving(record):
             failures.add(model_id.name)
+    failed = [record for record in models.records.values() if record.id.name in failures]
+    causes = {record.id.name: cause for record in failed if (cause := _cause(record))}
     rows = (row for record in models.records.values() if record.is_wanted for row in _rows(record))
-    return StartupReport(tuple(row for _, row in sorted(rows)), tuple(sorted(failures)))
+    return StartupReport(tuple(row for _, row in sorted(rows)), tuple(sorted(failures)), causes)
 
 
 async def _load_every_model(repositories: Repositories, loader: ModelLoader) -> set[str]:
@@ -80,6 +84,13 @@ async def _load_named_models(names: tuple[str, ...], load: Load) -> set[str]:
 
 def _is_serving(record: ModelRecord) -> bool:
     return bool(record.versions) and all(life.state == READY for life in record.versions.values())
+
+
+def _cause(record: ModelRecord) -> str:
+    """The failure of its last version that has one, and did not go because of another's; else the model's own."""
+    failures = [life.failure for life in record.versions.values() if life.failure not in ("", UNLOADED_REASON)]
+    text = failures[-1] if failures else record.failure
+    return next(iter(text.strip().splitlines()), "")
 
 
 def _rows(record: ModelRecord) -> list[tuple[tuple[str, int], tuple[str, str, str]]]:

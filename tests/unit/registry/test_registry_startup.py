@@ -41,6 +41,7 @@ def test_broken_model_does_not_take_others_down(world: Any, caplog: pytest.LogCa
         report = await server.registry.start()
         assert report.rows == (("bad", "1", "UNAVAILABLE: Internal: ValueError: boom"), ("good", "1", "READY"))
         assert report.failures == ("bad",)
+        assert report.causes == {"bad": "Internal: ValueError: boom"}
         assert not report.is_ok
         assert (await world.infer(server, "good")).error is None
 
@@ -50,6 +51,19 @@ def test_broken_model_does_not_take_others_down(world: Any, caplog: pytest.LogCa
     assert "successfully loaded 'good'" in caplog.messages
     assert "failed to load 'bad' version 1: Internal: ValueError: boom" in caplog.messages
     assert "failed to load 'bad'" in caplog.messages
+
+
+def test_cause_is_the_first_line_of_the_version_that_failed(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("two", versions=(1, 2))
+        with (folder / "config.pbtxt").open("a") as file:
+            file.write("version_policy { all {} }")
+        (folder / "1" / "model.py").write_text("fail one reason")
+        report = await world.server().registry.start()
+        assert report.failures == ("two",)
+        assert report.causes == {"two": "Internal: one reason"}
+
+    asyncio.run(scenario())
 
 
 def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
@@ -62,6 +76,7 @@ def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
         report = await server.registry.start()
         assert report.rows == (("good", "1", "READY"),)
         assert report.failures == ("garbled",)
+        assert report.causes == {}
         assert ("garbled", "", "", "") in world.states(server)
         assert f"Poll failed for model directory 'garbled': failed to read text proto from {folder}" in caplog.text
 
@@ -73,6 +88,8 @@ def test_model_without_versions_is_shown_as_not_loaded(world: Any) -> None:
         world.add("empty", versions=())
         report = await world.server().registry.start()
         assert report.rows == (("empty", "-", "Not loaded: No model version was found"),)
+        text = "at least one version must be available under the version policy of model 'empty'"
+        assert report.causes == {"empty": text}
         assert not report.is_ok
 
     asyncio.run(scenario())

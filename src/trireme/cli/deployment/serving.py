@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trireme.cli import mpi
 from trireme.cli.serve import greeting_lines
@@ -16,8 +15,6 @@ from trireme.core.interruption import INTERRUPTED, ending_at_once
 from trireme.tools.deploy.plan import Plan
 from trireme.tools.deploy.progress import Progress, children_bytes
 
-_LOADING_LOG = "trireme.registry"
-_FAILURE = "failed to load "
 LOADING_ALL = ("none", "poll")
 """Modes in which the server loads every model of the repository at its start."""
 
@@ -38,7 +35,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
     with ending_at_once():
         from trireme.app.launch import run
 
-    failures = _Failures(is_log_silent=not (options.log_info or options.log_warning or options.log_error))
+    failures: dict[str, str] = {}  # why models could not be loaded, by name
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
     is_ready = False
 
@@ -47,23 +44,22 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
         if _is_missing(plan.name, models, options):
             raise UnavailableError(f"'{plan.name}' is not served, so the server ends")
         is_ready = True
-        failures.stop()
         progress.stop(is_done=True)
         print("\n".join(greeting_lines(options, models)), flush=True)
         served = {model.name for model in models}
-        for name, cause in failures.reasons.items():
-            if name not in served:  # a second try may have helped
+        for name, cause in failures.items():
+            if name not in served:
                 warn(f"another model of the repository, '{name}', could not be loaded: {cause}")
         for sentence in warnings:
             warn(sentence)
 
     with progress:
-        exit_code = run(options, on_ready=greet)
+        exit_code = run(options, on_ready=greet, on_failures=failures.update)
         progress.stop(is_done=False)  # too late where it was greeted
     if not is_ready and exit_code:
         for sentence in warnings:
             warn(sentence)
-        cause = failures.cause(plan.name, exits_on_error=options.exit_on_error)
+        cause = _cause(plan.name, failures, exits_on_error=options.exit_on_error)
         print(f"error: '{plan.name}' could not be deployed: {cause}", file=sys.stderr, flush=True)
     return exit_code if is_ready or exit_code else INTERRUPTED
 
@@ -73,31 +69,10 @@ def _is_missing(name: str, models: Sequence[ModelConfig], options: ServerOptions
     return options.model_control_mode in LOADING_ALL and all(model.name != name for model in models)
 
 
-class _Failures(logging.Handler):
-    """Hears in the server's log which models could not be loaded, also where nobody wants to read that log."""
-
-    def __init__(self, *, is_log_silent: bool) -> None:
-        super().__init__(logging.ERROR)
-        self.reasons: dict[str, str] = {}
-        """By the model's name, in a line."""
-        self._log = logging.getLogger(_LOADING_LOG)
-        self._log.addHandler(self)
-        if is_log_silent:  # otherwise no record would be made
-            self._log.setLevel(logging.ERROR)
-
-    def stop(self) -> None:
-        """Leaves the log as it was."""
-        self._log.removeHandler(self)
-        self._log.setLevel(logging.NOTSET)
-
-    def cause(self, name: str, *, exits_on_error: bool) -> str:
-        """Why the server with this model did not come up."""
-        if name in self.reasons:
-            return self.reasons[name]
-        if self.reasons and exits_on_error:
-            return f"other models of the repository could not be loaded: {', '.join(self.reasons)}"
-        return "the server could not start; its error is above"
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith(_FAILURE) and isinstance(record.args, tuple) and len(record.args) > 1:
-            self.reasons[str(record.args[0])] = next(iter(str(record.args[-1]).strip().splitlines()), "")
+def _cause(name: str, failures: Mapping[str, str], *, exits_on_error: bool) -> str:
+    """Why the server with this model did not come up."""
+    if name in failures:
+        return failures[name]
+    if failures and exits_on_error:
+        return f"other models of the repository could not be loaded: {', '.join(failures)}"
+    return "the server could not start; its error is above"
