@@ -29,6 +29,7 @@ class ServedModels:
         self.records: dict[ModelId, ModelRecord] = {}
         self.draining: dict[Model, asyncio.Task[None]] = {}
         self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
+        self.on_change: Callable[[], None] | None = None  # told when a model has come, begins to end, or has ended
         self.reloading: dict[str, Callable[[str], Model]] = {}
         """By the name of a model that is out of service while its next copy loads: the placeholder for a version, at
         which requests wait."""
@@ -109,6 +110,7 @@ class ServedModels:
         self._route(record.id.name)
         if self.on_install is not None:
             self.on_install(record.id.name)
+        self._note_change()
 
     def withdraw(
         self, record: ModelRecord, versions: Iterable[int], after: Iterable[asyncio.Task[None]] = ()
@@ -132,6 +134,7 @@ class ServedModels:
         self.draining[model] = task
         if after:
             self._lingering.append(model)
+        self._note_change()
         return task
 
     async def _drain(self, record: ModelRecord, model: Model, after: tuple[asyncio.Task[None], ...]) -> None:
@@ -150,6 +153,11 @@ class ServedModels:
             record.life(model.version).finish_unloading(model)
             if record.is_temporary and not record.is_wanted and record.is_idle:
                 self.records.pop(record.id, None)  # in no repository: nothing is left of it
+            self._note_change()
+
+    def _note_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def _route(self, name: str) -> None:
         wanted = [record for record in self.named(name) if record.is_wanted or record.ready_models]

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 BUDGET = "memory_budget"
 _DETAIL = "memory budget"
-_LOOK_S = 0.02
 
 
 class MemoryBudget:
@@ -67,9 +66,10 @@ class MemoryBudget:
                         "for loads before it"
                     )
                 else:
-                    await asyncio.sleep(_LOOK_S)
+                    await self._eviction.changes.wait(deadline - loop.time())
         finally:
             self._line = [others for others in self._line if others is not needs]
+            self._eviction.changes.notify()  # whoever stood behind may be next
 
     def _is_other_next(self, needs: Needs) -> bool:
         """Whether somebody before these in the line can begin."""

@@ -15,6 +15,7 @@ from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading import dependencies
 from trireme.registry.loading.model_loader import ModelLoader
 from trireme.registry.model import Model
+from trireme.registry.on_demand.changes import Changes
 from trireme.registry.on_demand.config import is_pinned
 from trireme.registry.served_models import ServedModels
 
@@ -48,6 +49,8 @@ class Eviction:
         self._clock = clock
         self._busy_ns: dict[Model, int] = {}  # when a model was last seen with requests in flight
         self._leaving: set[str] = set()
+        self.changes = Changes(models)
+        """Wakes those who wait for what others have."""
         self.loads: list[LoadUnderWay] = []
         """In the order in which they began."""
 
@@ -61,6 +64,7 @@ class Eviction:
         finally:
             self.loads.remove(load)
             load.is_over.set()
+            self.changes.notify()
 
     def needed_with(self, name: str) -> set[str]:
         """The models that are being loaded together with this one, and itself."""
@@ -127,6 +131,7 @@ class Eviction:
                 await asyncio.wait(drains)
         finally:
             self._leaving.difference_update(names)
+            self.changes.notify()
 
     def is_busy(self, record: ModelRecord) -> bool:
         """Whether the model, or an ensemble that needs it, has requests."""

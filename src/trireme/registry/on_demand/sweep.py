@@ -30,6 +30,7 @@ async def sweep(options: OnDemandOptions, models: ServedModels, eviction: Evicti
             if options.ttl_s > 0:
                 await _evict_idle(options.ttl_s, eviction)
             await budget.trim()
+            eviction.changes.notify()  # nobody says when a process has become smaller
         except Exception:
             log.exception("on demand: the regular look at the models failed")
 
