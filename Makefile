@@ -50,9 +50,10 @@ format: $(TEST)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Writes docs/reference/ from the code.
+# Writes docs/reference/ from the code, and the types of the configuration's messages from their descriptor.
 reference: $(TEST)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_stubs.py
 
 bench: $(TEST)
 	$(BIN)/python benchmarks/serving.py $(ARGS)

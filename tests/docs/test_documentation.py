@@ -25,8 +25,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/**/*.md"))
 
 
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
+def generator(name: str = "generate") -> Any:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / f"docs/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -47,6 +47,11 @@ def shell_lines(page: Path) -> list[str]:
 def test_reference_is_what_the_code_says(name: str) -> None:
     written = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert written == generator().PAGES[name](), "run: make reference"
+
+
+def test_types_of_the_configuration_are_those_of_its_messages() -> None:
+    module = generator("generate_stubs")
+    assert module.STUB.read_text(encoding="utf-8") == module.stub(), "run: make reference"
 
 
 def test_every_part_of_the_configuration_has_a_sentence() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trireme.backends.worker_ports import ForkServerPort, ThreadSharesPort
+from trireme.config.message import ConfigMessage
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
 from trireme.devices.ownership import DeviceOwnership
 
@@ -21,7 +21,7 @@ class ModelSource:
     model_dir: Path
     """The model's folder in the repository."""
     version_dir: Path
-    config: Any
+    config: ConfigMessage
     """The `inference.ModelConfig` message as parsed, normalised and validated; not to be changed."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trireme.config.device_parameter import device_choice
 from trireme.config.load import finalize_config, read_config
+from trireme.config.message import ConfigMessage
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
 
@@ -80,7 +81,7 @@ def _report(subject: Subject, is_explaining: bool) -> bool:
     return True
 
 
-def _examined(subject: Subject) -> tuple[Any, list[str]]:
+def _examined(subject: Subject) -> tuple[ConfigMessage, list[str]]:
     """The configuration as far as it goes without the model's code, and what it leaves open."""
     available = versions_in(subject.folder)
     message = read_config(
@@ -99,7 +100,7 @@ def _examined(subject: Subject) -> tuple[Any, list[str]]:
     return message, notes
 
 
-def _gpus_meant(message: Any) -> int:
+def _gpus_meant(message: ConfigMessage) -> int:
     """As many GPUs as the configuration speaks of: whether this machine has them is not what is being asked."""
     choice = device_choice(message)
     named = [gpu for group in message.instance_group for gpu in group.gpus]

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from trireme.config.nearest import suggestion
 from trireme.core.errors import InvalidArgumentError
 from trireme.proto import model_config_pb2
 
-ConfigMessage: TypeAlias = Any
-"""An `inference.ModelConfig`, or one of the messages inside it."""
+ConfigMessage: TypeAlias = model_config_pb2.ModelConfig
+"""A whole configuration; the messages inside it are those of `model_config_pb2`."""
+
+M = TypeVar("M", bound="model_config_pb2.Message")
 
 
 def new_config() -> ConfigMessage:
     return model_config_pb2.ModelConfig()
 
 
-def copy_of(message: ConfigMessage) -> ConfigMessage:
+def copy_of(message: M) -> M:
     copied = type(message)()
     copied.CopyFrom(message)
     return copied
 
 
-def enum_name(message: ConfigMessage, field_name: str) -> str:
+def enum_name(message: model_config_pb2.Message, field_name: str) -> str:
     """`TYPE_FP32` for the value of an enum field; the number as text where the schema has no such value."""
     number = getattr(message, field_name)
     value = message.DESCRIPTOR.fields_by_name[field_name].enum_type.values_by_number.get(number)
-    return value.name if value is not None else str(number)
+    return str(number if value is None else value.name)
 
 
 def is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def check_enums(message: ConfigMessage) -> None:
+def check_enums(message: model_config_pb2.Message) -> None:
     """Refuses numbers that no enum value has, which protobuf lets through and nothing after it expects."""
     for path, field, number in _enum_values(message, ""):
         if number not in field.enum_type.values_by_number:
@@ -44,7 +46,7 @@ def check_enums(message: ConfigMessage) -> None:
             )
 
 
-def _enum_values(message: ConfigMessage, path: str) -> Iterator[tuple[str, Any, int]]:
+def _enum_values(message: model_config_pb2.Message, path: str) -> Iterator[tuple[str, Any, int]]:
     for field, value in message.ListFields():
         here = f"{path}.{field.name}" if path else field.name
         if is_map(field):

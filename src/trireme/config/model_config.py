@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core import datatype
+
+if TYPE_CHECKING:  # read by commands that have no use for protobuf
+    from trireme.proto import model_config_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class ModelConfig:
     metric_tags: Mapping[str, str]
     is_decoupled: bool
     has_response_cache: bool
-    message: Any
+    message: model_config_pb2.ModelConfig
     """The normalised `inference.ModelConfig` message; not to be changed."""
     sequence_batching: SequenceBatchingConfig | None = None
 
@@ -106,7 +109,7 @@ class ModelConfig:
         return self.platform == "ensemble"
 
     @classmethod
-    def from_message(cls, message: Any) -> ModelConfig:
+    def from_message(cls, message: model_config_pb2.ModelConfig) -> ModelConfig:
         """Reads a normalised message; the message is kept, so hand over one that nobody else changes."""
         has_dynamic = message.HasField("dynamic_batching")
         has_sequence = message.HasField("sequence_batching")
@@ -132,16 +135,16 @@ class ModelConfig:
         )
 
 
-def _datatype(entry: Any) -> str:
+def _datatype(entry: model_config_pb2.ModelInput | model_config_pb2.ModelOutput) -> str:
     name = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
     return datatype.from_config(name)
 
 
-def _reshape(entry: Any) -> tuple[int, ...] | None:
+def _reshape(entry: model_config_pb2.ModelInput | model_config_pb2.ModelOutput) -> tuple[int, ...] | None:
     return tuple(entry.reshape.shape) if entry.HasField("reshape") else None
 
 
-def _input(entry: Any) -> TensorConfig:
+def _input(entry: model_config_pb2.ModelInput) -> TensorConfig:
     return TensorConfig(
         name=entry.name,
         datatype=_datatype(entry),
@@ -152,7 +155,7 @@ def _input(entry: Any) -> TensorConfig:
     )
 
 
-def _output(entry: Any) -> TensorConfig:
+def _output(entry: model_config_pb2.ModelOutput) -> TensorConfig:
     return TensorConfig(
         name=entry.name,
         datatype=_datatype(entry),
@@ -162,7 +165,7 @@ def _output(entry: Any) -> TensorConfig:
     )
 
 
-def _queue_policy(entry: Any) -> QueuePolicy:
+def _queue_policy(entry: model_config_pb2.ModelQueuePolicy) -> QueuePolicy:
     return QueuePolicy(
         delays_on_timeout=entry.timeout_action == 1,
         default_timeout_us=entry.default_timeout_microseconds,
@@ -171,7 +174,7 @@ def _queue_policy(entry: Any) -> QueuePolicy:
     )
 
 
-def _dynamic_batching(entry: Any) -> DynamicBatchingConfig:
+def _dynamic_batching(entry: model_config_pb2.ModelDynamicBatching) -> DynamicBatchingConfig:
     return DynamicBatchingConfig(
         preferred_batch_sizes=tuple(entry.preferred_batch_size),
         max_queue_delay_us=entry.max_queue_delay_microseconds,
@@ -183,14 +186,14 @@ def _dynamic_batching(entry: Any) -> DynamicBatchingConfig:
     )
 
 
-def _instance_group(entry: Any) -> InstanceGroupConfig:
+def _instance_group(entry: model_config_pb2.ModelInstanceGroup) -> InstanceGroupConfig:
     kind = entry.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[entry.kind].name
     return InstanceGroupConfig(
         name=entry.name, kind=kind, count=entry.count, gpus=tuple(entry.gpus), is_passive=entry.passive
     )
 
 
-def _step(entry: Any) -> EnsembleStepConfig:
+def _step(entry: model_config_pb2.ModelEnsembling.Step) -> EnsembleStepConfig:
     return EnsembleStepConfig(
         model_name=entry.model_name,
         model_version=entry.model_version,

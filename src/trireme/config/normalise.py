@@ -51,12 +51,15 @@ def _normalise_scheduling(message: ConfigMessage) -> None:
             _default_preferred_size(message.sequence_batching.oldest, message.max_batch_size)
 
 
-def _default_preferred_size(batching: ConfigMessage, max_batch_size: int) -> None:
+def _default_preferred_size(
+    batching: model_config_pb2.ModelDynamicBatching | model_config_pb2.ModelSequenceBatching.StrategyOldest,
+    max_batch_size: int,
+) -> None:
     if not batching.preferred_batch_size and max_batch_size > 0:
         batching.preferred_batch_size.append(max_batch_size)
 
 
-def _normalise_group(group: ConfigMessage, backend: str, gpu_count: int) -> None:
+def _normalise_group(group: model_config_pb2.ModelInstanceGroup, backend: str, gpu_count: int) -> None:
     kinds = model_config_pb2.ModelInstanceGroup
     if group.kind == kinds.KIND_AUTO:
         has_gpus = gpu_count > 0 and all(0 <= gpu < gpu_count for gpu in group.gpus) and backend not in _WITHOUT_CUDA

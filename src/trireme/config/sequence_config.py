@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from trireme.core import datatype
+
+if TYPE_CHECKING:  # read by commands that have no use for protobuf
+    from trireme.proto import model_config_pb2
 
 START = "CONTROL_SEQUENCE_START"
 READY = "CONTROL_SEQUENCE_READY"
@@ -76,7 +79,7 @@ class SequenceBatchingConfig:
         return any(entry.kind == CORRELATION_ID and entry.datatype == datatype.BYTES for entry in self.controls)
 
     @classmethod
-    def from_message(cls, message: Any) -> SequenceBatchingConfig:
+    def from_message(cls, message: model_config_pb2.ModelSequenceBatching) -> SequenceBatchingConfig:
         """Reads a normalised and checked `sequence_batching`."""
         return cls(
             max_idle_us=message.max_sequence_idle_microseconds,
@@ -91,13 +94,13 @@ class SequenceBatchingConfig:
         )
 
 
-def _enum_name(entry: Any, field_name: str) -> str:
+def _enum_name(entry: model_config_pb2.Message, field_name: str) -> str:
     field = entry.DESCRIPTOR.fields_by_name[field_name]
     name: str = field.enum_type.values_by_number[getattr(entry, field_name)].name
     return name
 
 
-def _control(name: str, entry: Any) -> ControlConfig:
+def _control(name: str, entry: model_config_pb2.ModelSequenceBatching.Control) -> ControlConfig:
     kind = _enum_name(entry, "kind")
     if kind == CORRELATION_ID:
         return ControlConfig(name, kind, datatype.from_config(_enum_name(entry, "data_type")))
@@ -108,7 +111,7 @@ def _control(name: str, entry: Any) -> ControlConfig:
     raise ValueError(f"control '{name}' has no values")  # validation has refused such a configuration
 
 
-def _state(entry: Any) -> StateConfig:
+def _state(entry: model_config_pb2.ModelSequenceBatching.State) -> StateConfig:
     initial = entry.initial_state[0] if entry.initial_state else None
     dims = tuple(entry.dims)
     return StateConfig(
@@ -121,7 +124,7 @@ def _state(entry: Any) -> StateConfig:
     )
 
 
-def _oldest(entry: Any) -> OldestStrategyConfig:
+def _oldest(entry: model_config_pb2.ModelSequenceBatching.StrategyOldest) -> OldestStrategyConfig:
     return OldestStrategyConfig(
         max_candidate_sequences=entry.max_candidate_sequences,
         preferred_batch_sizes=tuple(entry.preferred_batch_size),

@@ -1,7 +1,8 @@
 """Triton's protobuf messages, taken from the `tritonclient` package without importing its client.
 
 Importing `tritonclient.grpc` the ordinary way pulls in grpcio and 18 MB of memory that a server has no use for, so the
-two generated modules are loaded through an empty parent package. Both stay importable for clients in this process.
+two generated modules are loaded through an empty parent package. Both stay importable for clients in this process. For
+mypy the messages of configurations are those of the stub beside this file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import importlib
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 def _load() -> tuple[Any, Any]:
@@ -27,4 +28,9 @@ def _load() -> tuple[Any, Any]:
         del sys.modules[parent]
 
 
-model_config_pb2, service_pb2 = _load()
+if TYPE_CHECKING:
+    from trireme.proto import model_config_pb2 as model_config_pb2
+
+    service_pb2: Any
+else:
+    model_config_pb2, service_pb2 = _load()

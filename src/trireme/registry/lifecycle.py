@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from trireme.config.message import ConfigMessage
 from trireme.registry.model import Model
 from trireme.registry.repository.folder_stamp import FolderStamp
 from trireme.registry.repository.load_override import LoadOverride
@@ -75,7 +75,7 @@ class PolledModel:
     stamp: FolderStamp | None
     """None for a temporary folder, which nobody changes."""
     override: LoadOverride | None
-    message: Any
+    message: ConfigMessage
     """The configuration before the backend completes it."""
     versions: tuple[int, ...]
     """Those that the version policy selects."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.setting_values import RateLimitResource
 from trireme.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trireme.proto import model_config_pb2
 
 NO_DEVICE = 0
 """Where instances without a GPU take resources that are not global, as in Triton."""
@@ -133,7 +136,7 @@ class ResourcePools:
         self._sizes = sizes
 
 
-def _limit(message: Any, device: int) -> InstanceLimit:
+def _limit(message: model_config_pb2.ModelRateLimiter, device: int) -> InstanceLimit:
     needs: dict[ResourceKey, int] = {}
     names: dict[ResourceKey, str] = {}
     for entry in message.resources:

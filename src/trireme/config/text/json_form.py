@@ -9,6 +9,7 @@ from typing import Any
 
 from trireme.config.message import ConfigMessage, is_map
 from trireme.config.text.json_parse import from_json
+from trireme.proto import model_config_pb2
 
 __all__ = ["from_json", "to_json"]
 
@@ -36,7 +37,7 @@ def to_json(message: ConfigMessage) -> str:
     return _message_text(message)
 
 
-def _message_text(message: ConfigMessage) -> str:
+def _message_text(message: model_config_pb2.Message) -> str:
     members = []
     for field in _printing_order(message.DESCRIPTOR):
         is_always_printed = field.is_repeated or (field.message_type is None and field.containing_oneof is None)

@@ -9,6 +9,7 @@ from typing import Any
 from trireme.config.message import ConfigMessage, is_map, new_config
 from trireme.config.nearest import suggestion
 from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
 
 _SHOWN_LENGTH = 80
 _FLOAT_MAX = 3.4028234663852886e38
@@ -30,7 +31,7 @@ def from_json(text: str | bytes) -> ConfigMessage:
     return message
 
 
-def _fill(message: ConfigMessage, members: dict[str, Any], path: str) -> None:
+def _fill(message: model_config_pb2.Message, members: dict[str, Any], path: str) -> None:
     descriptor = message.DESCRIPTOR
     for key, value in members.items():
         field = descriptor.fields_by_name.get(key) or descriptor.fields_by_camelcase_name.get(key)
@@ -53,7 +54,7 @@ def _fill(message: ConfigMessage, members: dict[str, Any], path: str) -> None:
             setattr(message, field.name, _scalar(field, value, here))
 
 
-def _check_oneof(message: ConfigMessage, field: Any, path: str) -> None:
+def _check_oneof(message: model_config_pb2.Message, field: Any, path: str) -> None:
     if field.containing_oneof is None:
         return
     present = message.WhichOneof(field.containing_oneof.name)

@@ -24,7 +24,7 @@ def validate_dynamic_batching(message: ConfigMessage) -> None:
         _validate_ordering(batching, name)
 
 
-def _validate_priorities(batching: ConfigMessage, name: str) -> None:
+def _validate_priorities(batching: model_config_pb2.ModelDynamicBatching, name: str) -> None:
     levels = batching.priority_levels
     if not 1 <= batching.default_priority_level <= levels:
         raise InvalidArgumentError(f"default priority level must be in range [1, {levels}] for {name}")
@@ -32,7 +32,7 @@ def _validate_priorities(batching: ConfigMessage, name: str) -> None:
         raise InvalidArgumentError(f"priority queue policy must have priority level in range [1, {levels}] for {name}")
 
 
-def _validate_ordering(batching: ConfigMessage, name: str) -> None:
+def _validate_ordering(batching: model_config_pb2.ModelDynamicBatching, name: str) -> None:
     if batching.priority_levels > 1:
         raise InvalidArgumentError(f"Only one priority level is allowed when 'preserve_ordering' is true for {name}")
     policies = [batching.default_queue_policy]
@@ -43,7 +43,7 @@ def _validate_ordering(batching: ConfigMessage, name: str) -> None:
         )
 
 
-def _delays_requests(policies: Iterable[ConfigMessage]) -> bool:
+def _delays_requests(policies: Iterable[model_config_pb2.ModelQueuePolicy]) -> bool:
     """DELAY without a timeout never happens, so it is no conflict."""
     delay = model_config_pb2.ModelQueuePolicy.DELAY
     return any(policy.timeout_action == delay and policy.default_timeout_microseconds != 0 for policy in policies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trireme.config.autofill import ENSEMBLE_PLATFORM
 from trireme.config.message import ConfigMessage
 from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
 
 
 def validate_ensemble(message: ConfigMessage) -> None:
@@ -60,8 +61,8 @@ def _validate_connections(message: ConfigMessage) -> None:
         if name not in read | written:
             raise InvalidArgumentError(f"ensemble output '{name}' for ensemble {message.name}' is not used")
     _validate_reachable(message, outputs)
-    for tensor in sorted(written - read - set(outputs)):
-        raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{message.name}'")
+    for name in sorted(written - read - set(outputs)):
+        raise InvalidArgumentError(f"ensemble tensor '{name}' is unused in ensemble '{message.name}'")
 
 
 def _validate_reachable(message: ConfigMessage, outputs: list[str]) -> None:
@@ -84,7 +85,7 @@ def _validate_reachable(message: ConfigMessage, outputs: list[str]) -> None:
         raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{message.name}'")
 
 
-def _missing_link(name: str, ready: set[str], waiting: list[ConfigMessage]) -> str:
+def _missing_link(name: str, ready: set[str], waiting: list[model_config_pb2.ModelEnsembling.Step]) -> str:
     for step in waiting:
         if name in step.output_map.values():
             missing = sorted(set(step.input_map.values()) - ready)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trireme.config.message import ConfigMessage, copy_of, enum_name
 from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
 
 _VARIABLE = -1
 
@@ -34,7 +35,8 @@ def resolve_ensemble(message: ConfigMessage, composing: Mapping[str, ConfigMessa
         raise InvalidArgumentError(
             f"ensemble {message.name} contains models that are not available or ambiguous: {', '.join(missing)}"
         )
-    known = {tensor.name: _shape_of(tensor, message) for tensor in (*message.input, *message.output)}
+    known = {tensor.name: _shape_of(tensor, message) for tensor in message.input}
+    known |= {tensor.name: _shape_of(tensor, message) for tensor in message.output}
     for step in steps:
         _check_step(message, step, composing[step.model_name], known)
     resolved = copy_of(message)
@@ -43,7 +45,10 @@ def resolve_ensemble(message: ConfigMessage, composing: Mapping[str, ConfigMessa
 
 
 def _check_step(
-    message: ConfigMessage, step: ConfigMessage, model: ConfigMessage, known: dict[str, _TensorShape]
+    message: ConfigMessage,
+    step: model_config_pb2.ModelEnsembling.Step,
+    model: ConfigMessage,
+    known: dict[str, _TensorShape],
 ) -> None:
     if 0 < model.max_batch_size < message.max_batch_size:
         raise InvalidArgumentError(
@@ -90,7 +95,7 @@ def _check_consistent(ensemble_name: str, name: str, known: dict[str, _TensorSha
     )
 
 
-def _shape_of(tensor: ConfigMessage, model: ConfigMessage) -> _TensorShape:
+def _shape_of(tensor: model_config_pb2.ModelInput | model_config_pb2.ModelOutput, model: ConfigMessage) -> _TensorShape:
     dims = tuple(tensor.dims)
     full_dims = (_VARIABLE, *dims) if model.max_batch_size > 0 else dims
     return _TensorShape(model.name, enum_name(tensor, "data_type"), dims, full_dims)

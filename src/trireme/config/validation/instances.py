@@ -5,6 +5,7 @@ from __future__ import annotations
 from trireme.config.autofill import ENSEMBLE_PLATFORM
 from trireme.config.message import ConfigMessage, enum_name
 from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
 
 _MIN_COMPUTE_CAPABILITY = "6.000000"
 
@@ -23,7 +24,7 @@ def validate_instance_groups(message: ConfigMessage, gpu_count: int) -> None:
         )
 
 
-def _validate_group(group: ConfigMessage, message: ConfigMessage, gpu_count: int) -> None:
+def _validate_group(group: model_config_pb2.ModelInstanceGroup, message: ConfigMessage, gpu_count: int) -> None:
     subject = f"instance group {group.name} of model {message.name}"
     kind = enum_name(group, "kind")
     if kind == "KIND_GPU":
@@ -34,7 +35,7 @@ def _validate_group(group: ConfigMessage, message: ConfigMessage, gpu_count: int
         _validate_profiles(group, subject, message)
 
 
-def _validate_gpus(group: ConfigMessage, subject: str, gpu_count: int) -> None:
+def _validate_gpus(group: model_config_pb2.ModelInstanceGroup, subject: str, gpu_count: int) -> None:
     if not group.gpus:
         problem = "no GPUs are available" if gpu_count == 0 else "specifies no GPUs"
         raise InvalidArgumentError(f"{subject} has kind KIND_GPU but {problem}")
@@ -47,7 +48,7 @@ def _validate_gpus(group: ConfigMessage, subject: str, gpu_count: int) -> None:
             )
 
 
-def _validate_profiles(group: ConfigMessage, subject: str, message: ConfigMessage) -> None:
+def _validate_profiles(group: model_config_pb2.ModelInstanceGroup, subject: str, message: ConfigMessage) -> None:
     if message.backend != "tensorrt":
         raise InvalidArgumentError(
             f"{subject} and platform {message.platform}specifies profile field which is only supported for TensorRT "

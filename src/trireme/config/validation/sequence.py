@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from trireme.config.message import ConfigMessage, enum_name
 from trireme.core.errors import InvalidArgumentError
+from trireme.proto import model_config_pb2
+
+SequenceControl: TypeAlias = model_config_pb2.ModelSequenceBatching.Control
+SequenceState: TypeAlias = model_config_pb2.ModelSequenceBatching.State
+InitialState: TypeAlias = model_config_pb2.ModelSequenceBatching.InitialState
 
 _CORRELATION_ID = "CONTROL_SEQUENCE_CORRID"
 _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
@@ -64,7 +71,7 @@ def _validate_controls(message: ConfigMessage) -> None:
             _validate_control(control, kind, message.name)
 
 
-def _validate_control(control: ConfigMessage, kind: str, name: str) -> None:
+def _validate_control(control: SequenceControl, kind: str, name: str) -> None:
     given = [field_name for field_name in _VALUE_FIELDS if len(getattr(control, field_name)) > 0]
     if kind == _CORRELATION_ID:
         _validate_correlation_id(control, given, name)
@@ -80,7 +87,7 @@ def _validate_control(control: ConfigMessage, kind: str, name: str) -> None:
         )
 
 
-def _validate_correlation_id(control: ConfigMessage, given: list[str], name: str) -> None:
+def _validate_correlation_id(control: SequenceControl, given: list[str], name: str) -> None:
     if enum_name(control, "data_type") not in _CORRELATION_TYPES:
         allowed = f"{', '.join(_CORRELATION_TYPES[:-1])} and {_CORRELATION_TYPES[-1]}"
         raise InvalidArgumentError(
@@ -92,7 +99,7 @@ def _validate_correlation_id(control: ConfigMessage, given: list[str], name: str
         )
 
 
-def _validate_initial_state(state: ConfigMessage, initial: ConfigMessage) -> None:
+def _validate_initial_state(state: SequenceState, initial: InitialState) -> None:
     name = state.input_name
     if initial.data_type != state.data_type:
         raise InvalidArgumentError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from trireme.config.message import ConfigMessage, enum_name
 from trireme.core.errors import InvalidArgumentError
@@ -12,27 +13,29 @@ from trireme.proto import model_config_pb2
 _VARIABLE = -1
 _BATCH_INPUT_TYPES = ("TYPE_INT32", "TYPE_FP32")
 
+TensorMessage: TypeAlias = "model_config_pb2.ModelInput | model_config_pb2.ModelOutput"
+
 
 def validate_io(message: ConfigMessage) -> None:
     """Raises InvalidArgumentError for the first tensor that is wrong; the model's name ends the sentence."""
     try:
         for tensor in message.input:
             _validate_input(tensor, message)
-        for tensor in message.output:
-            _validate_tensor(tensor, "model output", message)
+        for output in message.output:
+            _validate_tensor(output, "model output", message)
         _validate_batch_inputs(message)
         _validate_batch_outputs(message)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{error.message} for {message.name}") from None
 
 
-def _validate_input(tensor: ConfigMessage, message: ConfigMessage) -> None:
+def _validate_input(tensor: model_config_pb2.ModelInput, message: ConfigMessage) -> None:
     _validate_tensor(tensor, "model input", message)
     if tensor.format != model_config_pb2.ModelInput.FORMAT_NONE and len(tensor.dims) != 3:
         raise InvalidArgumentError("model input NHWC/NCHW require 3 dims")
 
 
-def _validate_tensor(tensor: ConfigMessage, role: str, message: ConfigMessage) -> None:
+def _validate_tensor(tensor: TensorMessage, role: str, message: ConfigMessage) -> None:
     if not tensor.name:
         raise InvalidArgumentError(f"{role} must specify 'name'")
     tensor_name = f"{role} '{tensor.name}'"
@@ -57,7 +60,7 @@ def _validate_dims(dims: Iterable[int], subject: str) -> None:
         )
 
 
-def _validate_reshape(tensor: ConfigMessage, tensor_name: str, is_batched: bool) -> None:
+def _validate_reshape(tensor: TensorMessage, tensor_name: str, is_batched: bool) -> None:
     shape = tensor.reshape.shape
     if not shape and not is_batched:
         raise InvalidArgumentError(
@@ -108,7 +111,9 @@ def _validate_batch_outputs(message: ConfigMessage) -> None:
             seen.add(name)
 
 
-def _validate_sources(entry: ConfigMessage, role: str, message: ConfigMessage) -> None:
+def _validate_sources(
+    entry: model_config_pb2.BatchInput | model_config_pb2.BatchOutput, role: str, message: ConfigMessage
+) -> None:
     if len(entry.source_input) != 1:
         raise InvalidArgumentError(
             f"batch {role} kind '{enum_name(entry, 'kind')}' expects 1 source input, got {len(entry.source_input)}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from trireme.config.message import ConfigMessage
 from trireme.config.validation.ensemble_links import resolve_ensemble
 from trireme.registry.model import Model
 
 
-def link_ensemble(message: Any, composing: Sequence[Model]) -> tuple[Any, Mapping[str, Sequence[str]]]:
+def link_ensemble(
+    message: ConfigMessage, composing: Sequence[Model]
+) -> tuple[ConfigMessage, Mapping[str, Sequence[str]]]:
     """The ensemble's message as its models make it, and the class names its outputs take over from them.
 
     `composing` stands beside the steps. Raises InvalidArgumentError where the ensemble does not fit them.
@@ -18,7 +20,7 @@ def link_ensemble(message: Any, composing: Sequence[Model]) -> tuple[Any, Mappin
     return resolved, _inherited_labels(message, composing)
 
 
-def _inherited_labels(message: Any, composing: Sequence[Model]) -> Mapping[str, Sequence[str]]:
+def _inherited_labels(message: ConfigMessage, composing: Sequence[Model]) -> Mapping[str, Sequence[str]]:
     outputs = {output.name for output in message.output}
     labels = {}
     for step, model in zip(message.ensemble_scheduling.step, composing, strict=True):

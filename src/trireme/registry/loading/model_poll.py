@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from trireme.config.load import read_config
+from trireme.config.message import ConfigMessage
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.lifecycle import PolledModel
@@ -62,7 +62,7 @@ def _poll(options: RegistryOptions, model_id: ModelId, folder: Path, override: L
     )
 
 
-def selected_versions(message: Any, available: list[int]) -> tuple[int, ...]:
+def selected_versions(message: ConfigMessage, available: list[int]) -> tuple[int, ...]:
     """Those that the version policy chooses; none at all is the load's failure, not the poll's."""
     try:
         return tuple(select_versions(message, available))

@@ -6,10 +6,10 @@ import asyncio
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from trireme.config.completion import instance_only_change
 from trireme.config.load import finalize_config
+from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
@@ -144,7 +144,7 @@ class VersionSwitch:
     ) -> None:
         port = StepInference(self._models, polled.id.namespace, self.inference)
 
-        def link(message: Any) -> tuple[Any, Mapping[str, Sequence[str]]]:
+        def link(message: ConfigMessage) -> tuple[ConfigMessage, Mapping[str, Sequence[str]]]:
             return link_ensemble(message, self._composing(record, message))
 
         try:
@@ -190,7 +190,7 @@ class VersionSwitch:
             raise
         model.config = config
 
-    def _composing(self, record: ModelRecord, message: Any) -> list[Model]:
+    def _composing(self, record: ModelRecord, message: ConfigMessage) -> list[Model]:
         """The model of every step."""
         steps = message.ensemble_scheduling.step
         versions = ("" if step.model_version == -1 else str(step.model_version) for step in steps)

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trireme.config.load import read_config
+from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.sizes import parse_size
 from trireme.config.version_policy import versions_in
@@ -38,7 +38,7 @@ class Needs:
         return set(self.declared_bytes)
 
 
-def peek(options: RegistryOptions, folder: Path) -> Any:
+def peek(options: RegistryOptions, folder: Path) -> ConfigMessage:
     """The configuration message of a folder, before a backend completes it; raises ServingError. Blocks on the file
     system for as long as reading one small file takes."""
     try:
@@ -99,7 +99,7 @@ def readable_configs(options: RegistryOptions, repositories: Repositories) -> li
     return configs
 
 
-def parameters_of(message: Any) -> dict[str, str]:
+def parameters_of(message: ConfigMessage) -> dict[str, str]:
     """The parameters of a configuration message."""
     return {key: value.string_value for key, value in message.parameters.items()}
 

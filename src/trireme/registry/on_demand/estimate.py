@@ -6,8 +6,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from trireme.config.message import ConfigMessage
 from trireme.registry.repository.folder_stamp import tree_entries
 
 _HUB_PARAMETERS = ("model", "huggingface_model")
@@ -18,7 +18,7 @@ _WEIGHTS = (".safetensors", ".pt", ".pth", ".onnx", ".gguf", *_OTHER_FORMS)
 _OWN_FOLDER = "$$TRITON_MODEL_DIRECTORY"
 
 
-def estimated_bytes(folder: Path, message: Any, versions: Sequence[int]) -> int:
+def estimated_bytes(folder: Path, message: ConfigMessage, versions: Sequence[int]) -> int:
     """The files of these versions and the weights that the configuration names, once for each instance."""
     parameters = {key: value.string_value for key, value in message.parameters.items()}
     size = 0
@@ -31,7 +31,7 @@ def estimated_bytes(folder: Path, message: Any, versions: Sequence[int]) -> int:
     return size * instance_count(message)
 
 
-def instance_count(message: Any) -> int:
+def instance_count(message: ConfigMessage) -> int:
     """The processes that each load the model."""
     return sum(max(1, group.count) * max(1, len(group.gpus)) for group in message.instance_group) or 1
 
