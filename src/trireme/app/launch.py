@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
+from trireme.app.interruption import ending_at_once
 from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
-from trireme.core.interruption import ending_at_once
 from trireme.devices.inventory import DeviceSearch
 
 

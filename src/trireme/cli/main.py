@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trireme.core.interruption import INTERRUPTED, ending_at_once
+from trireme.app.interruption import INTERRUPTED, ending_at_once
 
 with ending_at_once():
     import difflib

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trireme import __version__
+from trireme.app.interruption import ending_at_once
 from trireme.cli import mpi
 from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
 from trireme.cli.curl import curl_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
-from trireme.core.interruption import ending_at_once
 
 SUMMARY = "serve the models of a repository folder"
 

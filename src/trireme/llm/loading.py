@@ -7,13 +7,13 @@ import logging
 import re
 from pathlib import Path
 
-from trireme.core.cpu_arithmetic import emulates
-from trireme.core.host_memory import free_host_bytes
 from trireme.llm.executors.limits import check_room
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
+from trireme.machine.cpu_arithmetic import emulates
+from trireme.machine.host_memory import free_host_bytes
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import pytest
 from huggingface_journey import Journey, generate, infer, infer_body, told_of
 from running_server import RunningServer
 
-from trireme.core.cpu_arithmetic import emulates
 from trireme.devices.inventory import discover
+from trireme.machine.cpu_arithmetic import emulates
 
 pytestmark = pytest.mark.timeout(300)  # loading included
 

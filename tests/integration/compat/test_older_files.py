@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny_models
 
-from trireme.core.cpu_arithmetic import emulates
+from trireme.machine.cpu_arithmetic import emulates
 
 PROGRAM = Path(__file__).with_name("older_calls.py")
 SOURCE = Path(__file__).parents[3] / "src"

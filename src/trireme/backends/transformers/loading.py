@@ -16,7 +16,7 @@ from trireme.backends.python.pb_utils.logger import Logger
 from trireme.backends.transformers import source as sources
 from trireme.backends.transformers.forms import TaskForm
 from trireme.backends.transformers.settings import Settings
-from trireme.core.cpu_arithmetic import emulates
+from trireme.machine.cpu_arithmetic import emulates
 
 _PROGRESS_S = 10
 _SHOWN_WEIGHTS = 4

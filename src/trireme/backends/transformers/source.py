@@ -12,7 +12,7 @@ from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 
 CONFIG_NAME = "config.json"
 _HEADS = {

@@ -7,12 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from trireme.app.interruption import INTERRUPTED
 from trireme.cli.command_line import CommandEnded
 from trireme.cli.deployment.arguments import parse_arguments, read_server_options
 from trireme.cli.deployment.ports import check_ports
 from trireme.cli.deployment.serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.options.server import ServerOptions
-from trireme.core.interruption import INTERRUPTED
 from trireme.observe.table import render_table
 from trireme.tools.deploy.checks.task import is_conversing
 from trireme.tools.deploy.hub.hub import token_of

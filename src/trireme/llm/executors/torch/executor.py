@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from trireme.core.host_memory import free_host_bytes
 from trireme.llm.executors.limits import DEFAULT_CACHE_BYTES, limits_for
 from trireme.llm.executors.port import StepResult
 from trireme.llm.executors.torch.attention import Attention
@@ -21,6 +20,7 @@ from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe
 from trireme.llm.scheduler import Chunk, StepPlan
+from trireme.machine.host_memory import free_host_bytes
 
 _RESERVE_BYTES = 2**30
 """Left on a GPU for what steps need in passing."""

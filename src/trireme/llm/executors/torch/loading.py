@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import torch
 
-from trireme.core.host_memory import free_host_bytes
 from trireme.llm.executors.limits import check_room, weight_count
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.executors.torch.executor import TorchExecutor
@@ -18,6 +17,7 @@ from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.models.checkpoint import Weight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
+from trireme.machine.host_memory import free_host_bytes
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.needs import BASE_MODEL
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.hub.weights import tensor_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.library import Library
 from trireme.tools.deploy.hub.model_files import ModelFiles
 

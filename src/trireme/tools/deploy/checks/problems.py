@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.heads import missing_head
 from trireme.tools.deploy.checks.library import Library, installed_library, is_torch_without_gpu, package_folder
 from trireme.tools.deploy.checks.needs import TOKENIZER, Needs, is_headless, needs_of, tasks_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.needs import OTHER_NAMES
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.options import DeployError, DeployOptions

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from trireme.core.huggingface import telling_names
+from trireme.huggingface.saved_classes import telling_names
 from trireme.tools.deploy.checks.task import GENERATION, is_causal, is_conversing, is_generating
 from trireme.tools.deploy.folder.fingerprint import stamped
 from trireme.tools.deploy.folder.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trireme.core.deadline import within
+from trireme.huggingface.deadline import within
 from trireme.tools.deploy.hub.model_files import (
     ModelFile,
     ModelFiles,

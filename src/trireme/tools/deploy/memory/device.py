@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trireme.core.errors import ServingError
-from trireme.core.host_memory import free_host_bytes
 from trireme.devices import nvml
 from trireme.devices.inventory import Device, Inventory, discover
 from trireme.devices.tool_run import ToolError
+from trireme.machine.host_memory import free_host_bytes
 from trireme.tools.deploy.options import DeployError, DeployOptions
 
 _KINDS = ("cpu", "cuda", "hpu")

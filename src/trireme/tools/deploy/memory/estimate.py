@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trireme.core.cpu_arithmetic import emulates
+from trireme.machine.cpu_arithmetic import emulates
 from trireme.tools.deploy.hub.weights import COMPUTE_BYTES, Weights, configured_dtype
 from trireme.tools.deploy.memory.device import DeviceMemory
 from trireme.tools.deploy.options import DeployOptions, MemoryTooSmallError

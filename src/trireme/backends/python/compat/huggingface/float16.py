@@ -17,7 +17,7 @@ from trireme.backends.python.compat.huggingface.float16_choice import SLOW, WORD
 from trireme.backends.python.compat.huggingface.float16_inputs import accept_float16
 from trireme.backends.python.compat.report import tell_change, tell_offer
 from trireme.backends.python.worker_device import CPU, device_of_worker
-from trireme.core.cpu_arithmetic import emulates
+from trireme.machine.cpu_arithmetic import emulates
 
 __all__ = ["WORDS", "compute_in_faster_type"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trireme.backends.python.compat import switches
-from trireme.core.cpu_arithmetic import emulates
-from trireme.core.host_memory import free_host_bytes
+from trireme.machine.cpu_arithmetic import emulates
+from trireme.machine.host_memory import free_host_bytes
 
 WORD = "float16"
 _FIXED = {"float16-as-float32": "float32", "float16-as-bfloat16": "bfloat16"}

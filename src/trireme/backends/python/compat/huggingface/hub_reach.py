@@ -16,7 +16,7 @@ from socket import create_connection
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from trireme.core.deadline import within
+from trireme.huggingface.deadline import within
 
 AGAIN_S = 60.0
 """A hub that was out of reach is looked at again after this time; one that was reached never is."""

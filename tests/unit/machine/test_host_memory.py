@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.core.host_memory import free_host_bytes
+from trireme.machine.host_memory import free_host_bytes
 
 MIB = 1 << 20
 

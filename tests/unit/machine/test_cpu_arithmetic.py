@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trireme.core.cpu_arithmetic import emulates
+from trireme.machine.cpu_arithmetic import emulates
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from trireme.core.deadline import within
+from trireme.huggingface.deadline import within
 
 
 def test_a_call_in_time_returns_or_raises_as_it_does() -> None:

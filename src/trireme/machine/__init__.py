@@ -1,0 +1,1 @@
+"""What this machine has: its memory, and the arithmetic of its processor."""
