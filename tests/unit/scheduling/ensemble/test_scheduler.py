@@ -381,24 +381,6 @@ def test_stopped_ensemble_refuses_and_waits_for_its_runs(kitchen: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_idle_ensemble_is_known_with_the_last_answer(kitchen: Any) -> None:
-    pipe = kitchen(step("one", {"x": "IN"}, {"y": "OUT"}))
-
-    async def scenario() -> None:
-        await pipe.scheduler.idle()
-        pipe.send()
-        waiting = asyncio.ensure_future(pipe.scheduler.idle())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        pipe.answer("one", tensor("y"))
-        await asyncio.wait_for(waiting, 1)
-        pipe.send(id="r2")  # it goes on
-        pipe.answer("one", tensor("y"))
-        assert len(pipe.answers) == 2
-
-    asyncio.run(scenario())
-
-
 def test_a_run_leaves_nothing_to_the_garbage_collector(kitchen: Callable[..., Kitchen]) -> None:
     pipe = kitchen(step("a", {"X": "IN"}, {"Y": "mid"}), step("b", {"X": "mid"}, {"Y": "OUT"}))
     gc.collect()
