@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.headers import Header, RequestHeaders, encode_block
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection, OpenCall
     from trireme.protocol.http2.stream import Stream
 
-_RESERVED: Final = frozenset(
-    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
-)
 _STATUS_ERRORS_KEY: Final = b"triton_grpc_error"
 _EXPLAIN_KEY: Final = b"x-explain"
 EXPLAIN_PARAMETER: Final = "x-explain"
@@ -104,8 +102,7 @@ class CallPlanner:
             plan.response_encoding = _response_encoding(self._compression_level, accepted)
             plan.forwarded, reserved = self._forwarded(headers.fields)
             if reserved is not None:
-                text = f"Header '{reserved}' is reserved for Triton usage and cannot be forwarded."
-                return _refused(grpc.INVALID_ARGUMENT, text)
+                return _refused(grpc.INVALID_ARGUMENT, refusal_of(reserved))
         return plan
 
     def _forwarded(self, fields: list[Header]) -> tuple[dict[str, str] | None, str | None]:
@@ -117,7 +114,7 @@ class CallPlanner:
             name = key.decode("utf-8", "replace")
             if key in _NOT_METADATA or name.startswith("grpc-") or not self._forward.search(name):
                 continue
-            if name in _RESERVED or name.startswith("triton_"):
+            if is_reserved(name):
                 return None, name
             forwarded[name] = value.decode("utf-8", "replace")
         return forwarded or None, None

@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
-
-_RESERVED_HEADERS = frozenset(
-    {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,7 @@ class Router:
         if endpoint.forwards_headers and self._forward is not None:
             reserved = self._forward_headers(head, self._forward)
             if reserved is not None:
-                message = f"Header '{reserved}' is reserved for Triton usage and cannot be forwarded."
-                return _refusing(400, message, is_plain=False)
+                return _refusing(400, refusal_of(reserved), is_plain=False)
         return endpoint
 
     def _forward_headers(self, head: RequestHead, pattern: re.Pattern[str]) -> str | None:
@@ -70,7 +66,7 @@ class Router:
         forwarded: dict[str, str] = {}
         for name, value in head.headers:
             if pattern.search(name):
-                if name in _RESERVED_HEADERS or name.startswith("triton_"):
+                if is_reserved(name):
                     return name
                 forwarded.setdefault(name, value)
         head.forwarded = forwarded or None
