@@ -58,11 +58,7 @@ class TaskForm:
     outputs: tuple[TensorForm, ...]
     runner: str
     """Module of this package and class that does the work, as `module:Class`."""
-    auto_classes: tuple[str, ...]
-    """Of transformers, to load the model with; the first that knows the architecture."""
     options: tuple[Option, ...] = ()
-    loads: tuple[str, ...] = ("AutoTokenizer",)
-    """What is loaded beside the model, by classes of transformers: the tokenizer, and what prepares other inputs."""
     batch_delay_us: int = 0
     """How long a batch waits for company where the configuration does not say; worth it where a batch takes long."""
 

@@ -14,8 +14,8 @@ from typing import Any
 from trireme.backends.compiled.model_load import ModelLoadError, require, thread_share
 from trireme.backends.python.pb_utils.logger import Logger
 from trireme.backends.transformers import source as sources
-from trireme.backends.transformers.forms import TaskForm
 from trireme.backends.transformers.settings import Settings
+from trireme.huggingface.tasks import TOKENIZER, TaskClasses
 from trireme.machine.cpu_arithmetic import emulates
 
 _PROGRESS_S = 10
@@ -45,7 +45,7 @@ class Loaded:
         return getattr(self.transformers, name).from_pretrained(self.source, **self.settings.pretrained_arguments)
 
 
-def load(settings: Settings, source: str, task: str, form: TaskForm, device_name: str) -> Loaded:
+def load(settings: Settings, source: str, task: str, classes: TaskClasses, device_name: str) -> Loaded:
     """Raises ModelLoadError with what to do about it."""
     # A cache of keys and values grows with every token; pieces of fixed size would have to be asked for each time.
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
@@ -59,8 +59,8 @@ def load(settings: Settings, source: str, task: str, form: TaskForm, device_name
     with _progress(source), _explained(settings, source, transformers):
         shared = settings.pretrained_arguments
         config = transformers.AutoConfig.from_pretrained(source, **shared)
-        model = _load_model(torch, transformers, settings, source, form, device, config, shared)
-        tokenizer, processor = _load_processors(transformers, settings, source, form, shared)
+        model = _load_model(torch, transformers, settings, source, classes, device, config, shared)
+        tokenizer, processor = _load_processors(transformers, settings, source, classes, shared)
     count = sum(parameter.numel() for parameter in model.parameters())
     Logger.log_info(
         f"loaded '{source}' in {time.monotonic() - began:.1f} s: {type(model).__name__}, {count / 1e6:.1f} million "
@@ -74,12 +74,12 @@ def _load_model(
     transformers: Any,
     settings: Settings,
     source: str,
-    form: TaskForm,
+    classes: TaskClasses,
     device: Any,
     config: Any,
     shared: dict[str, Any],
 ) -> Any:
-    auto_class = _auto_class(transformers, form, config)
+    auto_class = _auto_class(transformers, classes, config)
     dtype = _dtype(torch, settings.dtype, device, config)
     model, info = auto_class.from_pretrained(
         source, config=config, output_loading_info=True, **{_dtype_name(transformers): dtype}, **shared
@@ -94,9 +94,9 @@ def _load_model(
     return model.to(device).eval()
 
 
-def _auto_class(transformers: Any, form: TaskForm, config: Any) -> Any:
+def _auto_class(transformers: Any, classes: TaskClasses, config: Any) -> Any:
     """The first class that knows the architecture; the last where the model brings its own code."""
-    for name in form.auto_classes:
+    for name in classes.models:
         auto_class = getattr(transformers, name)
         if type(config) in auto_class._model_mapping:
             return auto_class
@@ -104,11 +104,11 @@ def _auto_class(transformers: Any, form: TaskForm, config: Any) -> Any:
 
 
 def _load_processors(
-    transformers: Any, settings: Settings, source: str, form: TaskForm, shared: dict[str, Any]
+    transformers: Any, settings: Settings, source: str, classes: TaskClasses, shared: dict[str, Any]
 ) -> tuple[Any, Any]:
     tokenizer = processor = None
-    for name in form.loads:
-        if name == "AutoTokenizer":
+    for name in classes.beside:
+        if name == TOKENIZER:
             tokenizer = _load_tokenizer(transformers, settings, source, shared)
         else:
             processor = getattr(transformers, name).from_pretrained(source, **shared)

@@ -32,6 +32,7 @@ from trireme.backends.transformers.runner import Runner, run_items
 from trireme.backends.transformers.settings import Settings, read_defaults, read_settings
 from trireme.backends.transformers.source import locate, read_model_config, task_of
 from trireme.backends.transformers.tasks import TASKS, canonical_task
+from trireme.huggingface.tasks import TASK_CLASSES
 
 
 class TritonPythonModel:
@@ -41,14 +42,15 @@ class TritonPythonModel:
     def auto_complete_config(config: ModelConfig) -> ModelConfig:
         """Fills in what the model's task takes and gives; loads no weights."""
         settings, _ = read_settings(config.as_dict())
-        _, _, form = _identify(settings)
-        return completion.complete(config, form, settings)
+        _, _, served_task = _identify(settings)
+        return completion.complete(config, TASKS[served_task], settings)
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model on the worker's device."""
         config = json.loads(args["model_config"])
         settings, parameters = read_settings(config)
-        source, task, form = _identify(settings)
+        source, task, served_task = _identify(settings)
+        form = TASKS[served_task]
         defaults = read_defaults(form, parameters, settings.name)
         parameters.warn_of_rest("transformers", {})
         completion.check(config, form, settings)
@@ -56,7 +58,7 @@ class TritonPythonModel:
         self._is_decoupled = pb_runtime.current().is_decoupled
         self._reader = ItemReader(form, defaults, self._is_batching)
         self._can_stream = any(option.name == "stream" for option in form.options)
-        loaded = load(settings, source, task, form, _device_name(settings, args))
+        loaded = load(settings, source, task, TASK_CLASSES[served_task], _device_name(settings, args))
         self._inference_mode = loaded.torch.inference_mode
         self._runner = _runner(form, loaded)
 
@@ -140,11 +142,11 @@ def _response(request: InferenceRequest, rows: Sequence[Outputs | Exception], is
     return response_of(outputs, request.requested_output_names(), is_batching)
 
 
-def _identify(settings: Settings) -> tuple[str, str, TaskForm]:
-    """Where the model is, its task as it was named, and that task's form."""
+def _identify(settings: Settings) -> tuple[str, str, str]:
+    """Where the model is, its task as it was named, and as it is served."""
     source = locate(settings)
     task = task_of(settings, source, lambda: read_model_config(settings, source))
-    return source, task, TASKS[canonical_task(task, settings.name)]
+    return source, task, canonical_task(task, settings.name)
 
 
 def _device_name(settings: Settings, args: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from trireme.backends.compiled.model_load import ModelLoadError, require
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.transformers import hub_access
 from trireme.backends.transformers.settings import Settings
+from trireme.huggingface.hub_cache import folder_name
 from trireme.huggingface.saved_classes import telling_names
 
 CONFIG_NAME = "config.json"
@@ -189,7 +190,7 @@ def not_found(settings: Settings, source: str, error: BaseException) -> ModelLoa
     constants = hub_access.hub_constants()
     reason = hub_access.why_not_asked() or (str(error).strip() or type(error).__name__).splitlines()[0]
     revision = f" (revision '{settings.revision}')" if settings.revision else ""
-    cached = os.path.join(constants.HF_HUB_CACHE, f"models--{source.replace('/', '--')}")
+    cached = os.path.join(constants.HF_HUB_CACHE, folder_name(source))
     return ModelLoadError(
         f"the files of '{source}'{revision} for model '{settings.name}' could not be had: {reason.rstrip('.')}. There "
         f"is no folder '{source}', and not all of them are in the cache (looked for '{cached}'). Check the name, give "

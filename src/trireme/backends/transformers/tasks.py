@@ -13,26 +13,20 @@ from trireme.backends.transformers.image.forms import IMAGE_TASKS
 from trireme.backends.transformers.multimodal.forms import MULTIMODAL_TASKS
 from trireme.backends.transformers.sound.forms import SOUND_TASKS
 from trireme.backends.transformers.text.forms import TEXT_TASKS
+from trireme.huggingface.tasks import OTHER_TASK_NAMES
 
 TASKS: Mapping[str, TaskForm] = {**TEXT_TASKS, **IMAGE_TASKS, **SOUND_TASKS, **MULTIMODAL_TASKS}
-_OTHER_NAMES = {
-    "sentiment-analysis": "text-classification",
-    "ner": "token-classification",
-    "sentence-similarity": "sentence-embedding",
-    "embedding": "sentence-embedding",
-    "embeddings": "sentence-embedding",
-}
 _LANGUAGE_PAIR = re.compile(r"translation_\w+_to_\w+")
 
 
 def canonical_task(name: str, model: str) -> str:
     """The name in `TASKS`; raises ModelLoadError for a task that is not served, with the nearest that is."""
-    name = _OTHER_NAMES.get(name, name)
+    name = OTHER_TASK_NAMES.get(name, name)
     if _LANGUAGE_PAIR.fullmatch(name):
         return "translation"
     if name in TASKS:
         return name
-    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), [*TASKS, *_OTHER_NAMES], n=1)
+    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), [*TASKS, *OTHER_TASK_NAMES], n=1)
     hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
     raise ModelLoadError(
         f"parameter 'task' of model '{model}' names '{name}', which is not served{hint} The tasks are: "

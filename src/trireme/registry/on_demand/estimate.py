@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trireme.config.message import ConfigMessage
+from trireme.huggingface.hub_cache import folder_name, hub_cache
 from trireme.registry.repository.folder_stamp import tree_entries
 
 _HUB_PARAMETERS = ("model", "huggingface_model")
@@ -80,9 +81,7 @@ def _named(parameters: Mapping[str, str], folder: Path, version_dir: Path) -> It
 
 def _cached_snapshots(hub_id: str) -> list[Path]:
     """The copies of a hub's model that this machine has, the newest first."""
-    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
-    snapshots = Path(os.path.expanduser(cache)) / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    snapshots = Path(hub_cache(os.environ)) / folder_name(hub_id) / "snapshots"
     try:
         return sorted(snapshots.iterdir(), key=lambda snapshot: snapshot.stat().st_mtime_ns, reverse=True)
     except OSError:

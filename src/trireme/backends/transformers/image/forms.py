@@ -17,7 +17,6 @@ from trireme.backends.transformers.common_forms import (
 )
 from trireme.backends.transformers.forms import FLAG, NUMBER, TEXT, WHOLE, Option, TaskForm, TensorForm
 
-_PROCESSOR = ("AutoImageProcessor",)
 _SCORES = TensorForm("score", FP32, (-1,))
 _MASKS = TensorForm("mask", UINT8, (-1, -1, -1))
 _BOXES = TensorForm("box", INT32, (-1, 4))
@@ -28,43 +27,29 @@ IMAGE_TASKS: Mapping[str, TaskForm] = {
         inputs=(IMAGE,),
         outputs=LABELS,
         runner="image.classification:ImageClassification",
-        auto_classes=("AutoModelForImageClassification",),
         options=(TOP_LABELS, FUNCTION),
-        loads=_PROCESSOR,
     ),
     "object-detection": TaskForm(
         inputs=(IMAGE,),
         outputs=(*LABELS, _BOXES),
         runner="image.detection:ObjectDetection",
-        auto_classes=("AutoModelForObjectDetection",),
         options=(THRESHOLD,),
-        loads=_PROCESSOR,
     ),
     "image-segmentation": TaskForm(
         inputs=(IMAGE,),
         outputs=(*LABELS, _MASKS),
         runner="image.segmentation:ImageSegmentation",
-        auto_classes=(
-            "AutoModelForImageSegmentation",
-            "AutoModelForSemanticSegmentation",
-            "AutoModelForUniversalSegmentation",
-            "AutoModelForInstanceSegmentation",
-        ),
         options=(Option("subtask", TEXT), THRESHOLD, _MASK_THRESHOLD, Option("overlap_mask_area_threshold", NUMBER)),
-        loads=_PROCESSOR,
     ),
     "depth-estimation": TaskForm(
         inputs=(IMAGE,),
         outputs=(TensorForm("predicted_depth", FP32, (-1, -1)), TensorForm("depth", UINT8, (-1, -1))),
         runner="image.depth:DepthEstimation",
-        auto_classes=("AutoModelForDepthEstimation",),
-        loads=_PROCESSOR,
     ),
     "mask-generation": TaskForm(
         inputs=(IMAGE,),
         outputs=(_MASKS, _SCORES, _BOXES),
         runner="image.masks:MaskGeneration",
-        auto_classes=("AutoModelForMaskGeneration",),
         options=(
             Option("points_per_batch", WHOLE),
             Option("points_per_crop", WHOLE),
@@ -78,15 +63,12 @@ IMAGE_TASKS: Mapping[str, TaskForm] = {
             Option("max_hole_area", WHOLE),
             Option("max_sprinkle_area", WHOLE),
         ),
-        loads=_PROCESSOR,
     ),
     "image-feature-extraction": TaskForm(
         inputs=(IMAGE,),
         outputs=(TensorForm("features", FP32, (-1, -1)),),
         runner="image.features:ImageFeatureExtraction",
-        auto_classes=("AutoModel",),
         options=(Option("pool", FLAG),),
-        loads=_PROCESSOR,
     ),
     "keypoint-matching": TaskForm(
         inputs=(IMAGE, TensorForm("image2", STRING, other_types=IMAGE.other_types, array_dims=IMAGE.array_dims)),
@@ -96,16 +78,12 @@ IMAGE_TASKS: Mapping[str, TaskForm] = {
             _SCORES,
         ),
         runner="image.keypoints:KeypointMatching",
-        auto_classes=("AutoModelForKeypointMatching",),
         options=(THRESHOLD,),
-        loads=_PROCESSOR,
     ),
     "video-classification": TaskForm(
         inputs=(TensorForm("video", STRING, (-1,), other_types=(UINT8,), array_dims=(-1, -1, -1, 3)),),
         outputs=LABELS,
         runner="image.video:VideoClassification",
-        auto_classes=("AutoModelForVideoClassification",),
         options=(TOP_LABELS, FUNCTION, Option("num_frames", WHOLE), Option("frame_sampling_rate", WHOLE)),
-        loads=(),
     ),
 }

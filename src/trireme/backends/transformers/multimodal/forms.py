@@ -25,8 +25,6 @@ from trireme.backends.transformers.common_forms import (
 )
 from trireme.backends.transformers.forms import FLAG, TEXT, TEXTS, WHOLE, Option, TaskForm, TensorForm
 
-_IMAGES_AND_TEXTS = ("AutoImageProcessor", "AutoTokenizer")
-
 _WRITING_OPTIONS = (
     *GENERATION,
     Option("images", TEXTS, is_input=True),
@@ -37,9 +35,7 @@ _IMAGE_TEXT = TaskForm(
     inputs=(replace(IMAGE, is_optional=True), replace(TEXT_INPUT, is_optional=True)),
     outputs=(TEXT_OUTPUT,),
     runner="multimodal.image_text:ImageTextToText",
-    auto_classes=("AutoModelForImageTextToText",),
     options=_WRITING_OPTIONS,
-    loads=("AutoProcessor",),
     batch_delay_us=GENERATION_DELAY_US,
 )
 
@@ -48,17 +44,13 @@ MULTIMODAL_TASKS: Mapping[str, TaskForm] = {
         inputs=(IMAGE,),
         outputs=LABELS,
         runner="multimodal.zero_shot_classification:ZeroShotImageClassification",
-        auto_classes=("AutoModelForZeroShotImageClassification",),
         options=(CANDIDATE_LABELS, HYPOTHESIS_TEMPLATE, TRUNCATION),
-        loads=_IMAGES_AND_TEXTS,
     ),
     "zero-shot-object-detection": TaskForm(
         inputs=(IMAGE,),
         outputs=(*LABELS, TensorForm("box", INT32, (-1, 4))),
         runner="multimodal.zero_shot_detection:ZeroShotObjectDetection",
-        auto_classes=("AutoModelForZeroShotObjectDetection",),
         options=(CANDIDATE_LABELS, THRESHOLD, TOP_LABELS, TRUNCATION),
-        loads=_IMAGES_AND_TEXTS,
     ),
     "document-question-answering": TaskForm(
         inputs=(
@@ -73,7 +65,6 @@ MULTIMODAL_TASKS: Mapping[str, TaskForm] = {
             TensorForm("end", INT32, (-1,)),
         ),
         runner="multimodal.document_questions:document_questions",
-        auto_classes=("AutoModelForDocumentQuestionAnswering", "AutoModelForImageTextToText"),
         options=(
             Option("words", TEXTS, is_input=True),
             Option("word_boxes", TEXT),
@@ -92,9 +83,7 @@ MULTIMODAL_TASKS: Mapping[str, TaskForm] = {
         inputs=(AUDIO,),
         outputs=LABELS,
         runner="multimodal.zero_shot_classification:ZeroShotAudioClassification",
-        auto_classes=("AutoModel",),
         options=(CANDIDATE_LABELS, HYPOTHESIS_TEMPLATE, SAMPLING_RATE, TRUNCATION),
-        loads=("AutoFeatureExtractor", "AutoTokenizer"),
     ),
     "any-to-any": replace(
         _IMAGE_TEXT,
@@ -106,7 +95,6 @@ MULTIMODAL_TASKS: Mapping[str, TaskForm] = {
             TensorForm("sampling_rate", INT32),
         ),
         runner="multimodal.any_to_any:AnyToAny",
-        auto_classes=("AutoModelForMultimodalLM",),
         options=(
             *_WRITING_OPTIONS,
             SAMPLING_RATE,
@@ -117,7 +105,5 @@ MULTIMODAL_TASKS: Mapping[str, TaskForm] = {
     ),
     "image-text-to-text": _IMAGE_TEXT,
     "image-to-text": _IMAGE_TEXT,
-    "visual-question-answering": replace(
-        _IMAGE_TEXT, auto_classes=("AutoModelForVisualQuestionAnswering", "AutoModelForImageTextToText")
-    ),
+    "visual-question-answering": _IMAGE_TEXT,
 }

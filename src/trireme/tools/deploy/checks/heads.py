@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trireme.huggingface.saved_classes import telling_names
-from trireme.tools.deploy.checks.needs import BASE_MODEL
+from trireme.huggingface.tasks import BASE_MODEL
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.hub.weights import tensor_names
 

@@ -1,81 +1,37 @@
-"""What a task loads, as the transformers backend does it: the model by these classes, and what prepares its inputs."""
+"""What the task of a model will be loaded with, as far as that is checked before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trireme.huggingface.saved_classes import telling_names
+from trireme.huggingface.tasks import BASE_MODEL, OTHER_TASK_NAMES, TASK_CLASSES, TaskClasses
 from trireme.tools.deploy.checks.library import Library
 from trireme.tools.deploy.hub.model_files import ModelFiles
 
-TOKENIZER = "AutoTokenizer"
-BASE_MODEL = "AutoModel"
 _SENTENCE_FILE = "modules.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Classes of transformers."""
-
-    models: tuple[str, ...]
-    """One of them has to know the architecture."""
-    beside: tuple[str, ...] = (TOKENIZER,)
-    """All of them have to find their files."""
-
-
-_IMAGE = ("AutoImageProcessor",)
-_TEXT_TO_TEXT = Needs(("AutoModelForSeq2SeqLM",))
-NEEDS: Mapping[str, Needs] = {
-    "text-generation": Needs(("AutoModelForCausalLM",)),
-    "text2text-generation": _TEXT_TO_TEXT,
-    "summarization": _TEXT_TO_TEXT,
-    "translation": _TEXT_TO_TEXT,
-    "text-classification": Needs(("AutoModelForSequenceClassification",)),
-    "zero-shot-classification": Needs(("AutoModelForSequenceClassification",)),
-    "token-classification": Needs(("AutoModelForTokenClassification",)),
-    "question-answering": Needs(("AutoModelForQuestionAnswering",)),
-    "fill-mask": Needs(("AutoModelForMaskedLM",)),
-    "feature-extraction": Needs((BASE_MODEL,)),
-    "sentence-embedding": Needs((BASE_MODEL,)),
-    "table-question-answering": Needs(("AutoModelForTableQuestionAnswering", "AutoModelForSeq2SeqLM")),
-    "image-classification": Needs(("AutoModelForImageClassification",), _IMAGE),
-    "object-detection": Needs(("AutoModelForObjectDetection",), _IMAGE),
-    "image-segmentation": Needs(
-        (
-            "AutoModelForImageSegmentation",
-            "AutoModelForSemanticSegmentation",
-            "AutoModelForUniversalSegmentation",
-            "AutoModelForInstanceSegmentation",
-        ),
-        _IMAGE,
-    ),
-    "depth-estimation": Needs(("AutoModelForDepthEstimation",), _IMAGE),
-    "mask-generation": Needs(("AutoModelForMaskGeneration",), _IMAGE),
-    "keypoint-matching": Needs(("AutoModelForKeypointMatching",), _IMAGE),
-    "image-feature-extraction": Needs((BASE_MODEL,), _IMAGE),
-    "zero-shot-image-classification": Needs(("AutoModelForZeroShotImageClassification",), (*_IMAGE, TOKENIZER)),
-    "zero-shot-object-detection": Needs(("AutoModelForZeroShotObjectDetection",), (*_IMAGE, TOKENIZER)),
-    "automatic-speech-recognition": Needs(
-        ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"), ("AutoFeatureExtractor", TOKENIZER)
-    ),
-    "audio-classification": Needs(("AutoModelForAudioClassification",), ("AutoFeatureExtractor",)),
+_FOUND_OUT_LATER = {
+    "video-classification",
+    "zero-shot-audio-classification",
+    "document-question-answering",
+    "image-text-to-text",
+    "image-to-text",
+    "visual-question-answering",
+    "any-to-any",
+    "text-to-audio",
+    "text-to-speech",
+}
+NEEDS: Mapping[str, TaskClasses] = {
+    task: classes for task, classes in TASK_CLASSES.items() if task not in _FOUND_OUT_LATER
 }
 """By task, where it is checked before a model is loaded; the loading finds out about the others."""
-OTHER_NAMES = {
-    "sentiment-analysis": "text-classification",
-    "ner": "token-classification",
-    "sentence-similarity": "sentence-embedding",
-    "embedding": "sentence-embedding",
-    "embeddings": "sentence-embedding",
-}
 
 
-def needs_of(model: ModelFiles, task: str | None, library: Library) -> list[Needs]:
+def needs_of(model: ModelFiles, task: str | None, library: Library) -> list[TaskClasses]:
     """Those of the task that was named, or of all that the names in config.json may stand for; none where nobody
     can tell, as for a model without a head."""
     if task is not None:
-        found = NEEDS.get("translation" if task.startswith("translation_") else OTHER_NAMES.get(task, task))
+        found = NEEDS.get("translation" if task.startswith("translation_") else OTHER_TASK_NAMES.get(task, task))
         return [] if found is None else [found]
     if any(file.name == _SENTENCE_FILE for file in model.files):
         return [NEEDS["sentence-embedding"]]

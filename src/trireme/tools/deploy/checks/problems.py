@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trireme.huggingface.saved_classes import telling_names
+from trireme.huggingface.tasks import TOKENIZER, TaskClasses
 from trireme.tools.deploy.checks.heads import missing_head
 from trireme.tools.deploy.checks.library import Library, installed_library, is_torch_without_gpu, package_folder
-from trireme.tools.deploy.checks.needs import TOKENIZER, Needs, is_headless, needs_of, tasks_for
+from trireme.tools.deploy.checks.needs import is_headless, needs_of, tasks_for
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.options import DeployOptions
 
@@ -84,7 +85,7 @@ def _about_own_code(model: ModelFiles, options: DeployOptions, library: Library)
         )
 
 
-def _is_known(model: ModelFiles, library: Library, wanted: list[Needs]) -> bool:
+def _is_known(model: ModelFiles, library: Library, wanted: list[TaskClasses]) -> bool:
     """Whether the library has a class of its own, which it prefers, so that nothing has to be trusted."""
     model_type = str(model.config.get("model_type"))
     autos = [auto for needs in wanted for auto in needs.models]
@@ -101,7 +102,7 @@ def _code_of(entry: object) -> str:
 
 
 def _about_architecture(
-    model: ModelFiles, options: DeployOptions, library: Library, wanted: list[Needs]
+    model: ModelFiles, options: DeployOptions, library: Library, wanted: list[TaskClasses]
 ) -> Iterator[Problem]:
     model_type = model.config.get("model_type")
     if not isinstance(model_type, str):
@@ -128,7 +129,7 @@ def _about_architecture(
 
 
 def _about_task(
-    model: ModelFiles, task: str, model_type: str, library: Library, wanted: list[Needs]
+    model: ModelFiles, task: str, model_type: str, library: Library, wanted: list[TaskClasses]
 ) -> Iterator[Problem]:
     autos = [auto for needs in wanted for auto in needs.models]
     classes = [made for auto in autos if (made := library.class_for(auto, model_type))]
@@ -144,7 +145,7 @@ def _about_task(
             yield Problem(text, is_certain=False)
 
 
-def _about_inputs(model: ModelFiles, wanted: list[Needs], *, is_headless: bool) -> Iterator[Problem]:
+def _about_inputs(model: ModelFiles, wanted: list[TaskClasses], *, is_headless: bool) -> Iterator[Problem]:
     """Where several tasks come into question, one that finds its files is enough."""
     lacking = [_lacking(model, needs) for needs in wanted]
     if lacking and all(lacking):
@@ -156,7 +157,7 @@ def _about_inputs(model: ModelFiles, wanted: list[Needs], *, is_headless: bool) 
         )
 
 
-def _lacking(model: ModelFiles, needs: Needs) -> str:
+def _lacking(model: ModelFiles, needs: TaskClasses) -> str:
     if TOKENIZER in needs.beside and not _has_tokenizer(model):
         return (
             "it has no tokenizer, and this task reads or writes text: put the tokenizer's files (tokenizer.json and "

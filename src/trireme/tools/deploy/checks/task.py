@@ -5,45 +5,12 @@ from __future__ import annotations
 import difflib
 
 from trireme.huggingface.saved_classes import telling_names
-from trireme.tools.deploy.checks.needs import OTHER_NAMES
+from trireme.huggingface.tasks import OTHER_TASK_NAMES, TASK_CLASSES
 from trireme.tools.deploy.hub.model_files import ModelFiles
 from trireme.tools.deploy.options import DeployError, DeployOptions
 
 GENERATION = "text-generation"
-TASKS = (
-    "text-generation",
-    "text2text-generation",
-    "summarization",
-    "translation",
-    "text-classification",
-    "zero-shot-classification",
-    "token-classification",
-    "question-answering",
-    "table-question-answering",
-    "fill-mask",
-    "feature-extraction",
-    "sentence-embedding",
-    "image-classification",
-    "object-detection",
-    "image-segmentation",
-    "depth-estimation",
-    "mask-generation",
-    "image-feature-extraction",
-    "keypoint-matching",
-    "video-classification",
-    "automatic-speech-recognition",
-    "audio-classification",
-    "zero-shot-image-classification",
-    "zero-shot-object-detection",
-    "zero-shot-audio-classification",
-    "document-question-answering",
-    "image-text-to-text",
-    "image-to-text",
-    "visual-question-answering",
-    "any-to-any",
-    "text-to-audio",
-    "text-to-speech",
-)
+TASKS = tuple(TASK_CLASSES)
 """What the transformers backend serves."""
 _WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
 _WRITING |= {"image-text-to-text", "image-to-text", "visual-question-answering", "any-to-any"}
@@ -56,9 +23,9 @@ _WRITING_CLASSES = (*_CAUSAL, "ForConditionalGeneration", "ForSeq2SeqLM", "ForSp
 
 def checked_task(wanted: str | None) -> str | None:
     """The task that was named; raises DeployError for a name that is none."""
-    if wanted is None or wanted in TASKS or wanted in OTHER_NAMES or wanted.startswith("translation_"):
+    if wanted is None or wanted in TASKS or wanted in OTHER_TASK_NAMES or wanted.startswith("translation_"):
         return wanted
-    nearest = difflib.get_close_matches(wanted, [*TASKS, *OTHER_NAMES], n=1)
+    nearest = difflib.get_close_matches(wanted, [*TASKS, *OTHER_TASK_NAMES], n=1)
     suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
     raise DeployError(f"--task: there is no task '{wanted}'.{suggestion} The tasks are:\n  " + "\n  ".join(TASKS))
 

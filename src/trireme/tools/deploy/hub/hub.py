@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.huggingface.deadline import within
+from trireme.huggingface.hub_cache import folder_name
 from trireme.tools.deploy.hub.model_files import (
     ModelFile,
     ModelFiles,
@@ -40,7 +41,7 @@ class Hub:
     @property
     def cache_folder(self) -> Path:
         """Where the files of this model are kept on this machine."""
-        return Path(self._package.constants.HF_HUB_CACHE) / f"models--{self._id.replace('/', '--')}"
+        return Path(self._package.constants.HF_HUB_CACHE) / folder_name(self._id)
 
     def find(self) -> ModelFiles:
         """The model in the cache, without asking anybody, or else as the hub describes it."""

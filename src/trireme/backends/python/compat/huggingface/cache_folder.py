@@ -9,11 +9,12 @@ from importlib import metadata
 
 from trireme.backends.python.compat.report import tell_change, tell_rescue
 from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.huggingface.hub_cache import CACHE_VARIABLES, HOME_VARIABLE, hub_cache
 
 OLD_NAMES = ("TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE")
-NEW_NAME = "HF_HUB_CACHE"
+NEW_NAME = CACHE_VARIABLES[0]
 _FIRST_WITHOUT = 5
-HOME_NAMES = (NEW_NAME, "HUGGINGFACE_HUB_CACHE", "HF_HOME")
+HOME_NAMES = (*CACHE_VARIABLES, HOME_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def point_to_usable_folder() -> None:
     chosen = _usable(wanted)
     if chosen == os.environ.get(NEW_NAME) == os.environ[name]:
         return
-    _places[:] = [Places(chosen, _usual())]
+    _places[:] = [Places(chosen, hub_cache(os.environ))]
     os.environ[name] = os.environ[NEW_NAME] = chosen
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is not None:  # which read the variables before the model set them
@@ -61,7 +62,7 @@ def leave_unusable_folder() -> None:
     if name is None or not _is_read_by_release():
         return
     wanted = os.path.expanduser(os.environ[name])
-    usual = _usual()
+    usual = hub_cache(os.environ)
     if _can_be_made(wanted) or wanted == usual or (os.path.isdir(wanted) and os.listdir(wanted)):
         return
     os.environ[name] = usual
@@ -74,13 +75,13 @@ def _usable(wanted: str) -> str:
     if os.path.isdir(wanted) and (os.access(wanted, os.W_OK) or os.listdir(wanted)):
         return wanted
     if any(os.environ.get(name) for name in HOME_NAMES):
-        return _usual()
+        return hub_cache(os.environ)
     model_dir = _model_dir()
     if model_dir and os.path.basename(os.path.dirname(wanted.rstrip("/"))) == os.path.basename(model_dir):
         own = os.path.join(model_dir, os.path.basename(wanted.rstrip("/")))
         if _can_be_made(own):
             return own
-    return wanted if _can_be_made(wanted) else _usual()
+    return wanted if _can_be_made(wanted) else hub_cache(os.environ)
 
 
 def _is_read_by_release() -> bool:
@@ -103,13 +104,3 @@ def _can_be_made(folder: str) -> bool:
             return False
         folder = parent
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
-
-
-def _usual() -> str:
-    """Where huggingface_hub keeps its files when nothing else is said."""
-    given = os.environ.get(NEW_NAME) or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    if given:
-        return os.path.expanduser(given)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-    home = os.environ.get("HF_HOME") or os.path.join(base, "huggingface")
-    return os.path.join(os.path.expanduser(home), "hub")
