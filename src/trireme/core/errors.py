@@ -85,3 +85,10 @@ class AlreadyExistsError(ServingError):
 
 class CancelledError(ServingError):
     kind = ErrorKind.CANCELLED
+
+
+def stopping_error(request_id: str) -> ServingError:
+    """For a request that comes when the server, or its model's scheduler, takes no more."""
+    return UnavailableError(
+        "Server is stopping, scheduler for model has stopped accepting new inference requests"
+    ).for_request(request_id)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ServingError
+from trireme.core.errors import CancelledError, ServingError, stopping_error
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -16,7 +16,6 @@ from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
-from trireme.scheduling.stopping import stopping_error
 from trireme.scheduling.turn import Turn
 
 
@@ -45,7 +44,7 @@ class DirectScheduler:
     def enqueue(self, request: InferenceRequest) -> None:
         """Starts the request at once where an instance is free and nobody waits, else keeps it."""
         if self._is_stopped:
-            raise stopping_error(request)
+            raise stopping_error(request.id)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns

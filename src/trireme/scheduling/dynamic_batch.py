@@ -9,7 +9,7 @@ from typing import Final
 from trireme.config.model_config import DynamicBatchingConfig, ModelConfig
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import UnavailableError
+from trireme.core.errors import UnavailableError, stopping_error
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -17,7 +17,6 @@ from trireme.observe.stats import REJECTED, ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.response_order import ResponseOrder
-from trireme.scheduling.stopping import stopping_error
 from trireme.scheduling.timer import Alarm, CallLater
 
 _REGATHER_SHARE: Final = 20
@@ -68,7 +67,7 @@ class DynamicBatchScheduler(DirectScheduler):
     def enqueue(self, request: InferenceRequest) -> None:
         """Keeps the request, and starts what can be started."""
         if self._is_stopped:
-            raise stopping_error(request)
+            raise stopping_error(request.id)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import ServingError, UnavailableError
+from trireme.core.errors import ServingError, stopping_error
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.tensor import Tensor
 from trireme.memory.system import SystemRegion
@@ -109,6 +109,4 @@ def _reshape_inputs(model: Model, request: InferenceRequest) -> None:
 def _refuse_new(model: Model, request: InferenceRequest) -> None:
     continues_sequence = model.is_sequence and request.correlation_id and not request.flags & SEQUENCE_START
     if request.parent is None and not continues_sequence:
-        raise UnavailableError(
-            "Server is stopping, scheduler for model has stopped accepting new inference requests"
-        ).for_request(request.id)
+        raise stopping_error(request.id)

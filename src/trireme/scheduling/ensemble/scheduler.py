@@ -7,14 +7,13 @@ import asyncio
 from trireme.config.model_config import ModelConfig
 from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ErrorKind, ServingError
+from trireme.core.errors import CancelledError, ErrorKind, ServingError, stopping_error
 from trireme.core.ports import InferencePort
 from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
 from trireme.scheduling.ensemble.plan import EnsemblePlans
 from trireme.scheduling.ensemble.run import EnsembleRun
-from trireme.scheduling.stopping import stopping_error
 
 
 class EnsembleScheduler:
@@ -40,7 +39,7 @@ class EnsembleScheduler:
     def enqueue(self, request: InferenceRequest) -> None:
         """Fires the first steps; the request is answered when its outputs are there."""
         if self._is_stopped:
-            raise stopping_error(request)
+            raise stopping_error(request.id)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns

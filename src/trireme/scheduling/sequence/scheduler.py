@@ -11,7 +11,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ServingError, UnavailableError
+from trireme.core.errors import CancelledError, ServingError, UnavailableError, stopping_error
 from trireme.core.ports import Instance
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
@@ -25,7 +25,6 @@ from trireme.scheduling.sequence.inputs import SequenceInputs
 from trireme.scheduling.sequence.progress import SequenceProgress
 from trireme.scheduling.sequence.strategies import strategy_of
 from trireme.scheduling.sequence.table import SequenceTable
-from trireme.scheduling.stopping import stopping_error
 from trireme.scheduling.timer import Alarm, CallLater
 from trireme.scheduling.turn import Turn
 
@@ -87,7 +86,7 @@ class SequenceScheduler:
         """Takes the request into its sequence, or refuses one that belongs to none."""
         sequence = self._admission.admit(request)
         if self._table.is_stopped and request.flags & SEQUENCE_START:
-            raise stopping_error(request)
+            raise stopping_error(request.id)
         now_ns = request.queue_ns = self._clock()
         if not request.arrival_ns:
             request.arrival_ns = now_ns
