@@ -29,6 +29,7 @@ class Model:
         "_labels",
         "_required",
         "backend",
+        "called",
         "checks",
         "config",
         "correlation_control",
@@ -75,6 +76,7 @@ class Model:
         self.backend = backend  # None for an ensemble
         self.folder = folder  # keeps a temporary model folder as long as the model
         self.gate = gate  # None where executions are not limited
+        self.called: object = None  # what front ends call, made by the server for the first of them
         self.is_serving = False  # set while the registry hands the model out
         self.is_placeholder = False  # set where requests wait here for the model itself, which is being loaded
         self.load_seconds = 0.0
@@ -109,16 +111,9 @@ class Model:
         """Inputs the model needs and the request does not have, in the order of the configuration."""
         return [name for name in self.checks if name in self._required and name not in request.inputs]
 
-    def take_over(self, model: Model) -> None:
-        """Takes over what answers are made of, for front ends that hold this placeholder while the model answers."""
-        self.version = model.version
-        self.version_text = model.version_text
-        self.config = model.config
-        self.is_decoupled = model.is_decoupled
-        self._labels = model._labels
-
     async def stop(self) -> None:
         """Returns when every request it took is answered and nothing of the model runs any more."""
+        self.called = None  # which points back here
         await self.scheduler.stop()
         if self.backend is not None:
             await self.backend.stop()

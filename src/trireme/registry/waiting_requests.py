@@ -91,11 +91,6 @@ class WaitingRequests:
 
     def release(self, models: ServedModels, inference: ModelInference) -> None:
         """The model is there: hands the requests on in their order, to be checked and run as if they came now."""
-        for version, placeholder in self._placeholders.items():
-            try:
-                placeholder.take_over(models.find(self.name, version))
-            except ServingError:
-                continue  # no such version: its requests are told so below
         for request in self._take_all():
             try:
                 inference.infer_on(models.find(request.model_name, request.model_version), request)

@@ -1,8 +1,8 @@
 """A client's call of a model, whole and free of protocols: front ends decode what goes in and encode what comes out.
 
-call = server.calls.open(name, version)     # the model is found, or the error says why there is none
+called = server.calls.open(name, version)   # the model is found, or the error says why there is none
 request = ...                               # decoded, with its wishes for the outputs
-call.start(request, arrival)                # checked and enqueued; `request.respond` gets finished responses
+called.start(request, arrival)              # checked and enqueued; `request.respond` gets finished responses
 """
 
 from __future__ import annotations
@@ -26,17 +26,22 @@ class Calls:
         self.read_region = shared_memory.read
         """`read_region(region, offset, size_bytes)` is the data of an input that lies in shared memory."""
 
-    def open(self, name: str, version: str) -> InferenceCall:
-        """A call of the model that serves, or is being loaded for it; raises the error that says why there is none."""
-        return InferenceCall(self, self._find(name, version))
+    def open(self, name: str, version: str) -> CalledModel:
+        """The model that serves, or is being loaded for the call; raises the error that says why there is none."""
+        model = self._find(name, version)
+        called = model.called
+        if not isinstance(called, CalledModel):
+            called = model.called = CalledModel(self, model)
+        return called
 
     async def wait_until_loaded(self, name: str, version: str) -> None:
         """Returns when the model can be asked for its inputs; raises ServingError when it never can."""
         await self.inference.loaded(name, version)
 
 
-class InferenceCall:
-    """One call under way, from before its body is read. Used on the event loop's thread."""
+class CalledModel:
+    """A model as front ends see it, from before a body is read. It keeps nothing of a single call, so that one of these
+    does for all calls of the model. Used on the event loop's thread."""
 
     __slots__ = ("_calls", "_model")
 

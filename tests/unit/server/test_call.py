@@ -111,3 +111,20 @@ def test_an_error_at_the_end_is_what_the_client_is_told() -> None:
     single.take(InferenceResponse([], is_final=False))
     failed = InferenceResponse.of_error(InternalError("boom"))
     assert single.take(failed) is failed
+
+
+def test_calls_of_one_copy_share_what_they_ask_and_those_of_the_next_do_not(world: Any, memory: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await world.started(control_mode="explicit", startup_models=("model",))
+        calls = calls_of(server, memory)
+        first = calls.open("model", "")
+        assert calls.open("model", "1") is first
+        copy = server.inference.find("model", "")
+        (world.repository / "model" / "1" / "model.py").write_text("other")
+        await server.registry.load("model", None, {})
+        await world.settle(lambda: not server.registry.models.draining)
+        assert calls.open("model", "") is not first
+        assert copy.called is None  # or the two would keep each other
+
+    asyncio.run(scenario())

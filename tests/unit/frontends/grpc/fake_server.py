@@ -35,6 +35,7 @@ class FakeModel:
         self.is_decoupled = is_decoupled
         self.max_batch_size = self.config.max_batch_size
         self.is_placeholder = False
+        self.called: object = None
         self.output_reshapes: dict[str, Any] = {}
 
     def labels(self, output_name: str) -> tuple[str, ...]:

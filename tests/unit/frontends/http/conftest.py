@@ -60,6 +60,7 @@ class FakeModel:
         self.max_batch_size = max_batch_size
         self.behaviour = behaviour
         self.output_reshapes: dict[str, Any] = {}
+        self.called: object = None
         self.config = SimpleNamespace(
             backend=backend,
             max_batch_size=max_batch_size,

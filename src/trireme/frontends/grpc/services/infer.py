@@ -19,7 +19,7 @@ from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.unary import UnaryCall
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2.grpc_request import InferTemplate
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
 from trireme.server.single_response import SingleResponse
 from trireme.server.trace.tracing import Arrival
@@ -119,7 +119,7 @@ def arrival_of(call: Call) -> Arrival | None:
 
 
 def start_counted(
-    inference: InferenceCall, request: InferenceRequest, arrival: Arrival | None, inputs: dict[str, Tensor]
+    inference: CalledModel, request: InferenceRequest, arrival: Arrival | None, inputs: dict[str, Tensor]
 ) -> None:
     """Sends a request in whose strings took long to count."""
     request.inputs = inputs

@@ -18,7 +18,7 @@ from trireme.frontends.grpc.status import status_of
 from trireme.frontends.grpc.streaming import StreamCall
 from trireme.proto import service_pb2
 from trireme.protocol.http2.stream import Stream
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.long_work import count_strings_of, has_many_strings
 from trireme.server.trace.tracing import Arrival
 
@@ -96,7 +96,7 @@ class StreamedRequest:
 
     def _start_counted(
         self,
-        inference: InferenceCall,
+        inference: CalledModel,
         request: InferenceRequest,
         arrival: Arrival | None,
         inputs: dict[str, Tensor],

@@ -31,7 +31,7 @@ from trireme.protocol.v2.generate import (
     encode_generate,
 )
 from trireme.protocol.v2.json_document import document_too_large
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.long_work import is_long_json
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class GenerateEndpoints:
         """Refuses what no body can make right."""
         self._open(head)
 
-    def _open(self, head: RequestHead) -> InferenceCall:
+    def _open(self, head: RequestHead) -> CalledModel:
         call = self._server.calls.open(head.model_name, head.model_version)
         if head.content_encoding != IDENTITY:
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
@@ -100,7 +100,7 @@ class GenerateEndpoints:
             self._start(exchange, answer_type)
 
     def _begin(
-        self, exchange: Exchange, call: InferenceCall, answer_type: AnswerType, document: GenerateDocument
+        self, exchange: Exchange, call: CalledModel, answer_type: AnswerType, document: GenerateDocument
     ) -> None:
         if exchange.is_abandoned:
             return
@@ -130,13 +130,13 @@ class GenerateEndpoints:
         )
 
 
-def input_forms(call: InferenceCall) -> dict[str, InputForm]:
+def input_forms(call: CalledModel) -> dict[str, InputForm]:
     """The model's inputs as metadata describes them."""
     batch = (-1,) if call.has_batch else ()
     return {name: (datatype, batch + dims) for name, datatype, dims in call.inputs()}
 
 
-def _choose_streaming(document: GenerateDocument, call: InferenceCall, is_stream: bool) -> None:
+def _choose_streaming(document: GenerateDocument, call: CalledModel, is_stream: bool) -> None:
     """Tells a language model which of the two endpoints it answers, unless the client has."""
     form = next((form for form in call.inputs() if form[0] == "stream" and form[1] == "BOOL"), None)
     if form is not None and "stream" not in document.inputs:

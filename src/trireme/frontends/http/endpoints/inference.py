@@ -31,7 +31,7 @@ from trireme.protocol.v2.binary import (
 )
 from trireme.protocol.v2.json_document import InferDocument, decode_document, document_too_large
 from trireme.protocol.v2.repeated_documents import DocumentFrames
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.long_work import (
     INLINE_INFLATE_BYTES,
     INLINE_STRINGS_BYTES,
@@ -99,13 +99,13 @@ class InferEndpoint:
             inflate = partial(decompress, exchange.body, self._max_input_size_bytes)
             self._background.compression_work(exchange).compute(inflate, partial(self._decode, exchange, call))
 
-    def _open(self, head: RequestHead) -> InferenceCall:
+    def _open(self, head: RequestHead) -> CalledModel:
         call = self._calls.open(head.model_name, head.model_version)
         if call.is_decoupled and not head.accepts_events:
             raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
         return call
 
-    def _decode(self, exchange: Exchange, call: InferenceCall, body: Buffer) -> None:
+    def _decode(self, exchange: Exchange, call: CalledModel, body: Buffer) -> None:
         """Reads what the body says. From here on errors are told as JSON."""
         text, offset = split_body(body, exchange.head.header_length)
         if len(text) > QUICK_BYTES:
@@ -129,7 +129,7 @@ class InferEndpoint:
         except ServingError as error:
             exchange.send_error(error)
 
-    def _decode_json(self, exchange: Exchange, call: InferenceCall, text: bytes) -> None:
+    def _decode_json(self, exchange: Exchange, call: CalledModel, text: bytes) -> None:
         """The same for a document with no binary data behind it, which may differ from an earlier one in its data
         alone."""
         repeated = self._frames.decode(text)
@@ -142,7 +142,7 @@ class InferEndpoint:
         self._check_strings(exchange, call, document, request_id, inputs)
 
     def _take_inputs(
-        self, exchange: Exchange, call: InferenceCall, body: Buffer, offset: int, document: InferDocument
+        self, exchange: Exchange, call: CalledModel, body: Buffer, offset: int, document: InferDocument
     ) -> None:
         """Goes on with a document that was long to read."""
         inputs = take_tensors(document, body, offset, exchange.head.model_name, self._calls.read_region)
@@ -151,7 +151,7 @@ class InferEndpoint:
     def _check_strings(
         self,
         exchange: Exchange,
-        call: InferenceCall,
+        call: CalledModel,
         document: InferDocument,
         request_id: str,
         inputs: dict[str, Tensor],
@@ -167,7 +167,7 @@ class InferEndpoint:
     def _start(
         self,
         exchange: Exchange,
-        call: InferenceCall,
+        call: CalledModel,
         document: InferDocument,
         request_id: str,
         inputs: dict[str, Tensor],
@@ -191,7 +191,7 @@ class InferEndpoint:
         exchange.body = b""  # the tensors hold what they need of it
         call.start(request, arrival_of(exchange) if exchange.received_ns else None)
 
-    def _raw_input(self, call: InferenceCall, model_name: str, body: Buffer) -> dict[str, Tensor]:
+    def _raw_input(self, call: CalledModel, model_name: str, body: Buffer) -> dict[str, Tensor]:
         if len(body) > self._max_input_size_bytes:
             raise InvalidArgumentError(
                 f"raw input has a byte_size ({len(body)} bytes) that exceeds the maximum allowed value of "

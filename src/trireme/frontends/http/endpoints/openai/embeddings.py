@@ -20,7 +20,7 @@ from trireme.frontends.http.routing import Route, route
 from trireme.protocol.openai.embeddings import EmbeddingRequest, encode_embeddings, read_embedding
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.usage import Usage
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_JSON_BYTES
 from trireme.server.text_models.forms import EmbeddingForm
 
@@ -35,7 +35,7 @@ class EmbeddingEndpoint:
         """The path of this API."""
         return [route("/v1/embeddings", POST=self._calls.endpoint(read_embedding, self.embed))]
 
-    def embed(self, exchange: Exchange, call: InferenceCall, request: EmbeddingRequest) -> None:
+    def embed(self, exchange: Exchange, call: CalledModel, request: EmbeddingRequest) -> None:
         """One request for each text: those that come together run in one batch, and none is padded for another."""
         form = call.embedding()
         if form is None:

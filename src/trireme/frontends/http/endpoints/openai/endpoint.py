@@ -23,7 +23,7 @@ from trireme.protocol.openai.errors import (
     status_and_type,
 )
 from trireme.protocol.openai.fields import Fields, read_body
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.trace.tracing import Arrival
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ModelRequest(Protocol):
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
 T = TypeVar("T")
-Answer = Callable[[Exchange, InferenceCall, RequestT], None]
+Answer = Callable[[Exchange, CalledModel, RequestT], None]
 
 
 def error_form(error: ServingError) -> tuple[int, bytes]:

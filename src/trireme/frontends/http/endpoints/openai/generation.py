@@ -24,7 +24,7 @@ from trireme.protocol.openai.answers import AnswerWriter, ChatWriter, Completion
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, read_chat, read_completion
 from trireme.protocol.openai.usage import Usage
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.text_models.forms import GenerationForm
 
 
@@ -41,14 +41,14 @@ class GenerationEndpoints:
             route("/v1/completions", POST=self._calls.endpoint(read_completion, self.complete)),
         ]
 
-    def complete(self, exchange: Exchange, call: InferenceCall, request: CompletionRequest) -> None:
+    def complete(self, exchange: Exchange, call: CalledModel, request: CompletionRequest) -> None:
         """Goes on with texts."""
         form = writing_form(call, request.model)
         writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
         generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
         self._calls.prepare(exchange, partial(completion_inputs, form, request), generate)
 
-    def chat(self, exchange: Exchange, call: InferenceCall, request: ChatRequest) -> None:
+    def chat(self, exchange: Exchange, call: CalledModel, request: ChatRequest) -> None:
         """Answers the last message of a chat."""
         form = writing_form(call, request.model)
         writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
@@ -56,7 +56,7 @@ class GenerationEndpoints:
         self._calls.prepare(exchange, partial(chat_inputs, form, request), generate)
 
 
-def writing_form(call: InferenceCall, model: str) -> GenerationForm:
+def writing_form(call: CalledModel, model: str) -> GenerationForm:
     """How the model is asked for texts; raises FieldError where it writes none."""
     form = call.generation()
     if form is None:
@@ -67,7 +67,7 @@ def writing_form(call: InferenceCall, model: str) -> GenerationForm:
 def _generate(
     background: BackgroundAnswers,
     exchange: Exchange,
-    call: InferenceCall,
+    call: CalledModel,
     form: GenerationForm,
     request: CompletionRequest | ChatRequest,
     writer: AnswerWriter,

@@ -26,7 +26,7 @@ from trireme.protocol.openai.tokens import (
     read_detokenize,
     read_tokenize,
 )
-from trireme.server.call import InferenceCall
+from trireme.server.call import CalledModel
 from trireme.server.text_models.forms import GenerationForm
 
 
@@ -43,7 +43,7 @@ class TokenEndpoints:
             route("/detokenize", POST=self._calls.endpoint(read_detokenize, self.detokenize)),
         ]
 
-    def tokenize(self, exchange: Exchange, call: InferenceCall, request: TokenizeRequest) -> None:
+    def tokenize(self, exchange: Exchange, call: CalledModel, request: TokenizeRequest) -> None:
         """The tokens of a text or a chat."""
         form = _tokenizing_form(call, request.model)
 
@@ -56,7 +56,7 @@ class TokenEndpoints:
         ask = partial(_ask, exchange, call, request.model, parameters, "token_ids", _encode_token_ids)
         self._calls.prepare(exchange, encode, ask)
 
-    def detokenize(self, exchange: Exchange, call: InferenceCall, request: DetokenizeRequest) -> None:
+    def detokenize(self, exchange: Exchange, call: CalledModel, request: DetokenizeRequest) -> None:
         """The text of tokens."""
         form = _tokenizing_form(call, request.model)
         encode = partial(input_tensor, form.inputs["input_ids"], request.tokens, form.has_batch)
@@ -65,7 +65,7 @@ class TokenEndpoints:
         self._calls.prepare(exchange, encode, ask)
 
 
-def _tokenizing_form(call: InferenceCall, model: str) -> GenerationForm:
+def _tokenizing_form(call: CalledModel, model: str) -> GenerationForm:
     form = call.generation()
     if form is None or not form.has_tokenizer:
         raise FieldError("model", f"The model '{model}' has no tokenizer that can be asked.", "unsupported_model")
@@ -74,7 +74,7 @@ def _tokenizing_form(call: InferenceCall, model: str) -> GenerationForm:
 
 def _ask(
     exchange: Exchange,
-    call: InferenceCall,
+    call: CalledModel,
     model: str,
     parameters: dict[str, Parameter],
     output: str,
