@@ -31,6 +31,8 @@ class EngineOptions:
     """After so long a step is taken to hang."""
     has_graphs: bool = True
     """Whether steps are recorded once and replayed, on devices that can."""
+    is_batch_invariant: bool = False
+    """Whether a sequence's tokens must not depend on what runs beside it, to the last bit; slower, on CUDA alone."""
     clock: Callable[[], float] = time.monotonic
     around_texts: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered in the thread that writes texts around all that is told of a step."""

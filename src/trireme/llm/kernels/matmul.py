@@ -189,13 +189,13 @@ def _skinny_kernel(  # type: ignore[no-untyped-def]
             within = start + k < K
             values = tl.load(x_tile + start, mask=within[:, None], other=0.0)
             tile = tl.load(w_tile + start, mask=within[None, :], other=0.0)
-        acc = tl.dot(tile, values, acc)
+        acc = tl.dot(tile, values, acc, input_precision="ieee")
         if GATED:
             if EVEN_K:
                 tile2 = tl.load(w_tile + N * K + start)
             else:
                 tile2 = tl.load(w_tile + N * K + start, mask=(start + k < K)[None, :], other=0.0)
-            acc2 = tl.dot(tile2, values, acc2)
+            acc2 = tl.dot(tile2, values, acc2, input_precision="ieee")
     is_last = True
     if SPLITS > 1:
         tile_id = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)

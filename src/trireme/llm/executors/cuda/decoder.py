@@ -11,7 +11,8 @@ from trireme.llm.executors.cuda.weights import DecoderWeights, Layer, Norm, Prod
 from trireme.llm.kernels import elementwise, matmul
 from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
-from trireme.llm.kernels.tilings import tiling_for
+from trireme.llm.kernels.matmul import Tiling
+from trireme.llm.kernels.tilings import BATCH_INVARIANT, tiling_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
 SPLIT_TILES = 4
@@ -64,8 +65,10 @@ class CudaDecoder:
         max_rows: int,
         device: torch.device,
         dtype: torch.dtype,
+        is_batch_invariant: bool = False,
     ) -> None:
         self.spec, self.weights, self.cache = spec, weights, cache
+        self.is_batch_invariant = is_batch_invariant
         self.device, self.dtype = device, dtype
         self._activation = matmul.ACTIVATIONS[spec.activation]
         self._tables = {layer: _cosines(spec.rope_of(layer), spec.max_positions, device) for layer in (0,)}
@@ -87,11 +90,13 @@ class CudaDecoder:
     def splits_for(self, rows: int, longest: int) -> int:
         """Among how many programs the keys of a row are split."""
         spec = self.spec
+        if self.is_batch_invariant:
+            return 1
         return splits_for(rows, spec.head_count, spec.kv_head_count, spec.head_size, self.processors, longest)
 
     def chunk_splits_for(self, tiles: int, longest: int) -> int:
         """Among how many programs the keys of a tile of a chunk are split."""
-        if tiles > SPLIT_TILES or longest <= _LONG_ENOUGH_TO_SPLIT:
+        if self.is_batch_invariant or tiles > SPLIT_TILES or longest <= _LONG_ENOUGH_TO_SPLIT:
             return 1
         return max(1, min(16, 2 * self.processors // self.spec.head_count))
 
@@ -265,9 +270,8 @@ class CudaDecoder:
             activation and self.spec.is_gated and not is_up
         ):  # joined with attention: the gate is applied by whoever reads
             activation = matmul.NONE
-        has_kernel = m == 1 or self.dtype.itemsize == 2  # the other cuts are for 16 bits
-        tiling = tiling_for(m, n, k, is_gated) if has_kernel else None
-        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and m == 1
+        tiling = self._tiling_for(m, n, k, is_gated)
+        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and tiling.block_m == 1
         if norm is not None and not norms_inside:
             x = self._normed(x, norm)
         if tiling is None:
@@ -286,6 +290,13 @@ class CudaDecoder:
             is_gated=is_gated,
             scratch=self._split_scratch,
         )
+
+    def _tiling_for(self, m: int, n: int, k: int, is_gated: bool) -> Tiling | None:
+        if self.is_batch_invariant:
+            return BATCH_INVARIANT
+        if m > 1 and self.dtype.itemsize > 2:  # those cuts are for 16 bits
+            return None
+        return tiling_for(m, n, k, is_gated)
 
     def _library_product(
         self,

@@ -76,7 +76,7 @@ class CudaExecutor:
             options.block_size, blocks, slots, options.max_step_tokens, options.has_prefix_cache
         )
         cache = PagedCache(spec, blocks, options.block_size, slots, device, dtype)
-        self._decoder = CudaDecoder(spec, weights, cache, slots, device, dtype)
+        self._decoder = CudaDecoder(spec, weights, cache, slots, device, dtype, options.is_batch_invariant)
         self._cache, self._weights, self._device, self._dtype = cache, weights, device, dtype
         self._stream = torch.cuda.Stream(device)
         self._spare_slot = slots
@@ -152,8 +152,15 @@ class CudaExecutor:
     def _decode_step(self, rows: torch.Tensor, count: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All of a step of one token per row: may be recorded."""
         x, slots, positions = self._begin(rows, count)
-        x = self._decoder.run(x, StepTensors(slots, positions, count, splits, None))
+        x = self._decoder.run(x, self._single_tokens(slots, positions, splits))
         return self._choose_largest(x, slots)
+
+    def _single_tokens(self, slots: torch.Tensor, positions: torch.Tensor, splits: int) -> StepTensors:
+        """Rows of one token each. Batch-invariant they are chunks of one, as one kernel then attends for all tokens."""
+        if not self._decoder.is_batch_invariant:
+            return StepTensors(slots, positions, len(slots), splits, None)
+        rows = torch.arange(len(slots), dtype=torch.int32, device=self._device)
+        return StepTensors(slots, positions, 0, 1, torch.stack([slots, rows, torch.ones_like(rows), positions], 1))
 
     def _small_prompts(self, chunks: Items[Chunk]) -> _Handle:
         """A few tokens of prompts, and tokens beside them, in one recorded step."""
@@ -201,7 +208,7 @@ class CudaExecutor:
     def _mixed(self, chunks: Items[Chunk]) -> _Handle:
         """Single tokens first, then chunks; not recorded, as no two such steps are alike."""
         ordered = [chunk for chunk in chunks if chunk.count == 1] + [chunk for chunk in chunks if chunk.count > 1]
-        singles = sum(chunk.count == 1 for chunk in ordered)
+        singles = 0 if self._decoder.is_batch_invariant else sum(chunk.count == 1 for chunk in ordered)
         count = sum(chunk.count for chunk in ordered)
         packed = chunk_rows(ordered, count, self._spare_slot)
         sampling = [chunk for chunk in ordered if chunk.samples]
