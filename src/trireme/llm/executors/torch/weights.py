@@ -6,13 +6,13 @@ import platform
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from trireme.llm.executors.port import ExecutorError
+from trireme.llm.executors import weights
 from trireme.llm.models.checkpoint import CheckpointError, Weight
 from trireme.llm.models.spec import DecoderSpec
 
@@ -39,7 +39,7 @@ class Linear:
 class Norm:
     """Normalises the last axis, in float32 whatever the type of the values."""
 
-    kind: Literal["rms", "layer"]
+    kind: weights.NormKind
     eps: float
     weight: torch.Tensor
     bias: torch.Tensor | None = None
@@ -52,49 +52,10 @@ class Norm:
         return normed.to(values.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertWeights:
-    """The experts of one layer; the one that every token passes stands apart."""
-
-    router: Linear
-    up: torch.Tensor
-    """[experts, 2 * mlp, hidden]"""
-    down: torch.Tensor
-    """[experts, hidden, mlp]"""
-    shared_up: Linear | None = None
-    shared_down: Linear | None = None
-    shared_gate: Linear | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One layer; what the architecture does not have is None."""
-
-    qkv: Linear
-    o: Linear
-    attention_norm: Norm | None
-    mlp_norm: Norm | None
-    up: Linear | None
-    down: Linear | None
-    experts: ExpertWeights | None
-    q_norm: Norm | None
-    k_norm: Norm | None
-    after_attention_norm: Norm | None
-    after_mlp_norm: Norm | None
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderWeights:
-    """The whole model."""
-
-    embed: torch.Tensor
-    positions: torch.Tensor | None
-    embed_norm: Norm | None
-    embed_in: Linear | None
-    layers: tuple[LayerWeights, ...]
-    norm: Norm | None
-    head_in: Linear | None
-    head: Linear
+ExpertWeights: TypeAlias = weights.ExpertWeights[torch.Tensor, Linear]
+"""Their `up` is `[experts, 2 * mlp, hidden]`, their `down` `[experts, hidden, mlp]`."""
+LayerWeights: TypeAlias = weights.LayerWeights[torch.Tensor, Linear, Norm]
+DecoderWeights: TypeAlias = weights.DecoderWeights[torch.Tensor, Linear, Norm]
 
 
 def to_tensor(weight: Weight) -> torch.Tensor:
@@ -111,9 +72,9 @@ def to_tensor(weight: Weight) -> torch.Tensor:
     )
 
 
-def host_tensors(weights: Iterable[tuple[str, Weight]]) -> Iterator[tuple[str, torch.Tensor]]:
+def host_tensors(named: Iterable[tuple[str, Weight]]) -> Iterator[tuple[str, torch.Tensor]]:
     """Each weight as a tensor in the host's memory."""
-    for name, weight in weights:
+    for name, weight in named:
         yield name, to_tensor(weight)
 
 
@@ -129,73 +90,9 @@ def gather_weights(
         is_of_norm = name.rsplit(".", 2)[-2].endswith("norm")
         taken = tensor.to(device=device, dtype=torch.float32 if is_of_norm else dtype)
         found[name] = taken.clone() if taken is tensor and device.type == "cpu" else taken
-    return _Gathering(spec, found).decoder()
 
+    def norm(kind: weights.NormKind, weight: torch.Tensor, bias: torch.Tensor | None) -> Norm:
+        offset = spec.norm_weight_offset
+        return Norm(kind, spec.norm_eps, weight + offset if offset else weight, bias)
 
-class _Gathering:
-    """The tensors by name while the model is put together."""
-
-    def __init__(self, spec: DecoderSpec, tensors: dict[str, torch.Tensor]) -> None:
-        self._spec = spec
-        self._tensors = tensors
-
-    def decoder(self) -> DecoderWeights:
-        embed = self._take("embed.weight")
-        return DecoderWeights(
-            embed,
-            self._tensors.get("positions.weight"),
-            self._norm("embed_norm"),
-            self._linear_or_none("embed_in"),
-            tuple(self._layer(f"layers.{number}.") for number in range(self._spec.layer_count)),
-            self._norm("norm"),
-            self._linear_or_none("head_in"),
-            Linear(embed, self._tensors.get("head.bias")) if self._spec.is_tied else self._linear("head"),
-        )
-
-    def _layer(self, prefix: str) -> LayerWeights:
-        return LayerWeights(
-            self._linear(prefix + "qkv"),
-            self._linear(prefix + "o"),
-            self._norm(prefix + "attention_norm"),
-            self._norm(prefix + "mlp_norm"),
-            self._linear_or_none(prefix + "up"),
-            self._linear_or_none(prefix + "down"),
-            self._experts(prefix),
-            self._norm(prefix + "q_norm"),
-            self._norm(prefix + "k_norm"),
-            self._norm(prefix + "after_attention_norm"),
-            self._norm(prefix + "after_mlp_norm"),
-        )
-
-    def _experts(self, prefix: str) -> ExpertWeights | None:
-        if prefix + "router.weight" not in self._tensors:
-            return None
-        return ExpertWeights(
-            self._linear(prefix + "router"),
-            self._take(prefix + "experts.up.weight"),
-            self._take(prefix + "experts.down.weight"),
-            self._linear_or_none(prefix + "shared.up"),
-            self._linear_or_none(prefix + "shared.down"),
-            self._linear_or_none(prefix + "shared_gate"),
-        )
-
-    def _take(self, name: str) -> torch.Tensor:
-        if name not in self._tensors:
-            raise ExecutorError(f"the checkpoint has no weights for '{name}'")
-        return self._tensors[name]
-
-    def _linear(self, name: str) -> Linear:
-        return Linear(self._take(name + ".weight"), self._tensors.get(name + ".bias"))
-
-    def _linear_or_none(self, name: str) -> Linear | None:
-        return self._linear(name) if name + ".weight" in self._tensors else None
-
-    def _norm(self, name: str) -> Norm | None:
-        weight = self._tensors.get(name + ".weight")
-        if weight is None:
-            return None
-        is_of_heads = name.endswith((".q_norm", ".k_norm"))
-        kind = self._spec.qk_norm or "rms" if is_of_heads else self._spec.norm
-        if self._spec.norm_weight_offset:
-            weight = weight + self._spec.norm_weight_offset
-        return Norm(kind, self._spec.norm_eps, weight, self._tensors.get(name + ".bias"))
+    return weights.Gathering(spec, found, Linear, norm, lambda matrices: matrices).decoder()
