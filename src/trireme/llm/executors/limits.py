@@ -12,17 +12,24 @@ from trireme.llm.scheduler import SchedulerLimits
 DEFAULT_CACHE_BYTES = 512 * 2**20
 
 
-def block_bytes(spec: DecoderSpec, block_size: int, item_bytes: int) -> int:
-    """What keys and values of one block take in all layers."""
-    return 2 * item_bytes * spec.layer_count * block_size * spec.kv_head_count * spec.head_size
+def token_items(spec: DecoderSpec) -> int:
+    """How many numbers keys and values of one token have in all layers."""
+    return 2 * spec.layer_count * spec.kv_head_count * spec.head_size
 
 
 def limits_for(
-    spec: DecoderSpec, options: EngineOptions, default_cache_bytes: int = DEFAULT_CACHE_BYTES, item_bytes: int = 4
+    spec: DecoderSpec,
+    options: EngineOptions,
+    default_cache_bytes: int = DEFAULT_CACHE_BYTES,
+    item_bytes: int = 4,
+    items: int | None = None,
 ) -> SchedulerLimits:
-    """As many blocks as fit into the cache's bytes, and no more than the sequences can ever use."""
+    """As many blocks as fit into the cache's bytes, and no more than the sequences can ever use.
+
+    `items` is what a token has in the cache, where that is not what the spec says.
+    """
     room = options.cache_bytes if options.cache_bytes is not None else default_cache_bytes
-    each = block_bytes(spec, options.block_size, item_bytes)
+    each = item_bytes * options.block_size * (token_items(spec) if items is None else items)
     usable = options.max_sequences * -(-spec.max_positions // options.block_size)
     count = min(room // each, usable)
     if count < 1:
@@ -54,10 +61,12 @@ def check_room(
     spec: DecoderSpec, options: EngineOptions, item_bytes: int, dtype: str, free: int | None, what_is_free: str
 ) -> None:
     """Raises ExecutorError where weights and cache need more than there is; `free` None: nobody knows."""
-    weights = weight_count(spec) * item_bytes
-    cache = options.cache_bytes
-    if cache is None:
-        cache = block_bytes(spec, options.block_size, item_bytes)
+    block = item_bytes * options.block_size * token_items(spec)
+    check_bytes(weight_count(spec) * item_bytes, options.cache_bytes or block, dtype, free, what_is_free)
+
+
+def check_bytes(weights: int, cache: int, dtype: str, free: int | None, what_is_free: str) -> None:
+    """The same for who knows how much they take."""
     if free is None or weights + cache <= free:
         return
     advice = "lower cache_bytes" if weights < free else "ask for a smaller dtype, or use a smaller model"

@@ -16,6 +16,7 @@ from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import gather_weights
 from trireme.llm.executors.torch import cache as torch_cache
 from trireme.llm.executors.torch import decoder as torch_decoder
+from trireme.llm.executors.torch.attention import scoring_of
 from trireme.llm.executors.torch.layout import LayoutBuilder, Span
 from trireme.llm.executors.torch.weights import gather_weights as gather_tensors
 from trireme.llm.executors.torch.weights import host_tensors
@@ -108,7 +109,7 @@ def torch_logits(model: TinyModel, tokens: list[int]) -> Any:
     tables = torch_cache.BlockTables(1, len(tokens))
     tables.of(0)[:] = range(len(tokens))
     weights = gather_tensors(spec, host_tensors(load_weights(model.folder, spec)), device, dtype)
-    decoder = torch_decoder.Decoder(spec, weights, cache, device)
+    decoder = torch_decoder.Decoder(spec, weights, cache, scoring_of(spec, device))
     builder = LayoutBuilder(cache, tables, device, dtype, is_causal_known=False)
     windows = {spec.window_of(layer) for layer in range(spec.layer_count)}
     built = {window: builder.build([], [Span(0, len(tokens), 0, 0)], window) for window in windows}

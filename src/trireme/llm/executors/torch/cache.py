@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,19 @@ from trireme.llm.request import Sequence
 Integers = npt.NDArray[np.int64]
 
 
+class Pages(Protocol):
+    """How a cache is cut into blocks."""
+
+    block_size: int
+    padding_block: int
+    """One that no sequence has: it fills up tables of sequences of different lengths."""
+
+
 class PagedCache:
     """Keys and values of all layers, beside each other, so that a block of both is read at once.
 
-    `[layers, blocks + 1, block size, 2 * key/value heads, head size]`, keys first. The block behind the last is never
-    written: it fills up tables of sequences of different lengths.
+    `[layers, blocks + 1, block size, 2 * key/value heads, head size]`, keys first. The block behind the last
+    belongs to nobody: it is the padding.
     """
 
     def __init__(
@@ -27,7 +36,7 @@ class PagedCache:
         shape = (spec.layer_count, block_count + 1, block_size, 2 * spec.kv_head_count, spec.head_size)
         self.block_size = block_size
         self.padding_block = block_count
-        self._blocks = _zeros(shape, device, dtype)
+        self._blocks = zeros(shape, device, dtype)
         self._by_slot = self._blocks.view(spec.layer_count, -1, 2 * spec.kv_head_count, spec.head_size)
         self._heads = spec.kv_head_count
 
@@ -73,7 +82,7 @@ class BlockTables:
         return found
 
 
-def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """On a CPU of pages that the system gives out when they are first written; PyTorch's own would be at once."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from trireme.llm.executors.torch.attention import Attention
+from trireme.llm.executors.torch.attention import Attention, Scoring
 from trireme.llm.executors.torch.cache import PagedCache
 from trireme.llm.executors.torch.layout import Layout
 from trireme.llm.executors.torch.mlp import FeedForward
+from trireme.llm.executors.torch.results import RowLogits
 from trireme.llm.executors.torch.rotary import Angles, Rotation
 from trireme.llm.executors.torch.weights import DecoderWeights, LayerWeights
 from trireme.llm.models.spec import DecoderSpec
@@ -34,14 +35,30 @@ class StepTokens:
 class Decoder:
     """The model's arithmetic; owns nothing that changes but the cache."""
 
-    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, cache: PagedCache, device: torch.device) -> None:
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        cache: PagedCache,
+        scoring: Scoring,
+        *,
+        has_static_shapes: bool = False,
+    ) -> None:
+        """`has_static_shapes`: no shape depends on what tensors hold, for devices that record steps."""
         self._spec = spec
         self._weights = weights
-        self._cache = cache
-        self._attention = Attention(spec, cache, device)
-        self._feed_forward = FeedForward(spec)
+        self.pages = cache
+        self.windows = frozenset(spec.window_of(layer) for layer in range(spec.layer_count))
+        self.is_fused = scoring.is_fused
+        self._attention = Attention(scoring, cache)
+        self._feed_forward = FeedForward(spec, has_static_shapes=has_static_shapes)
         ropes = {spec.rope_of(layer) for layer in range(spec.layer_count)} - {None}
-        self._rotations = {rope: Rotation(rope, device) for rope in ropes if rope is not None}
+        self._rotations = {rope: Rotation(rope, weights.embed.device) for rope in ropes if rope is not None}
+
+    def run(self, step: StepTokens, rows: torch.Tensor) -> RowLogits:
+        """Computes a step; the logits of its rows are computed as they are asked for."""
+        hidden = self.hidden_states(step).index_select(0, rows)
+        return lambda first, last: self.logits(hidden[first:last])
 
     def hidden_states(self, step: StepTokens) -> torch.Tensor:
         """What stands behind the last layer, `[tokens, hidden]`; the step's keys and values are then in the cache."""
@@ -114,5 +131,5 @@ class Decoder:
         rope = spec.rope_of(number)
         if rope is not None and angles is not None:
             self._rotations[rope].rotate(joined[:, :middle], angles)
-        self._cache.write(number, step.slots, joined[:, spec.head_count :])
+        self.pages.write(number, step.slots, joined[:, spec.head_count :])
         return layer.o(self._attention(number, queries, step.layouts[spec.window_of(number)]))

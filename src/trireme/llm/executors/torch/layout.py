@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache
+from trireme.llm.executors.torch.cache import BlockTables, Integers, Pages
 
 _TILE = 256
 """Queries of a chunk whose scores are computed at once: it bounds what a long prompt takes."""
@@ -78,10 +78,10 @@ class LayoutBuilder:
     """Builds layouts for one device and type."""
 
     def __init__(
-        self, cache: PagedCache, tables: BlockTables, device: torch.device, dtype: torch.dtype, *, is_causal_known: bool
+        self, pages: Pages, tables: BlockTables, device: torch.device, dtype: torch.dtype, *, is_causal_known: bool
     ) -> None:
         """`is_causal_known`: whether attention can do without a mask where chunks begin with their sequences."""
-        self._cache, self._tables, self._device, self._dtype = cache, tables, device, dtype
+        self._pages, self._tables, self._device, self._dtype = pages, tables, device, dtype
         self._is_causal_known = is_causal_known
 
     def build(self, singles: Items[Span], chunks: Items[Span], window: int) -> Layout:
@@ -98,19 +98,19 @@ class LayoutBuilder:
 
     def _share(self, shortest: Span, other: Span, window: int) -> bool:
         """Whether it costs less to fill up the shorter one's keys than to compute the two apart."""
-        size = self._cache.block_size
+        size = self._pages.block_size
         lengths = [min(span.start + 1, window or span.start + 1) for span in (shortest, other)]
         return lengths[1] <= max(_SMALL * size, 2 * lengths[0])
 
     def _decode_rows(self, spans: Items[Span], window: int) -> DecodeRows:
-        size = self._cache.block_size
+        size = self._pages.block_size
         positions = np.array([span.start for span in spans], np.int64)
         slots = np.array([span.slot for span in spans], np.int64)
         first = np.maximum(positions - window + 1, 0) // size if window else np.zeros_like(positions)
         last = positions // size
         width = int((last - first).max()) + 1
         blocks = self._tables.window(slots, first, width)
-        blocks[first[:, None] + np.arange(width) > last[:, None]] = self._cache.padding_block
+        blocks[first[:, None] + np.arange(width) > last[:, None]] = self._pages.padding_block
         keys = (first * size)[:, None] + np.arange(width * size)
         mask = self._mask(positions[:, None] - keys, window)
         return DecodeRows(
@@ -122,7 +122,7 @@ class LayoutBuilder:
         )
 
     def _chunk_rows(self, span: Span, window: int) -> ChunkRows:
-        size, stop = self._cache.block_size, span.start + span.end - span.begin
+        size, stop = self._pages.block_size, span.start + span.end - span.begin
         first = max(0, span.start - window + 1) // size if window else 0
         blocks = self._tables.of(span.slot)[first : -(-stop // size)]
         base = first * size

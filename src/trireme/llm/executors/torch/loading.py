@@ -12,6 +12,7 @@ import torch
 from trireme.llm.executors.limits import check_room, weight_count
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.executors.torch.executor import TorchExecutor
+from trireme.llm.executors.torch.memory import usable_bytes
 from trireme.llm.executors.torch.transfer import stream
 from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.models.checkpoint import Weight
@@ -29,6 +30,16 @@ def has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+def place(device: str) -> str:
+    """What "auto" means here; other names stay as they are."""
+    return ("cuda" if has_cuda() else "cpu") if device == "auto" else device
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of that name; raises ExecutorError where it is not there."""
+    return cuda_device(name) if name.startswith("cuda") else torch.device(name)
+
+
 def load_on_cpu(spec: DecoderSpec, weights: Weights, options: EngineOptions, dtype: str) -> Executor:
     """An executor on the processor; raises ExecutorError where the memory is too small."""
     kind = getattr(torch, dtype)
@@ -40,8 +51,7 @@ def load_on_cpu(spec: DecoderSpec, weights: Weights, options: EngineOptions, dty
 def load_on_cuda(spec: DecoderSpec, weights: Weights, options: EngineOptions, dtype: str, device: str) -> Executor:
     """An executor on a GPU: with our kernels where they cover the model, else with PyTorch's."""
     place, kind = cuda_device(device), getattr(torch, dtype)
-    free, total = torch.cuda.mem_get_info(place)
-    usable = int(free - (1 - options.memory_share) * total)
+    usable = usable_bytes(place, options)
     share = f"{options.memory_share:.0%} of {place} leave {{}} for it (memory_share)"
     check_room(spec, options, kind.itemsize, dtype, usable, share)
     tensors = stream(host_tensors(weights), place, weight_count(spec) * kind.itemsize)

@@ -22,7 +22,9 @@ ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 class FeedForward:
     """The second half of a layer."""
 
-    def __init__(self, spec: DecoderSpec) -> None:
+    def __init__(self, spec: DecoderSpec, *, has_static_shapes: bool = False) -> None:
+        """`has_static_shapes`: every token passes every expert, so that no shape depends on the router's choice."""
+        self._choose = self._all_experts if has_static_shapes else self._chosen_experts
         self._activate = ACTIVATIONS[spec.activation]
         self._is_gated = spec.is_gated
         self._experts = spec.experts
@@ -45,8 +47,19 @@ class FeedForward:
         return self._activate(values[..., :half]).mul_(values[..., half:])
 
     def _mixture(self, spec: ExpertSpec, weights: ExpertWeights, rows: torch.Tensor) -> torch.Tensor:
-        """Tokens sorted by their experts, so that each expert is multiplied with once."""
         shares, chosen = route(weights.router(rows), spec)
+        result = self._choose(spec, weights, rows, shares, chosen)
+        if weights.shared_up is not None and weights.shared_down is not None:
+            shared = self._plain(weights.shared_up, weights.shared_down, rows)
+            if weights.shared_gate is not None:
+                shared = shared * weights.shared_gate(rows).sigmoid_()
+            result += shared
+        return result
+
+    def _chosen_experts(
+        self, spec: ExpertSpec, weights: ExpertWeights, rows: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
+        """Tokens sorted by their experts, so that each expert is multiplied with once."""
         order = chosen.flatten().argsort(stable=True)
         tokens = order // spec.chosen
         sorted_rows = rows.index_select(0, tokens)
@@ -58,12 +71,18 @@ class FeedForward:
                 found[first : first + count] = functional.linear(inner, weights.down[expert])
                 first += count
         found *= shares.flatten().index_select(0, order).unsqueeze(1)
-        result = torch.zeros_like(rows).index_add_(0, tokens, found)
-        if weights.shared_up is not None and weights.shared_down is not None:
-            shared = self._plain(weights.shared_up, weights.shared_down, rows)
-            if weights.shared_gate is not None:
-                shared = shared * weights.shared_gate(rows).sigmoid_()
-            result += shared
+        return torch.zeros_like(rows).index_add_(0, tokens, found)
+
+    def _all_experts(
+        self, spec: ExpertSpec, weights: ExpertWeights, rows: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
+        """Each expert's share of a token is 0 where the token does not pass it."""
+        given = torch.zeros(rows.shape[0], spec.count, dtype=rows.dtype, device=rows.device)
+        given = given.scatter(1, chosen, shares.to(rows.dtype))
+        result = torch.zeros_like(rows)
+        for expert in range(spec.count):
+            inner = self._activated(functional.linear(rows, weights.up[expert]))
+            result += functional.linear(inner, weights.down[expert]) * given[:, expert : expert + 1]
         return result
 
 
