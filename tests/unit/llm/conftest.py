@@ -84,6 +84,12 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny
     return make
 
 
+@pytest.fixture(scope="session")
+def running_engine() -> type[RunningEngine]:
+    """The class, for who makes executors in another way."""
+    return RunningEngine
+
+
 @pytest.fixture
 def start_engine() -> Iterator[Callable[..., RunningEngine]]:
     """Starts engines that are closed in the end; `kind` is the executor, `blocks` sets the size of the cache."""
