@@ -105,6 +105,50 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 """By a name for people: the family, and what differs from the sizes above (None takes a size away)."""
 
 
+SMALL = {"n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": POSITIONS, "vocab_size": VOCAB, "n_inner": 48}
+LATENT = {"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
+ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1}
+MAMBA_LAYERS = {"attn_layer_period": 3, "attn_layer_offset": 1, "use_mamba_kernels": False, "mamba_dt_rank": 4}
+OTHER_RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "stablelm": ("StableLm", {"use_qkv_bias": True, "qk_layernorm": True}),
+    "starcoder 2": ("Starcoder2", {"sliding_window": 6}),
+    "olmo 2": ("Olmo2", {}),
+    "cohere": ("Cohere", {"use_qk_norm": True, "logit_scale": 0.25}),
+    "cohere 2": ("Cohere2", {"sliding_window": 5, "layer_types": WINDOW_KINDS}),
+    "granite": ("Granite", {"attention_multiplier": 0.2, "logits_scaling": 2.0, "residual_multiplier": 0.7}),
+    "glm": ("Glm", {"head_dim": 8}),
+    "santacoder": ("GPTBigCode", SMALL),
+    "gpt-oss": (
+        "GptOss",
+        {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
+    ),
+    "deepseek 3": ("DeepseekV3", {**LATENT, **ROUTED, "num_key_value_heads": 4, "first_k_dense_replace": 1}),
+    "olmo, dynamic": ("Olmo", {**rope("dynamic", factor=4.0)}),
+    "gpt-j": ("GPTJ", {**SMALL, "rotary_dim": 4}),
+    "bloom": (
+        "Bloom",
+        {"hidden_size": 32, "n_layer": 3, "n_head": 4, "vocab_size": VOCAB, "tie_word_embeddings": False},
+    ),
+    "codegen": ("CodeGen", {**SMALL, "rotary_dim": 4}),
+    "xglm": (
+        "XGLM",
+        {
+            "vocab_size": VOCAB,
+            "d_model": 32,
+            "ffn_dim": 48,
+            "num_layers": 3,
+            "attention_heads": 4,
+            "max_position_embeddings": POSITIONS,
+        },
+    ),
+    "mamba": ("Mamba", {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "state_size": 4}),
+    "jamba": ("Jamba", {**MAMBA_LAYERS, "num_experts": 2, "num_experts_per_tok": 1}),
+}
+"""The same of architectures that the catalog does not have."""
+OWN_SIZES = ("GPT2", "GPTBigCode", "GPTJ", "Bloom", "CodeGen", "XGLM", "Mamba")
+"""Those that call their sizes otherwise."""
+
+
 @dataclass(frozen=True)
 class TinyModel:
     """A model on disk, and the same in transformers."""
@@ -134,10 +178,12 @@ class TinyModel:
 
 def build(name: str, folder: Path, save: Callable[[Any, Path], None] | None = None) -> TinyModel:
     """Makes the model of a recipe; every weight is random enough that a mix-up shows."""
-    family, changes = RECIPES[name]
-    sizes = {} if family == "GPT2" else SIZES
+    family, changes = (RECIPES | OTHER_RECIPES)[name]
+    sizes = {} if family in OWN_SIZES else SIZES
     settings = {key: value for key, value in {**sizes, **changes}.items() if value is not None}
-    config = getattr(transformers, f"{family}Config")(**settings, attn_implementation=ATTENTION.get(family, "sdpa"))
+    if name in RECIPES:
+        settings["attn_implementation"] = ATTENTION.get(family, "sdpa")
+    config = getattr(transformers, f"{family}Config")(**settings)
     torch.manual_seed(sum(map(ord, name)))
     model = getattr(transformers, MODEL_CLASSES.get(family, f"{family}ForCausalLM"))(config).eval()
     randomise(model)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from trireme.llm.executors.limits import check_room
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.models.catalog import load_weights, read_spec
+from trireme.llm.models.checkpoint import read_config
+from trireme.llm.models.fields import UnsupportedModelError
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.machine.cpu_arithmetic import emulates
@@ -20,27 +23,31 @@ log = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "float16")
 _STORED = {"F64": "float32", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """By the type of a checkpoint's tensors: the one to compute in."""
-_DEVICE = re.compile(r"auto|numpy|cpu|cuda(:\d+)?")
+_DEVICE = re.compile(r"auto|numpy|cpu|cuda(:\d+)?|hpu(:\d+)?")
 
 
 def load_executor(folder: str | Path, options: EngineOptions, device: str = "auto", dtype: str = "auto") -> Executor:
     """Loads the model of a folder.
 
-    `device` is "auto", "cuda", "cuda:<number>", "cpu" or "numpy". "auto" takes a GPU where PyTorch sees one, then the
-    CPU with PyTorch, then the CPU with numpy. `dtype` is "auto" or one of DTYPES. "auto" is the checkpoint's type on a
-    GPU; on a CPU it is float32, or bfloat16 where the checkpoint has 16 bits and the processor computes with them.
+    `device` is "auto", "cuda", "cuda:<number>", "hpu", "cpu" or "numpy". "auto" takes a GPU where PyTorch sees one,
+    then the CPU with PyTorch, then the CPU with numpy. `dtype` is "auto" or one of DTYPES. "auto" is the checkpoint's
+    type on a GPU or HPU; on a CPU it is float32, or bfloat16 where the checkpoint has 16 bits and the processor
+    computes with them. An architecture that the catalog does not have runs through the model code of transformers.
 
     Raises ExecutorError where the device cannot take the model, CheckpointError where the folder's files cannot be
-    used, UnsupportedModelError where the architecture is not known.
+    used, UnsupportedModelError where the architecture is known neither here nor, for want of it, in transformers.
     """
     folder = Path(folder)
     if not _DEVICE.fullmatch(device):
-        raise ExecutorError(f"'{device}' is not a device; known are auto, cuda, cuda:<number>, cpu and numpy")
+        raise ExecutorError(f"'{device}' is not a device; known are auto, cuda, cuda:<number>, hpu, cpu and numpy")
     if dtype not in ("auto", *DTYPES):
         raise ExecutorError(f"'{dtype}' is not a type to compute in; known are auto, {', '.join(DTYPES)}")
     if not folder.is_dir():
         raise ExecutorError(f"there is no folder {folder}; give the folder that has the model's config.json")
-    spec = read_spec(folder)
+    try:
+        spec = read_spec(folder)
+    except UnsupportedModelError as error:
+        return _with_transformers(folder, options, device, dtype, error)
     has_torch = importlib.util.find_spec("torch") is not None
     if device == "numpy" or (device in ("auto", "cpu") and not has_torch):
         return _with_numpy(folder, spec, options, dtype)
@@ -63,14 +70,45 @@ def _with_torch(folder: Path, spec: DecoderSpec, options: EngineOptions, device:
     from trireme.llm.executors.torch import loading
 
     weights = load_weights(folder, spec)
-    if device == "cpu" or (device == "auto" and not loading.has_cuda()):
-        return loading.load_on_cpu(spec, weights, options, _dtype_on_cpu(folder, spec) if dtype == "auto" else dtype)
-    chosen = _stored_dtype(folder, spec) if dtype == "auto" else dtype
-    return loading.load_on_cuda(spec, weights, options, chosen, "cuda" if device == "auto" else device)
+    place = loading.place(device)
+    chosen = _dtype(dtype, place, lambda: _stored_dtype(folder, spec))
+    if place == "cpu":
+        return loading.load_on_cpu(spec, weights, options, chosen)
+    if place.startswith("hpu"):
+        from trireme.llm.executors.hpu.loading import load_on_hpu
+
+        return load_on_hpu(spec, weights, options, chosen)
+    return loading.load_on_cuda(spec, weights, options, chosen, place)
 
 
-def _dtype_on_cpu(folder: Path, spec: DecoderSpec) -> str:
-    is_half = _stored_dtype(folder, spec) in ("bfloat16", "float16")
+def _with_transformers(
+    folder: Path, options: EngineOptions, device: str, dtype: str, why: UnsupportedModelError
+) -> Executor:
+    """The model through the code that transformers has for it."""
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if device == "numpy":
+        raise UnsupportedModelError(f"{why}; others run through transformers, which does not compute with numpy")
+    if missing:
+        raise UnsupportedModelError(f"{why}; others run through transformers: install {' and '.join(missing)}")
+    from trireme.llm.executors.torch import loading
+    from trireme.llm.executors.transformers.loading import load_general
+
+    place = loading.place(device)
+    if place.startswith("hpu"):
+        from trireme.llm.executors.hpu.software import DEVICE, GaudiSoftware
+
+        GaudiSoftware()  # which makes the device known to PyTorch
+        place = DEVICE
+    chosen = _dtype(dtype, place, lambda: _configured_dtype(folder))
+    return load_general(folder, options, loading.torch_device(place), chosen, str(why).partition(";")[0])
+
+
+def _dtype(wish: str, place: str, stored: Callable[[], str]) -> str:
+    if wish != "auto":
+        return wish
+    if place != "cpu":
+        return stored()
+    is_half = stored() in ("bfloat16", "float16")
     return "bfloat16" if is_half and not emulates("bfloat16") else "float32"
 
 
@@ -78,3 +116,10 @@ def _stored_dtype(folder: Path, spec: DecoderSpec) -> str:
     """The type of the first tensor, the embeddings: those of norms may differ."""
     _, weight = next(load_weights(folder, spec))
     return _STORED.get(weight.dtype, "bfloat16")
+
+
+def _configured_dtype(folder: Path) -> str:
+    """What config.json says of the tensors."""
+    config = read_config(folder)
+    named = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    return named if named in DTYPES else "float32"

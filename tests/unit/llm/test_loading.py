@@ -93,8 +93,19 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_an_architecture_that_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["NobodysForCausalLM"]}))
+    with pytest.raises(ExecutorError, match=r"NobodysForCausalLM is not known here, and transformers .* cannot load"):
+        load_executor(tmp_path, OPTIONS)
+    with pytest.raises(UnsupportedModelError, match=r"NobodysForCausalLM.* transformers, which does not compute with"):
+        load_executor(tmp_path, OPTIONS, "numpy")
+
+
+def test_an_architecture_that_is_not_known_without_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BloomForCausalLM"]}))
-    with pytest.raises(UnsupportedModelError, match="BloomForCausalLM"):
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "transformers" else name)
+    with pytest.raises(UnsupportedModelError, match=r"BloomForCausalLM.* install transformers"):
         load_executor(tmp_path, OPTIONS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -58,7 +58,7 @@ def read_spec(folder: str | Path) -> DecoderSpec:
         raise CheckpointError(
             f"{folder / 'config.json'} has no field {error}, which the model cannot do without"
         ) from None
-    return replace(spec, eos_ids=_all_end_ids(folder, spec))
+    return replace(spec, eos_ids=all_end_ids(folder, spec.eos_ids))
 
 
 def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, Weight]]:
@@ -84,8 +84,8 @@ def _family(config: Config) -> Family:
     return ARCHITECTURES[named[0]]
 
 
-def _all_end_ids(folder: Path, spec: DecoderSpec) -> tuple[int, ...]:
+def all_end_ids(folder: Path, known: Iterable[int]) -> tuple[int, ...]:
     """Those of config.json, and those that only generation_config.json has (chat models have another end)."""
     path = folder / "generation_config.json"
     extra = end_ids(read_json(path, "download it again, or delete it")) if path.is_file() else ()
-    return tuple(dict.fromkeys((*spec.eos_ids, *extra)))
+    return tuple(dict.fromkeys((*known, *extra)))
