@@ -108,7 +108,15 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 SMALL = {"n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": POSITIONS, "vocab_size": VOCAB, "n_inner": 48}
 LATENT = {"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1}
-MAMBA_LAYERS = {"attn_layer_period": 3, "attn_layer_offset": 1, "use_mamba_kernels": False, "mamba_dt_rank": 4}
+MAMBA_LAYERS = {"attn_layer_period": 3, "attn_layer_offset": 1, "mamba_dt_rank": 4}
+PHI_ROPE = rope(
+    "longrope",
+    short_factor=[1.0, 1.1, 1.2, 1.3],
+    long_factor=[4.0, 5.0, 6.0, 7.0],
+    short_mscale=1.1,
+    long_mscale=1.3,
+    original_max_position_embeddings=16,
+)
 OTHER_RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm": ("StableLm", {"use_qkv_bias": True, "qk_layernorm": True}),
     "starcoder 2": ("Starcoder2", {"sliding_window": 6}),
@@ -123,6 +131,7 @@ OTHER_RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
         {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
     ),
     "deepseek 3": ("DeepseekV3", {**LATENT, **ROUTED, "num_key_value_heads": 4, "first_k_dense_replace": 1}),
+    "phi moe, long": ("Phimoe", {"num_local_experts": 4, "num_experts_per_tok": 2, **PHI_ROPE}),
     "olmo, dynamic": ("Olmo", {**rope("dynamic", factor=4.0)}),
     "gpt-j": ("GPTJ", {**SMALL, "rotary_dim": 4}),
     "bloom": (

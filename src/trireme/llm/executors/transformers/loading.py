@@ -60,17 +60,21 @@ def load_general(folder: Path, options: EngineOptions, device: torch.device, dty
 def _paged(code: ModelCode, spec: DecoderSpec, options: EngineOptions) -> Executor:
     paged = PagedCode(code)
     try:
-        items = sum(layer.token_items for layer in paged.layers)
-        trial = paged.executor(spec, probe.probe_options(items * code.dtype.itemsize, options))
-        probed = probe.run(trial, spec.max_positions)
-        with paged.original():
-            _compare(code, probed)
-        return paged.executor(spec, options)
+        _try(paged, spec, options)
     except Exception as error:
         paged.restore()
-        if isinstance(error, NotPagedError | ExecutorError):
+        if isinstance(error, NotPagedError):
             raise
         raise failed(error) from error
+    return paged.executor(spec, options)
+
+
+def _try(paged: PagedCode, spec: DecoderSpec, options: EngineOptions) -> None:
+    items = sum(layer.token_items for layer in paged.layers)
+    trial = paged.executor(spec, probe.probe_options(items * paged.code.dtype.itemsize, options))
+    probed = probe.run(trial, spec.max_positions)
+    with paged.original():
+        _compare(paged.code, probed)
 
 
 def _compare(code: ModelCode, probed: list[probe.Probed]) -> None:

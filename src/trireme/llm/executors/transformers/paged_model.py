@@ -53,8 +53,10 @@ class PagedCode:
     def original(self) -> Iterator[None]:
         """The model as it was."""
         self._replace(self._original)
-        yield
-        self._replace(self._attention.name)
+        try:
+            yield
+        finally:
+            self._replace(self._attention.name)
 
     def restore(self) -> None:
         """For good."""

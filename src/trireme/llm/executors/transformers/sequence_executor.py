@@ -93,7 +93,7 @@ class SequenceExecutor:
             return self._feed(state, end, places)
         if self._feeding is Feeding.WHOLE and chunk.samples:
             return self._feed(state, end, places)
-        return self._plain(chunk.sequence, end, places) if places else []
+        return self._plain(chunk.sequence, places) if places else []
 
     def _feed(self, state: _State, end: int, places: list[int]) -> Items[torch.Tensor]:
         """Shows the model all up to a position that it has not seen yet."""
@@ -110,9 +110,10 @@ class SequenceExecutor:
         state.size = end
         return list(logits)
 
-    def _plain(self, sequence: Sequence, end: int, places: list[int]) -> Items[torch.Tensor]:
+    def _plain(self, sequence: Sequence, places: list[int]) -> Items[torch.Tensor]:
+        """From the whole text: of some models its length decides about the beginning, too."""
         device = self._code.device
-        tokens = torch.tensor(sequence.tokens[:end], device=device)
+        tokens = torch.tensor(sequence.tokens, device=device)
         rows = torch.tensor(places, dtype=torch.int64, device=device)
         return list(self._code.call(tokens, rows, use_cache=False)[0])
 
