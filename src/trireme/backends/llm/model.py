@@ -16,6 +16,7 @@ from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
@@ -40,6 +41,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model on its device."""
+        route_records_of("trireme.llm")  # which device, whose code, and why
         config = json.loads(args["model_config"])
         settings = read_settings(config, args, pb_runtime.current().channel.gather)
         self._engine = Engine.load(

@@ -79,7 +79,34 @@ def route_standard_logging(*, from_info: bool = False) -> Callable[[], None]:
     does. Records below WARNING are nobody's until somebody sets a level; `from_info` sets it for the root."""
     import logging
 
-    class LastResort(logging.Handler):
+    before, level = logging.lastResort, logging.root.level
+    sets_level = from_info and level == logging.WARNING
+    logging.lastResort = _server_handler(logging.NOTSET if sets_level else logging.WARNING)
+    if sets_level:
+        logging.root.setLevel(logging.INFO)
+
+    def undo() -> None:
+        logging.lastResort = before
+        if sets_level and logging.root.level == logging.INFO:
+            logging.root.setLevel(level)
+
+    return undo
+
+
+def route_records_of(name: str) -> None:
+    """Records of one logger and those below it become entries of the server's log too, from INFO on."""
+    import logging
+
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        logger.addHandler(_server_handler(logging.INFO))
+        logger.setLevel(logging.INFO)
+
+
+def _server_handler(level: int) -> Any:
+    import logging
+
+    class ServerHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             try:
                 write(_letter(record.levelno), record.pathname, record.lineno, _text(self, record))
@@ -98,15 +125,4 @@ def route_standard_logging(*, from_info: bool = False) -> Callable[[], None]:
         text = str(handler.format(record))
         return text if runtime is None else f"[{runtime.instance_name}] {text}"
 
-    before, level = logging.lastResort, logging.root.level
-    sets_level = from_info and level == logging.WARNING
-    logging.lastResort = LastResort(logging.NOTSET if sets_level else logging.WARNING)
-    if sets_level:
-        logging.root.setLevel(logging.INFO)
-
-    def undo() -> None:
-        logging.lastResort = before
-        if sets_level and logging.root.level == logging.INFO:
-            logging.root.setLevel(level)
-
-    return undo
+    return ServerHandler(level)

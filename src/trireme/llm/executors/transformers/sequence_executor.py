@@ -58,9 +58,8 @@ class SequenceExecutor:
 
     def submit(self, plan: StepPlan) -> StepResult:
         self._states = {slot: state for slot, state in self._states.items() if state.is_current}
-        for chunk in plan.chunks:
-            if chunk.start == 0:
-                self._states[chunk.sequence.slot] = _State(chunk.sequence, chunk.admission)
+        for sequence in plan.joined:
+            self._states[sequence.slot] = _State(sequence, sequence.admissions)
         with torch.inference_mode():
             return self._run(plan)
 
