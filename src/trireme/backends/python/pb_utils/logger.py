@@ -81,7 +81,7 @@ def route_standard_logging(*, from_info: bool = False) -> Callable[[], None]:
 
     before, level = logging.lastResort, logging.root.level
     sets_level = from_info and level == logging.WARNING
-    logging.lastResort = _server_handler(logging.NOTSET if sets_level else logging.WARNING)
+    logging.lastResort = _server_log(logging.NOTSET if sets_level else logging.WARNING)
     if sets_level:
         logging.root.setLevel(logging.INFO)
 
@@ -99,14 +99,14 @@ def route_records_of(name: str) -> None:
 
     logger = logging.getLogger(name)
     if not logger.handlers:
-        logger.addHandler(_server_handler(logging.INFO))
+        logger.addHandler(_server_log(logging.INFO))
         logger.setLevel(logging.INFO)
 
 
-def _server_handler(level: int) -> Any:
+def _server_log(level: int) -> Any:
     import logging
 
-    class ServerHandler(logging.Handler):
+    class ServerLog(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             try:
                 write(_letter(record.levelno), record.pathname, record.lineno, _text(self, record))
@@ -125,4 +125,4 @@ def _server_handler(level: int) -> Any:
         text = str(handler.format(record))
         return text if runtime is None else f"[{runtime.instance_name}] {text}"
 
-    return ServerHandler(level)
+    return ServerLog(level)

@@ -55,11 +55,12 @@ class ModelCode:
         outputs = self.model(input_ids=tokens.unsqueeze(0), **known)
         return outputs.logits[0].index_select(0, rows), outputs
 
-    def plain_logits(self, tokens: list[int]) -> torch.Tensor:
-        """Of all positions of a text, without any cache."""
+    def plain_logits(self, tokens: list[int], places: list[int] | None = None) -> torch.Tensor:
+        """Of some positions of a text, or of all, without any cache; positions count from 0, as for `generate`."""
         ids = torch.tensor(tokens, device=self.device)
-        rows = torch.arange(len(tokens), device=self.device)
-        return self.call(ids, rows, use_cache=False)[0]
+        positions = torch.arange(len(tokens), device=self.device)
+        rows = positions if places is None else torch.tensor(places, dtype=torch.int64, device=self.device)
+        return self.call(ids, rows, position_ids=positions.unsqueeze(0), use_cache=False)[0]
 
 
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> ModelCode:
@@ -101,5 +102,8 @@ def spec_of(code: ModelCode, folder: Path, max_length: int | None) -> DecoderSpe
 
 
 def _whole(config: Any, name: str) -> int:
-    value = getattr(config, name, None)
+    try:
+        value = getattr(config, name, None)
+    except Exception:  # some configurations do not answer where layers differ
+        return 0
     return value if isinstance(value, int) and value > 0 else 0

@@ -95,7 +95,7 @@ class PagedCode:
         layers = tuple(self._attention.seen)
         count = getattr(self.code.config, "num_hidden_layers", len(layers))
         if len(layers) != count:
-            raise NotPagedError(f"{len(layers)} of its {count} layers go through transformers' attention interface")
+            raise NotPagedError(f"its {count} layers call transformers' attention interface {len(layers)} times")
         return layers
 
 

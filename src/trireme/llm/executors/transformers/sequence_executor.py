@@ -92,7 +92,8 @@ class SequenceExecutor:
             return self._feed(state, end, places)
         if self._feeding is Feeding.WHOLE and chunk.samples:
             return self._feed(state, end, places)
-        return self._plain(chunk.sequence, places) if places else []
+        # From the whole text: of some models its length decides about the beginning, too.
+        return list(self._code.plain_logits(chunk.sequence.tokens, places)) if places else []
 
     def _feed(self, state: _State, end: int, places: list[int]) -> Items[torch.Tensor]:
         """Shows the model all up to a position that it has not seen yet."""
@@ -108,13 +109,6 @@ class SequenceExecutor:
         state.cache = getattr(outputs, code.cache_name)
         state.size = end
         return list(logits)
-
-    def _plain(self, sequence: Sequence, places: list[int]) -> Items[torch.Tensor]:
-        """From the whole text: of some models its length decides about the beginning, too."""
-        device = self._code.device
-        tokens = torch.tensor(sequence.tokens, device=device)
-        rows = torch.tensor(places, dtype=torch.int64, device=device)
-        return list(self._code.call(tokens, rows, use_cache=False)[0])
 
 
 def _begins(chunks: Items[Chunk]) -> list[int]:
