@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from trireme.machine.host_memory import free_host_bytes
 from trireme.llm.executors.limits import DEFAULT_CACHE_BYTES
 from trireme.llm.options import EngineOptions
+from trireme.machine.host_memory import free_host_bytes
 
 _RESERVE_BYTES = 2**30
 """Left on a device for what steps need in passing."""
