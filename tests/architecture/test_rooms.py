@@ -23,16 +23,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memory": {"core"},
     "devices": {"core"},
     "observe": FOUNDATIONS,
+    "access": FOUNDATIONS | {"observe"},
     "scheduling": FOUNDATIONS | {"config", "observe"},
     "llm": {"core", "machine"},
     "backends": LOWER | {"llm"},
     "testing": LOWER | {"backends"},
     "registry": FOUNDATIONS | {"huggingface", "config", "observe", "scheduling", "backends"},
-    "server": FOUNDATIONS | {"config", "memory", "observe", "registry"},
-    "frontends": FOUNDATIONS | {"protocol", "server"},
-    "app": LOWER | {"scheduling", "backends", "registry", "server", "frontends"},
+    "server": FOUNDATIONS | {"access", "config", "memory", "observe", "registry"},
+    "frontends": FOUNDATIONS | {"access", "protocol", "server"},
+    "app": LOWER | {"access", "scheduling", "backends", "registry", "server", "frontends"},
     "tools": FACTS | {"core", "config", "protocol", "devices"},
-    "cli": {"core", "config", "devices", "observe", "app", "tools"},
+    "cli": {"core", "access", "config", "devices", "observe", "app", "tools"},
 }
 """By room: the other rooms it may import. A room that is not here may not exist."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from trireme.app import cache as app_cache
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
+from trireme.app.access import Access
 from trireme.app.start_tables import log_tables
 from trireme.app.worker_memory import resident_bytes
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
@@ -99,6 +100,7 @@ class _Application:
         self._threads = ThreadShares(core_count())
         self._log_settings = settings
         self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
+        self._access = Access(options, metrics)
         self._devices = DeviceOwnership(search.result())
         registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
         self._cache = app_cache.response_cache(options, lambda: metrics.change_count)
@@ -199,15 +201,17 @@ class _Application:
         log.error("failed to load all models: %s", ", ".join(report.failures))
 
     async def _open_frontends(self) -> None:
-        options = self._options
+        options, gate = self._options, self._access.gate
+        self._access.start()
         if options.allow_grpc:
-            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options)))
+            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate))
             log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
         if options.allow_http:
-            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options)))
+            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options), gate))
             log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
         if options.allow_metrics:
-            await self._open("Metrics", MetricsFrontend(self._server, app_options.metrics_frontend_options(options)))
+            chosen = app_options.metrics_frontend_options(options)
+            await self._open("Metrics", MetricsFrontend(self._server, chosen, gate))
             log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
 
     async def _open(self, kind: str, frontend: Frontend) -> None:
@@ -225,6 +229,7 @@ class _Application:
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
         for frontend in self._frontends:
             await frontend.close(1.0)
+        self._access.stop()
         self._server.tracing.close()
         if self._cache is not None:
             await self._cache.close()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from trireme.cli.terminal_chat.client import ChatClient, ChatError
+from trireme.cli.terminal_chat.client import KEY_VARIABLE, ChatClient, ChatError
 from trireme.cli.terminal_chat.local_server import LocalServer
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
 
@@ -19,7 +19,10 @@ _DEFAULT_URL = "http://localhost:8000"
 _DESCRIPTION = """MODEL is the name of a model that a running server has, and may be left out where
 it has only one; or a folder: a model repository, or a single model. For a folder
 a server is started, on a free port of this machine, and ended with the chat."""
-_EPILOG = f"""commands:
+_EPILOG = f"""environment:
+  {KEY_VARIABLE}  the key, for a server that asks for one
+
+commands:
   {COMMANDS.replace(chr(10), chr(10) + "  ")}
 
 Where input or output is no terminal, each line is a question, answers alone go to

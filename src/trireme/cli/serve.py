@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,10 +70,41 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
     if options.allow_metrics:
         address = _reachable(options.effective_metrics_address)
         lines.append(f"  metrics  http://{address}:{options.metrics_port}/metrics")
+    lines += openness_lines(options)
     if options.allow_http and models:
-        base_url = f"{_reachable(options.http_address)}:{options.http_port}"
-        lines += ["", "Try it from another terminal:", *curl_lines(base_url, models), ""]
+        lines += ["", *_lines_to_try(options, models), ""]
     return lines
+
+
+def openness_lines(options: ServerOptions) -> list[str]:
+    """A sentence for a server that everybody may use who reaches it, from other machines."""
+    services = (
+        (options.allow_http, options.http_address),
+        (options.allow_grpc, options.grpc_address),
+        (options.allow_metrics, options.effective_metrics_address),
+    )
+    is_reachable = any(is_served and not _is_loopback(address) for is_served, address in services)
+    if options.api_keys is not None or not is_reachable:
+        return []
+    return ["No keys are asked for: whoever reaches these ports can use everything (see --api-keys, docs/security.md)."]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _lines_to_try(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:
+    lines = curl_lines(f"{_reachable(options.http_address)}:{options.http_port}", models)
+    if options.api_keys is None:
+        return ["Try it from another terminal:", *lines]
+    with_key = r'\1curl -H "Authorization: Bearer $TRIREME_API_KEY" '
+    return [
+        "Try it from another terminal, with a key in TRIREME_API_KEY (trireme keys new):",
+        *(re.sub(r"(^|\| )curl ", with_key, line, count=1) for line in lines),
+    ]
 
 
 def _reachable(address: str) -> str:

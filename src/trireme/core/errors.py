@@ -75,6 +75,26 @@ class QueueFullError(UnavailableError):
     """The model's queue takes no more at the moment; the same request may be taken a little later."""
 
 
+class AccessError(UnavailableError):
+    """The client may not do this, or not now; nothing was done for the request."""
+
+
+class UnauthenticatedError(AccessError):
+    """No key was sent, or one that nobody has."""
+
+
+class ForbiddenError(AccessError):
+    """The key is known and not meant for this."""
+
+
+class QuotaExceededError(AccessError):
+    """The key is known and has had its share; `retry_after_s` is when it has one again."""
+
+    def __init__(self, message: str, kind: ErrorKind | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, kind)
+        self.retry_after_s = retry_after_s
+
+
 class UnsupportedError(ServingError):
     kind = ErrorKind.UNSUPPORTED
 

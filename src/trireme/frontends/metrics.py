@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trireme.access.gate import Gate
+from trireme.access.groups import METRICS
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import Endpoint, HeadReader, RequestHead
 from trireme.frontends.http.listener import Listener
 from trireme.frontends.http.options import MetricsFrontendOptions
@@ -17,8 +20,9 @@ if TYPE_CHECKING:
 class MetricsFrontend:
     """`GET /metrics` is the page; other paths are empty, other methods are refused."""
 
-    def __init__(self, server: InferenceServer, options: MetricsFrontendOptions) -> None:
+    def __init__(self, server: InferenceServer, options: MetricsFrontendOptions, gate: Gate | None = None) -> None:
         self._server = server
+        self._guard = Guard(gate or Gate())
         self._options = options
         self._endpoint = Endpoint("", self.answer, is_plain=True, reads_body=False)
         self.listener = Listener(HeadReader(self._resolve), options.limits)
@@ -55,4 +59,4 @@ class MetricsFrontend:
         exchange.send(answers.typed(head, 200, page, answers.METRICS_TEXT))
 
     def _resolve(self, head: RequestHead) -> None:
-        head.endpoint = self._endpoint
+        head.endpoint = self._guard.guarded(head, self._endpoint, METRICS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.observe.cache_stats import CacheStats
@@ -115,6 +115,13 @@ class _ModelEntry(NamedTuple):
     has_cache: bool
 
 
+class MetricsSource(Protocol):
+    """Numbers that another room counts."""
+
+    def write(self, writer: PageWriter) -> None:
+        """Adds its metrics to a page; called on the event loop's thread."""
+
+
 class MetricsRegistry:
     """Every source of metrics of one server, and the page they make together."""
 
@@ -127,6 +134,7 @@ class MetricsRegistry:
         self.response_cache: CacheStats | None = None  # set where the server has a cache of its own
         self.devices: DeviceMetrics | None = None  # set where there are accelerators to be shown
         self.on_demand: OnDemandMetrics | None = None  # set where requests load their models
+        self.others: list[MetricsSource] = []  # of rooms above this one
         self.change_count = 0  # moves when a model comes or goes
         self._clock = clock
         self._host = host or HostMetrics(options, clock=clock)
@@ -172,6 +180,8 @@ class MetricsRegistry:
         self.custom.write(writer)
         if self.on_demand is not None:
             self.on_demand.write(writer)
+        for source in self.others:
+            source.write(writer)
         return writer.page()
 
     def _write_counters(self, writer: PageWriter) -> None:

@@ -22,10 +22,12 @@ INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
 NOT_FOUND: Final = 5
 ALREADY_EXISTS: Final = 6
+PERMISSION_DENIED: Final = 7
 RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
+UNAUTHENTICATED: Final = 16
 
 _MAX_STATUS_MESSAGE_BYTES: Final = 6000
 """Clients refuse trailers above 8 KiB by default, and then the whole text is lost."""

@@ -89,3 +89,20 @@ def test_greeting_says_where_the_server_can_be_reached() -> None:
     assert "  HTTP     http://localhost:9000" in lines
     assert "  metrics  http://[::1]:8002/metrics" in lines
     assert not any("gRPC" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        (ServerOptions(), True),
+        (ServerOptions(http_address="127.0.0.1", grpc_address="127.0.0.2"), False),
+        (ServerOptions(http_address="localhost", grpc_address="::1"), False),
+        (ServerOptions(http_address="127.0.0.1", grpc_address="127.0.0.1", metrics_address="10.0.0.7"), True),
+        (ServerOptions(http_address="127.0.0.1", allow_grpc=False), False),
+        (ServerOptions(http_address="models.example.com", allow_grpc=False), True),
+        (ServerOptions(api_keys="keys.toml"), False),
+    ],
+)
+def test_greeting_says_where_everybody_may_use_the_server(options: ServerOptions, is_said: bool) -> None:
+    lines = [line for line in serve.greeting_lines(options, []) if line.startswith("No keys are asked for")]
+    assert len(lines) == is_said

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 Message = dict[str, str]
+KEY_VARIABLE = "TRIREME_API_KEY"
+"""The key for a server that asks for one."""
 
 
 class ChatError(Exception):
@@ -78,6 +81,9 @@ class ChatClient:
         connection = self._connect(self._host, self._port)
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
+            key = os.environ.get(KEY_VARIABLE)
+            if key:
+                headers["Authorization"] = f"Bearer {key}"
             connection.request(method, self._base + path, json.dumps(body) if body is not None else None, headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trireme.config.options.option import Option, declared_options
+from trireme.config.options.server_access import AccessOptions
 from trireme.config.options.server_frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
 from trireme.config.options.server_models import LogOptions, ProcessOptions, RepositoryOptions
 from trireme.config.options.server_operations import (
@@ -27,6 +28,7 @@ GROUPS = (
     SagemakerOptions,
     VertexOptions,
     MetricsOptions,
+    AccessOptions,
     TraceOptions,
     BackendOptions,
     RepositoryAgentOptions,
@@ -47,6 +49,7 @@ class ServerOptions(
     SagemakerOptions,
     VertexOptions,
     MetricsOptions,
+    AccessOptions,
     TraceOptions,
     BackendOptions,
     RepositoryAgentOptions,

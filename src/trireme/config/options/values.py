@@ -87,6 +87,12 @@ def _read_required_text(text: str, flag: str) -> str:
     return text
 
 
+def _read_header_name(text: str, flag: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", text) is None:
+        raise OptionError(f"'{text}' is not the name of a header", flag)
+    return text
+
+
 def _read_verbosity(text: str, flag: str) -> int:
     lowered = text.lower()
     if lowered in ("true", "on"):
@@ -145,6 +151,7 @@ BOOLEAN = ValueKind("boolean", parse_bool)
 SWITCH = ValueKind("", _no_text, takes_value=False)
 TEXT = ValueKind("string", _read_text)
 REQUIRED_TEXT = ValueKind("string", _read_required_text)
+HEADER_NAME = ValueKind("string", _read_header_name)
 TEXTS = ValueKind("string", _read_required_text, _gather_tuple)
 PATTERN = ValueKind("regular expression", parse_pattern)
 INTEGER = integer()

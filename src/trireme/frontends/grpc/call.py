@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
@@ -42,6 +43,7 @@ class Call(ABC):
         "is_done",
         "plan",
         "stream",
+        "visit",
     )
 
     def __init__(self, connection: Connection, stream: Stream, plan: CallPlan) -> None:
@@ -50,6 +52,7 @@ class Call(ABC):
         self.stream = stream
         self.plan = plan
         self.is_done = False
+        self.visit: Visit | None = None
         self._assembler: grpc.MessageAssembler | None = None
         self._charged_bytes = 0  # to the connection, for what came compressed
         self._deadline: asyncio.TimerHandle | None = None
@@ -66,6 +69,9 @@ class Call(ABC):
     def abandon(self) -> None:
         """The client left: nothing can be sent any more, and what runs for the call is cancelled."""
         requests = self._take_requests()
+        if self.visit is not None:
+            self.visit.status = grpc.CANCELLED
+            self.visit.end(is_cut_off=True)
         self._close()
         for request in requests:
             request.cancel()
@@ -73,6 +79,8 @@ class Call(ABC):
     def finish(self, status: int, text: str = "") -> None:
         """Ends the call with a status, behind whatever was sent before."""
         if not self.is_done:
+            if self.visit is not None:
+                self.visit.status = status
             self.connection.http2.outbound.send_headers(self.stream, grpc.trailers_only(status, text), True)
             self.connection.schedule_flush()
             self._close()
@@ -114,6 +122,8 @@ class Call(ABC):
                 self._work.drop()
             if self._charged_bytes:
                 self.charge(-self._charged_bytes)
+            if self.visit is not None:
+                self.visit.end()
 
     def charge(self, size_bytes: int) -> None:
         """So much more, or less, is there of what came compressed; a call that is over has nothing any more."""

@@ -12,6 +12,7 @@ from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
 from trireme.frontends.grpc.ports import BufferingCall
+from trireme.frontends.peer import peer_address
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.stream import Stream
@@ -70,6 +71,11 @@ class GrpcConnection(asyncio.Protocol):
         self._is_hung_up = False
         self._is_paused = False
         self._unread_limit: int | None = None
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return peer_address(self._transport)
 
     # The socket's side.
 
@@ -184,7 +190,7 @@ class GrpcConnection(asyncio.Protocol):
             return
         call = plan.method.open(self, stream, plan)
         stream.call = call
-        if is_ended:
+        if is_ended and call is not None:
             call.receive(b"", True)
 
     def data_arrived(self, stream: Stream, data: Buffer, is_ended: bool) -> None:

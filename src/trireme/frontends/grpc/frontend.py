@@ -6,9 +6,11 @@ import asyncio
 import errno
 from typing import TYPE_CHECKING
 
+from trireme.access.gate import Gate
 from trireme.core.errors import UnavailableError
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
+from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
@@ -25,8 +27,9 @@ _POLL_S = 0.02
 class GrpcFrontend:
     """Serves `inference.GRPCInferenceService`, health and reflection for one server."""
 
-    def __init__(self, server: InferenceServer, options: GrpcFrontendOptions) -> None:
+    def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, gate: Gate | None = None) -> None:
         self._server = server
+        self._guard = Guard(gate or Gate())
         self._options = options
         self._connections: set[GrpcConnection] = set()
         self._context: ServiceContext | None = None
@@ -54,7 +57,7 @@ class GrpcFrontend:
         options = self._options
         loop = asyncio.get_running_loop()
         context = self._context = ServiceContext(self._server, options, loop)
-        planner = CallPlanner(options, all_methods())
+        planner = CallPlanner(options, all_methods(), self._guard.guarded)
         tls = create_ssl_context(options)
         try:
             self._listener = await loop.create_server(

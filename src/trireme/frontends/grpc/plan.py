@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
@@ -27,8 +28,11 @@ class Method(NamedTuple):
 
     path: bytes
     protocol: str
-    open: Callable[[Connection, Stream, CallPlan], OpenCall]
+    open: Callable[[Connection, Stream, CallPlan], OpenCall | None]
+    """None where the call was refused and answered."""
     is_inference: bool = False
+    counts_messages: bool = False
+    """Each message is a request of its own, which quotas count."""
 
 
 class CallPlan:
@@ -62,8 +66,14 @@ class CallPlan:
 class CallPlanner:
     """Makes plans by the options and the methods of a listener."""
 
-    def __init__(self, options: GrpcFrontendOptions, methods: Mapping[bytes, Method]) -> None:
+    def __init__(
+        self,
+        options: GrpcFrontendOptions,
+        methods: Mapping[bytes, Method],
+        guard: Callable[[Method, RequestHeaders], Method] | None = None,
+    ) -> None:
         self._methods = methods
+        self._guard = guard
         self._restrictions = {
             protocol: (f"{_RESTRICTION_PREFIX}{key.lower()}".encode(), value.encode())
             for protocol, (key, value) in options.restricted_protocols.items()
@@ -81,10 +91,10 @@ class CallPlanner:
         if method is None:
             return _refused(grpc.UNIMPLEMENTED, "")
         restriction = self._restrictions.get(method.protocol)
-        if restriction is not None and headers.first(restriction[0]) != restriction[1]:
+        if restriction is not None and not _has(headers, *restriction):
             text = f"This protocol is restricted, expecting header '{restriction[0].decode()}'"
             return _refused(grpc.UNAVAILABLE, text)
-        return self._plan_call(method, headers)
+        return self._plan_call(method if self._guard is None else self._guard(method, headers), headers)
 
     def _plan_call(self, method: Method, headers: RequestHeaders) -> CallPlan:
         plan = CallPlan(method)
@@ -118,6 +128,11 @@ class CallPlanner:
                 return None, name
             forwarded[name] = value.decode("utf-8", "replace")
         return forwarded or None, None
+
+
+def _has(headers: RequestHeaders, name: bytes, value: bytes) -> bool:
+    given = headers.first(name)
+    return given is not None and compare_digest(given, value)
 
 
 def _refused(status: int, text: str) -> CallPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.protocol.http2.connection import Http2Connection
@@ -11,6 +12,9 @@ from trireme.protocol.http2.connection import Http2Connection
 
 class OpenCall(Protocol):
     """A call, as its connection sees it. All methods are for the event loop's thread."""
+
+    visit: Visit | None
+    """Set where somebody wants to know who calls, and what becomes of it."""
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
         """Takes some of the request's bytes; never raises."""
@@ -37,6 +41,10 @@ class Connection(Protocol):
     """Nothing is read at present."""
     last_received: float
     """When bytes came last, by the event loop's clock."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
 
     def schedule_flush(self) -> None:
         """What was added is written in this turn of the loop, together with what others add."""

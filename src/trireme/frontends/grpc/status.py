@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from trireme.core.errors import ErrorKind, ServingError
+from trireme.core.errors import (
+    ErrorKind,
+    ForbiddenError,
+    QuotaExceededError,
+    ServingError,
+    UnauthenticatedError,
+)
 from trireme.protocol import grpc_frames as grpc
 
 STATUS_BY_KIND = {
@@ -15,8 +21,14 @@ STATUS_BY_KIND = {
     ErrorKind.ALREADY_EXISTS: grpc.ALREADY_EXISTS,
     ErrorKind.CANCELLED: grpc.CANCELLED,
 }
+STATUS_BY_TYPE: dict[type[ServingError], int] = {
+    UnauthenticatedError: grpc.UNAUTHENTICATED,
+    ForbiddenError: grpc.PERMISSION_DENIED,
+    QuotaExceededError: grpc.RESOURCE_EXHAUSTED,
+}
+"""Of errors that no model and no request can cause, only who sends it."""
 
 
 def status_of(error: ServingError) -> int:
     """The status a client reads for this error."""
-    return STATUS_BY_KIND[error.kind]
+    return STATUS_BY_TYPE.get(type(error)) or STATUS_BY_KIND[error.kind]

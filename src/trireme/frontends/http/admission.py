@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from trireme.core.errors import ServingError
 from trireme.frontends.http.body import BodyCollector, ChunkedBody, DiscardedBody, FixedBody
+from trireme.frontends.http.exchange import AnswerSink
 from trireme.frontends.http.head import RequestHead
 from trireme.frontends.http.options import ConnectionLimits
 
 _CHECKED_BODY_BYTES = 64 << 10
 
 
-def find_refusal(head: RequestHead) -> ServingError | None:
+def find_refusal(head: RequestHead, connection: AnswerSink) -> ServingError | None:
     """The refusal of a request whose body need not be known; small bodies are received before anybody asks."""
     endpoint = head.endpoint
-    if endpoint is None or endpoint.check is None:
+    if endpoint is None or (endpoint.check is None and endpoint.admit is None):
         return None
     if not (head.is_chunked or head.expects_continue or head.content_length > _CHECKED_BODY_BYTES):
         return None
     try:
-        endpoint.check(head)
+        if endpoint.admit is not None:
+            endpoint.admit(head, connection.peer)
+        if endpoint.check is not None:
+            endpoint.check(head)
     except ServingError as error:
         return error
     return None

@@ -63,6 +63,6 @@ def plain_error(head: RequestHead, status: int, message: str, extra: bytes = b""
     return plain(head, status, encode_error(message), extra)
 
 
-def json_error(head: RequestHead, status: int, message: str) -> bytes:
+def json_error(head: RequestHead, status: int, message: str, extra: bytes = b"") -> bytes:
     """An error as JSON."""
-    return typed(head, status, encode_error(message))
+    return typed(head, status, encode_error(message), extra=extra)

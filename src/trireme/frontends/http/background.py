@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from trireme.access.actor import acting
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
 from trireme.server.long_work import OrderedWork, create_threads
@@ -44,7 +45,11 @@ class BackgroundAnswers:
 
 async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
     try:
-        await work
+        if exchange.visit is None:
+            await work
+        else:
+            with acting(exchange.visit.actor):
+                await work
     except Exception as error:
         _fail(exchange, None, error)
 

@@ -16,6 +16,7 @@ from trireme.frontends.http.body import BodyCollector, LargeBodyReader
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import HeadReader, MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.peer import peer_address
 from trireme.protocol.json_codec.text import encode_error
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,11 @@ class Connection(asyncio.Protocol):
     def is_busy(self) -> bool:
         """Whether a request is being received or answered."""
         return bool(self._exchanges) or self._is_mid_request
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return peer_address(self._transport)
 
     @property
     def _is_mid_request(self) -> bool:
@@ -191,7 +197,7 @@ class Connection(asyncio.Protocol):
         if is_too_large(head, self._limits):
             self._refuse(413, f"request body of {size} bytes is too large")
             return None
-        self._refusal = find_refusal(head)
+        self._refusal = find_refusal(head, self)
         if self._refusal is not None and head.expects_continue:
             # Whether the body follows is now up to the client: the connection ends.
             self._answer_refused(closing_head(), head, self._refusal)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import Endpoint, RequestHead
-from trireme.frontends.http.status import status_of
+from trireme.frontends.http.status import header_lines, status_of
 
 
 class AnswerSink(Protocol):
@@ -17,6 +18,10 @@ class AnswerSink(Protocol):
 
     is_lost: bool
     """Whether the client is gone."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
 
     def complete(self, exchange: Exchange, data: Buffer) -> None:
         """Sends the end of the exchange's answer when its turn has come."""
@@ -34,7 +39,7 @@ class Exchange:
     What it sends while earlier requests are unanswered is held back. Once the client is gone it sends nothing.
     """
 
-    __slots__ = ("body", "connection", "head", "held", "is_answered", "received_ns", "request")
+    __slots__ = ("body", "connection", "head", "held", "is_answered", "received_ns", "request", "visit")
 
     def __init__(self, connection: AnswerSink, head: RequestHead, body: Buffer) -> None:
         self.connection = connection
@@ -44,6 +49,7 @@ class Exchange:
         self.is_answered = False
         self.received_ns = 0  # set where the request may be traced
         self.held: list[Buffer] | None = None
+        self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
 
     @property
     def is_abandoned(self) -> bool:
@@ -55,18 +61,25 @@ class Exchange:
         if not self.is_answered:
             self.is_answered = True
             self.request = None  # which leads back here: without this, only the garbage collector would free both
+            if self.visit is not None:
+                self._count(self.visit, data)
+                self.visit.end()
             self.connection.complete(self, data)
 
     def send_parts(self, parts: list[Buffer]) -> None:
         """The whole answer in pieces that are not joined."""
         if not self.is_answered:
             for part in parts[:-1]:
+                if self.visit is not None:
+                    self._count(self.visit, part)
                 self.connection.write_part(self, part)
             self.send(parts[-1])
 
     def write(self, data: bytes) -> None:
         """A part of an answer that goes on."""
         if not self.is_answered:
+            if self.visit is not None:
+                self._count(self.visit, data)
             self.connection.write_part(self, data)
 
     def send_json(self, body: bytes, status: int = 200) -> None:
@@ -78,13 +91,13 @@ class Exchange:
         endpoint = endpoint or self.head.endpoint
         if endpoint is not None and endpoint.error_form is not None:
             status, body = endpoint.error_form(error)
-            self.send(answers.typed(self.head, status, body))
+            self.send(answers.typed(self.head, status, body, extra=header_lines(error)))
         else:
-            self.send(answers.json_error(self.head, status_of(error), error.message))
+            self.send(answers.json_error(self.head, status_of(error), error.message, header_lines(error)))
 
     def send_plain_error(self, error: ServingError) -> None:
         """The error with its status, in the form of the endpoints that choose no content type."""
-        self.send(answers.plain_error(self.head, status_of(error), error.message))
+        self.send(answers.plain_error(self.head, status_of(error), error.message, header_lines(error)))
 
     def cancel(self) -> None:
         """The client is gone."""
@@ -92,3 +105,10 @@ class Exchange:
         request, self.request = self.request, None
         if request is not None:
             request.cancel()
+        if self.visit is not None:
+            self.visit.end(is_cut_off=True)
+
+    def _count(self, visit: Visit, data: Buffer) -> None:
+        if not visit.status:
+            visit.status = int(bytes(data[9:12]))  # behind `HTTP/1.1 `
+        visit.count_sent(len(data))

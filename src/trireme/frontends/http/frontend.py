@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trireme.access.gate import Gate
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.generation import GenerateEndpoints
 from trireme.frontends.http.endpoints.health import HealthEndpoints
@@ -13,6 +14,7 @@ from trireme.frontends.http.endpoints.openai.api import openai_routes
 from trireme.frontends.http.endpoints.repository import RepositoryEndpoints
 from trireme.frontends.http.endpoints.settings import SettingsEndpoints
 from trireme.frontends.http.endpoints.shared_memory import SharedMemoryEndpoints
+from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.listener import Listener
 from trireme.frontends.http.options import HttpFrontendOptions
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
 
-def create_listener(server: InferenceServer, options: HttpFrontendOptions) -> Listener:
+def create_listener(server: InferenceServer, options: HttpFrontendOptions, gate: Gate | None = None) -> Listener:
     """A listener that answers for the server; it does not listen yet."""
-    router = Router(all_routes(server, options), options)
+    router = Router(all_routes(server, options), options, Guard(gate or Gate()))
     return Listener(HeadReader(router.resolve), options.limits)
 
 
@@ -46,9 +48,9 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
 class HttpFrontend:
     """Started once the server can answer, closed after it began to exit."""
 
-    def __init__(self, server: InferenceServer, options: HttpFrontendOptions) -> None:
+    def __init__(self, server: InferenceServer, options: HttpFrontendOptions, gate: Gate | None = None) -> None:
         self._options = options
-        self._listener = create_listener(server, options)
+        self._listener = create_listener(server, options, gate)
 
     @property
     def port(self) -> int:

@@ -28,6 +28,9 @@ class Endpoint:
     """Takes the exchange of a complete request; may raise ServingError in place of answering."""
     is_plain: bool = False
     """Whether its refusals go out without a chosen content type."""
+    admit: Callable[[RequestHead, str], None] | None = None
+    """Takes a head and the client's address, and raises AccessError where the client may not ask for this; called like
+    `check`, and before it."""
     check: Callable[[RequestHead], None] | None = None
     """Raises ServingError for a head whose body need not be read; called before a body that is not there yet."""
     max_body_bytes: Callable[[RequestHead], int] | None = None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hmac import compare_digest
 from urllib.parse import unquote
 
+from trireme.access.gate import Gate
 from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 
@@ -31,8 +34,9 @@ def route(pattern: str, **endpoints: Endpoint) -> Route:
 class Router:
     """Resolves heads against the routes, in their order, and the restrictions of the options."""
 
-    def __init__(self, routes: Sequence[Route], options: HttpFrontendOptions) -> None:
+    def __init__(self, routes: Sequence[Route], options: HttpFrontendOptions, guard: Guard | None = None) -> None:
         self._routes = routes
+        self._guard = guard or Guard(Gate())
         self._restrictions = options.restricted_apis
         pattern = options.header_forward_pattern
         self._forward = re.compile(pattern, re.IGNORECASE) if pattern else None
@@ -43,9 +47,10 @@ class Router:
             match = candidate.pattern.fullmatch(head.path)
             if match is not None:
                 _take_names(head, match)
-                head.endpoint = self._choose(head, candidate.endpoints)
+                category = next(iter(candidate.endpoints.values())).category
+                head.endpoint = self._guard.guarded(head, self._choose(head, candidate.endpoints), category)
                 return
-        head.endpoint = _refusing(404, "Not Found")
+        head.endpoint = self._guard.guarded(head, _refusing(404, "Not Found"), "")
 
     def _choose(self, head: RequestHead, endpoints: Mapping[str, Endpoint]) -> Endpoint:
         some = next(iter(endpoints.values()))
@@ -84,7 +89,10 @@ def _take_names(head: RequestHead, match: re.Match[str]) -> None:
 
 def _has_header(head: RequestHead, key: str, value: str) -> bool:
     wanted = key.lower()
-    return next((given for name, given in head.headers if name.lower() == wanted), None) == value
+    given = next((given for name, given in head.headers if name.lower() == wanted), None)
+    return given is not None and compare_digest(
+        given.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape")
+    )
 
 
 def _refusing(status: int, message: str, is_plain: bool = True) -> Endpoint:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from trireme.core.errors import ErrorKind, ServingError
+from trireme.core.errors import (
+    ErrorKind,
+    ForbiddenError,
+    QuotaExceededError,
+    ServingError,
+    UnauthenticatedError,
+)
 
 STATUS_BY_KIND: Final = {
     ErrorKind.UNKNOWN: 400,
@@ -17,9 +23,17 @@ STATUS_BY_KIND: Final = {
     ErrorKind.CANCELLED: 400,
 }
 
+STATUS_BY_TYPE: Final[dict[type[ServingError], int]] = {
+    UnauthenticatedError: 401,
+    ForbiddenError: 403,
+    QuotaExceededError: 429,
+}
+"""Of errors that no model and no request can cause, only who sends it."""
+
 _REASONS: Final = {
     200: b"OK",
     400: b"Bad Request",
+    401: b"Unauthorized",
     403: b"Forbidden",
     404: b"Not Found",
     405: b"Not Allowed",
@@ -37,4 +51,13 @@ STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for stat
 
 def status_of(error: ServingError) -> int:
     """The status a client reads for this error."""
-    return STATUS_BY_KIND[error.kind]
+    return STATUS_BY_TYPE.get(type(error)) or STATUS_BY_KIND[error.kind]
+
+
+def header_lines(error: ServingError) -> bytes:
+    """Whole header lines that go with an error."""
+    if isinstance(error, UnauthenticatedError):
+        return b'WWW-Authenticate: Bearer realm="trireme"\r\n'
+    if isinstance(error, QuotaExceededError):
+        return b"Retry-After: %d\r\n" % error.retry_after_s
+    return b""

@@ -6,7 +6,16 @@ from typing import Final
 
 import orjson
 
-from trireme.core.errors import ErrorKind, InvalidArgumentError, NotFoundError, QueueFullError, ServingError
+from trireme.core.errors import (
+    ErrorKind,
+    ForbiddenError,
+    InvalidArgumentError,
+    NotFoundError,
+    QueueFullError,
+    QuotaExceededError,
+    ServingError,
+    UnauthenticatedError,
+)
 from trireme.protocol.json_codec.text import encode_string
 
 INVALID_REQUEST: Final = "invalid_request_error"
@@ -22,6 +31,13 @@ _STATUS_AND_TYPE: Final = {
     ErrorKind.ALREADY_EXISTS: (400, INVALID_REQUEST),
     ErrorKind.CANCELLED: (400, INVALID_REQUEST),
 }
+_REFUSALS: Final[dict[type[ServingError], tuple[int, str, str]]] = {
+    UnauthenticatedError: (401, INVALID_REQUEST, "invalid_api_key"),
+    ForbiddenError: (403, INVALID_REQUEST, "insufficient_permissions"),
+    QuotaExceededError: (429, "rate_limit_error", "rate_limit_exceeded"),
+    QueueFullError: (429, "rate_limit_error", "queue_full"),
+}
+"""Status, type and code of refusals that have a code of their own."""
 
 
 class FieldError(InvalidArgumentError):
@@ -51,8 +67,9 @@ def status_and_type(error: ServingError) -> tuple[int, str]:
     """The HTTP status of an error, and its type in OpenAI's words."""
     if isinstance(error, TooLargeError):
         return 413, INVALID_REQUEST
-    if isinstance(error, QueueFullError):
-        return 429, "rate_limit_error"
+    refusal = _REFUSALS.get(type(error))
+    if refusal is not None:
+        return refusal[:2]
     return _STATUS_AND_TYPE[error.kind]
 
 
@@ -63,8 +80,8 @@ def encode_api_error(error: ServingError) -> bytes:
         param, code = error.param, error.code
     elif isinstance(error, UnknownModelError):
         param, code = "model", "model_not_found"
-    elif isinstance(error, QueueFullError):
-        code = "queue_full"
+    elif type(error) in _REFUSALS:
+        code = _REFUSALS[type(error)][2]
     return b'{"error":{"message":%b,"type":%b,"param":%b,"code":%b}}' % (
         encode_string(error.message),
         orjson.dumps(status_and_type(error)[1]),

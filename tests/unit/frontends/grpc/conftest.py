@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from hpack import Decoder, Encoder
 
+from trireme.access.gate import Gate
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
+from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
@@ -120,13 +122,14 @@ class Timer:
 class Client:
     """Speaks HTTP/2 to a connection by hand."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, gate: Gate | None = None, **options: Any) -> None:
         self.loop = TurnedLoop()
         self.server = fake_server.FakeServer()
         chosen = GrpcFrontendOptions(**options)
         self.context = ServiceContext(self.server, chosen, self.loop)  # type: ignore[arg-type]
         self.connections: set[GrpcConnection] = set()
-        self.connection = GrpcConnection(self.context, CallPlanner(chosen, all_methods()), self.connections)
+        planner = CallPlanner(chosen, all_methods(), Guard(gate or Gate()).guarded)
+        self.connection = GrpcConnection(self.context, planner, self.connections)
         self.transport = RecordingTransport()
         self.connection.connection_made(self.transport)
         self._encoder, self._decoder = Encoder(), Decoder()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trireme.access.gate import Gate
 from trireme.config.model_config import TensorConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError
@@ -317,9 +318,9 @@ def server() -> FakeServer:
 def connect(server: FakeServer) -> Callable[..., Client]:
     """Makes a client of a listener with these options."""
 
-    def make(limits: ConnectionLimits | None = None, **options: Any) -> Client:
+    def make(limits: ConnectionLimits | None = None, gate: Gate | None = None, **options: Any) -> Client:
         given = HttpFrontendOptions(limits=limits or ConnectionLimits(), **options)
-        return Client(create_listener(server, given))  # type: ignore[arg-type]
+        return Client(create_listener(server, given, gate))  # type: ignore[arg-type]
 
     return make
 

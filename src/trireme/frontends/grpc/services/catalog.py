@@ -17,7 +17,13 @@ from trireme.frontends.grpc.services.stream_infer import StreamInferCall
 
 _INFERENCE_METHODS = (
     Method(f"/{INFERENCE_SERVICE}/ModelInfer".encode(), "inference", InferCall, is_inference=True),
-    Method(f"/{INFERENCE_SERVICE}/ModelStreamInfer".encode(), "inference", StreamInferCall, is_inference=True),
+    Method(
+        f"/{INFERENCE_SERVICE}/ModelStreamInfer".encode(),
+        "inference",
+        StreamInferCall,
+        is_inference=True,
+        counts_messages=True,
+    ),
 )
 
 

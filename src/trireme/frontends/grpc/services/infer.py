@@ -45,6 +45,8 @@ class InferCall(UnaryCall):
             return
         context = self.context
         template, request_id, raw_contents = context.decoder.decode(message)
+        if self.visit is not None:
+            self.visit.model = template.model_name
         inference = context.calls.open(template.model_name, template.model_version)
         if inference.is_decoupled:
             raise UnsupportedError(_DECOUPLED)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from trireme.access.actor import acting
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.grpc.plan import CallPlan, Method
@@ -35,6 +36,14 @@ class RpcCall(UnaryCall):
 
     def handle(self, message: Buffer) -> None:
         request = parse(self._request_class, message)
+        if self.visit is None:
+            self._call(request)
+        else:
+            self.visit.model = _model_of(request)
+            with acting(self.visit.actor):
+                self._call(request)
+
+    def _call(self, request: Any) -> None:
         response = self._rpc(self.context.server, request)
         if inspect.isawaitable(response):
             # A client that leaves does not undo what it began: a load goes on to its end.
@@ -53,6 +62,12 @@ class RpcCall(UnaryCall):
     def _answer(self, response: Any) -> None:
         encoded = response.SerializeToString()
         self.reply([encoded], len(encoded))
+
+
+def _model_of(request: Any) -> str:
+    """The model that a request is about, for the access log; regions of shared memory have names, too."""
+    name = getattr(request, "model_name", "") or getattr(request, "name", "")
+    return "" if "SharedMemory" in type(request).__name__ else str(name)
 
 
 def parse(message_class: Any, message: Buffer) -> Any:

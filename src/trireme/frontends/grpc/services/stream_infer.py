@@ -37,6 +37,7 @@ class StreamedRequest:
         "_wants_empty_final",
         "charged_bytes",
         "is_complete",
+        "is_counted",
         "is_ordered",
         "request",
     )
@@ -45,6 +46,7 @@ class StreamedRequest:
         self._call = call
         self.request: InferenceRequest | None = None
         self.charged_bytes = 0  # for a message that came compressed, until it is answered
+        self.is_counted = False  # among the requests in flight of a key
         self.is_complete = False
         self.is_ordered = True  # until its model is known to be decoupled
         self._wants_empty_final = False
@@ -59,7 +61,12 @@ class StreamedRequest:
         request_id = ""
         call.ordered.append(self)
         try:
+            if call.visit is not None:
+                call.visit.begin_request()
+                self.is_counted = True
             template, request_id, raw_contents = context.decoder.decode(message)
+            if call.visit is not None:
+                call.visit.model = template.model_name
             inference = context.calls.open(template.model_name, template.model_version)
             if inference.is_decoupled:
                 self.is_ordered = False
@@ -205,6 +212,8 @@ class StreamInferCall(StreamCall):
         """A request had its last response."""
         if item.charged_bytes:
             self.charge(-item.charged_bytes)
+        if item.is_counted and self.visit is not None:
+            self.visit.end_request()
         self.inflight.pop(item, None)
         ordered = self.ordered
         if ordered and ordered[0] is item:

@@ -1,0 +1,1 @@
+"""Who may do what: keys and their API groups, quotas, the access log."""

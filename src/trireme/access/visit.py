@@ -1,0 +1,149 @@
+"""One request of a client, from the moment it wants in to its answer: who asks, what it used, how it ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from trireme.access.api_key import ANONYMOUS
+from trireme.access.usage import KeyUsage
+from trireme.core.clock import monotonic_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a client asks for, as far as it follows from the head of its request."""
+
+    protocol: str
+    """`HTTP` or `gRPC`."""
+    method: str
+    """`GET` or `POST`."""
+    path: str
+    group: str
+    """The group of API it belongs to; "" for what is not there."""
+    model: str = ""
+    """Where the path names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisitRecord:
+    """A visit that is over, as the access log tells it."""
+
+    time_s: float
+    """When it began, seconds since 1970."""
+    peer: str
+    key: str
+    door: Door
+    model: str
+    status: int
+    """An HTTP status, or a gRPC status code."""
+    received_bytes: int
+    sent_bytes: int
+    duration_ns: int
+    request_count: int
+    """More or less than 1 for a stream of requests."""
+    is_cut_off: bool
+    """The client left before the end."""
+
+
+class VisitLog(Protocol):
+    """Where visits are written down."""
+
+    def record(self, record: VisitRecord) -> None:
+        """Takes the record; never waits, never raises."""
+
+
+class Visit:
+    """Used on the event loop's thread by the exchange or the call that it belongs to."""
+
+    __slots__ = (
+        "_began_ns",
+        "_door",
+        "_in_flight",
+        "_is_ended",
+        "_log",
+        "_received_bytes",
+        "_request_count",
+        "_sent_bytes",
+        "_time_s",
+        "model",
+        "peer",
+        "status",
+        "usage",
+    )
+
+    def __init__(self, door: Door, peer: str, usage: KeyUsage | None, log: VisitLog | None) -> None:
+        self.peer = peer
+        self.usage = usage
+        """Of the key; None where no keys are asked for, or none was accepted."""
+        self.model = door.model
+        self.status = 0
+        self._door = door
+        self._log = log
+        self._in_flight = 0
+        self._request_count = 0
+        self._received_bytes = 0
+        self._sent_bytes = 0
+        self._is_ended = False
+        self._began_ns = monotonic_ns()
+        self._time_s = time.time() if log is not None else 0.0
+
+    @property
+    def key_name(self) -> str:
+        return ANONYMOUS if self.usage is None else self.usage.key.name
+
+    @property
+    def actor(self) -> str:
+        """Who asks, in the words of the audit lines."""
+        return f"'{self.key_name}' at {self.peer} over {self._door.protocol}"
+
+    def begin_request(self) -> None:
+        """One request of the visit; raises QuotaExceededError where the key has had its share."""
+        if self.usage is not None:
+            self.usage.begin_request(monotonic_ns())
+            self._in_flight += 1
+        self._request_count += 1
+
+    def end_request(self) -> None:
+        """One of them is answered, and others go on."""
+        if self.usage is not None and self._in_flight:
+            self._in_flight -= 1
+            self.usage.end_requests(1)
+
+    def count_received(self, size_bytes: int) -> None:
+        """So much of its body has come."""
+        self._received_bytes += size_bytes
+        if self.usage is not None:
+            self.usage.count_received(size_bytes)
+
+    def count_sent(self, size_bytes: int) -> None:
+        """So much of its answer is to be sent; that of a refusal is not held against the key."""
+        self._sent_bytes += size_bytes
+        if self.usage is not None and self._request_count:
+            self.usage.count_sent(size_bytes)
+
+    def end(self, is_cut_off: bool = False) -> None:
+        """It is answered, or its client is gone; only the first time counts."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        if self.usage is not None and self._in_flight:
+            self.usage.end_requests(self._in_flight)
+        if self._log is not None:
+            self._log.record(self._record(is_cut_off))
+
+    def _record(self, is_cut_off: bool) -> VisitRecord:
+        return VisitRecord(
+            self._time_s,
+            self.peer,
+            self.key_name,
+            self._door,
+            self.model,
+            self.status,
+            self._received_bytes,
+            self._sent_bytes,
+            monotonic_ns() - self._began_ns,
+            self._request_count,
+            is_cut_off,
+        )

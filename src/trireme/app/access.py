@@ -1,0 +1,41 @@
+"""The gate that the server's options ask for, and the key file that it follows."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from trireme.access.api_key import ApiKey
+from trireme.access.file_watch import FileWatch
+from trireme.access.gate import Gate
+from trireme.access.key_file import read_key_file
+from trireme.access.key_metrics import KeyMetrics
+from trireme.access.key_ring import KeyRing
+from trireme.config.options.server import ServerOptions
+from trireme.observe.metrics import MetricsRegistry
+
+
+class Access:
+    """Who may use the server; made before anything is loaded, so that a bad file is told at once."""
+
+    def __init__(self, options: ServerOptions, metrics: MetricsRegistry) -> None:
+        """Raises ServingError for a file that cannot be used."""
+        self._keys: KeyRing | None = None
+        self._key_watch: FileWatch[list[ApiKey]] | None = None
+        if options.api_keys is not None:
+            path = Path(options.api_keys)
+            self._key_watch = FileWatch(f"API keys '{path}'", [path], partial(read_key_file, path))
+            counts = KeyMetrics()
+            metrics.others.append(counts)
+            self._keys = KeyRing(self._key_watch.read_first(), counts)
+        self.gate = Gate(self._keys, key_header=options.api_key_header)
+
+    def start(self) -> None:
+        """Follows the key file from now on."""
+        if self._key_watch is not None and self._keys is not None:
+            self._key_watch.start(self._keys.replace)
+
+    def stop(self) -> None:
+        """Follows it no longer."""
+        if self._key_watch is not None:
+            self._key_watch.stop()

@@ -1,0 +1,86 @@
+"""The gate in front of gRPC methods: who calls is looked up for every call, how to look is known from its headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trireme.access.gate import Gate
+from trireme.access.key_ring import Credential
+from trireme.access.visit import Door
+from trireme.core.errors import AccessError, QuotaExceededError
+from trireme.frontends.grpc.plan import CallPlan, Method
+from trireme.frontends.grpc.status import status_of
+from trireme.protocol import grpc_frames as grpc
+from trireme.protocol.http2.headers import RequestHeaders, encode_block
+
+if TYPE_CHECKING:
+    from trireme.frontends.grpc.ports import Connection, OpenCall
+    from trireme.protocol.http2.stream import Stream
+
+_BEARER: Final = b"bearer "
+
+
+class Guard:
+    """Stands before methods. Where the gate does not watch a protocol, its methods are left as they are."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._key_header = gate.key_header.encode()
+
+    def guarded(self, method: Method, headers: RequestHeaders) -> Method:
+        """The method for calls with these headers, behind the gate."""
+        gate = self._gate
+        if not gate.watches(method.protocol):
+            return method
+        door = Door("gRPC", "POST", headers.path.decode("utf-8", "replace"), method.protocol)
+        credential = gate.credential(_secret_of(headers, self._key_header))
+        return method._replace(open=_Entrance(gate, door, credential, method).open)
+
+
+class _Entrance:
+    """One way in: the same for all calls with the same headers."""
+
+    __slots__ = ("_credential", "_door", "_gate", "_method")
+
+    def __init__(self, gate: Gate, door: Door, credential: Credential | None, method: Method) -> None:
+        self._gate = gate
+        self._door = door
+        self._credential = credential
+        self._method = method
+
+    def open(self, connection: Connection, stream: Stream, plan: CallPlan) -> OpenCall | None:
+        """The call, or None after a refusal was sent."""
+        visit = self._gate.arrive(self._door, connection.peer, self._credential)
+        try:
+            self._gate.check(self._door, visit)
+            if not self._method.counts_messages:
+                visit.begin_request()
+        except AccessError as error:
+            visit.status = status_of(error)
+            visit.end()
+            connection.http2.outbound.send_headers(stream, refusal_block(error), True)
+            return None
+        call = self._method.open(connection, stream, plan)
+        if call is not None:
+            call.visit = visit
+        return call
+
+
+def refusal_block(error: AccessError) -> bytes:
+    """The header block that answers a call that is not let in."""
+    block = grpc.trailers_only(status_of(error), error.message)
+    if isinstance(error, QuotaExceededError):
+        wait_s = error.retry_after_s
+        block += encode_block(((b"retry-after", b"%d" % wait_s), (b"grpc-retry-pushback-ms", b"%d" % (1000 * wait_s))))
+    return block
+
+
+def _secret_of(headers: RequestHeaders, key_header: bytes) -> bytes | None:
+    """The key that the headers carry, from the one of one's choice before `authorization`."""
+    chosen = headers.first(key_header) if key_header else None
+    if chosen is not None:
+        return chosen.strip()
+    bearer = headers.first(b"authorization")
+    if bearer is None or bearer[:7].lower() != _BEARER:
+        return None
+    return bearer[7:].strip()

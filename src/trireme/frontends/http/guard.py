@@ -1,0 +1,81 @@
+"""The gate in front of HTTP endpoints: who asks is looked up for every request, how to look is known from its head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from trireme.access.actor import acting
+from trireme.access.gate import Gate
+from trireme.access.groups import CONTROL_GROUPS
+from trireme.access.key_ring import Credential
+from trireme.access.visit import Door
+from trireme.core.errors import AccessError
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint, RequestHead
+from trireme.frontends.http.status import status_of
+
+_BEARER: Final = "bearer "
+
+
+class Guard:
+    """Stands before endpoints. Where the gate does not watch a group, its endpoints are left as they are."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def guarded(self, head: RequestHead, endpoint: Endpoint, group: str) -> Endpoint:
+        """The endpoint for requests with this head, behind the gate."""
+        gate = self._gate
+        if not gate.watches(group):
+            return endpoint
+        door = Door("HTTP", head.method, head.path, group, head.model_name)
+        entrance = _Entrance(gate, door, gate.credential(_secret_of(head, gate.key_header)), endpoint)
+        return replace(endpoint, answer=entrance.answer, admit=entrance.admit)
+
+
+class _Entrance:
+    """One way in: the same for all requests with the same head."""
+
+    __slots__ = ("_credential", "_door", "_endpoint", "_gate")
+
+    def __init__(self, gate: Gate, door: Door, credential: Credential | None, endpoint: Endpoint) -> None:
+        self._gate = gate
+        self._door = door
+        self._credential = credential
+        self._endpoint = endpoint
+
+    def answer(self, exchange: Exchange) -> None:
+        """Lets the request in, or raises AccessError."""
+        visit = self._gate.arrive(self._door, exchange.connection.peer, self._credential)
+        exchange.visit = visit  # also of a refused one, whose answer is written down
+        self._gate.check(self._door, visit)
+        visit.begin_request()
+        visit.count_received(len(exchange.body))
+        if self._door.group in CONTROL_GROUPS:
+            with acting(visit.actor):
+                self._endpoint.answer(exchange)
+        else:
+            self._endpoint.answer(exchange)
+
+    def admit(self, head: RequestHead, peer: str) -> None:
+        """Raises AccessError for a request whose body need not be read. Quotas are looked at when it is there."""
+        visit = self._gate.arrive(self._door, peer, self._credential)
+        try:
+            self._gate.check(self._door, visit)
+        except AccessError as error:
+            visit.status = status_of(error)
+            visit.end()
+            raise
+
+
+def _secret_of(head: RequestHead, key_header: str) -> bytes | None:
+    """The key that the head carries, from the header of one's choice before `Authorization`."""
+    bearer: str | None = None
+    for name, value in head.headers:
+        lowered = name.lower()
+        if key_header and lowered == key_header:
+            return value.strip().encode("utf-8", "surrogateescape")
+        if lowered == "authorization" and bearer is None and value[:7].lower() == _BEARER:
+            bearer = value[7:].strip()
+    return None if bearer is None else bearer.encode("utf-8", "surrogateescape")
