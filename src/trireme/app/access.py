@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from trireme.access.access_log import AccessLog
 from trireme.access.api_key import ApiKey
 from trireme.access.file_watch import FileWatch
 from trireme.access.gate import Gate
@@ -28,7 +29,11 @@ class Access:
             counts = KeyMetrics()
             metrics.others.append(counts)
             self._keys = KeyRing(self._key_watch.read_first(), counts)
-        self.gate = Gate(self._keys, key_header=options.api_key_header)
+        self._log: AccessLog | None = None
+        if options.access_log is not None:
+            self._log = AccessLog(options.access_log, options.access_log_format)
+            metrics.others.append(self._log)
+        self.gate = Gate(self._keys, self._log, options.api_key_header)
 
     def start(self) -> None:
         """Follows the key file from now on."""
@@ -36,6 +41,8 @@ class Access:
             self._key_watch.start(self._keys.replace)
 
     def stop(self) -> None:
-        """Follows it no longer."""
+        """Follows it no longer, and ends the access log."""
         if self._key_watch is not None:
             self._key_watch.stop()
+        if self._log is not None:
+            self._log.close()

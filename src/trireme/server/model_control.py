@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.registry.index import IndexEntry
 from trireme.registry.registry import ModelRegistry
+from trireme.server.audit import audited
 from trireme.server.health import Health
 
 __all__ = ["IndexEntry", "ModelControl"]
@@ -27,13 +28,15 @@ class ModelControl:
     async def load(self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads or reloads, and returns when the model serves; `config` is JSON, `files` maps `file:<path>` to
         content. Raises ServingError."""
-        self._check(name)
-        await self._registry.load(name, config, files or {})
+        with audited("load", f"model '{name}'{_with(config, files)}"):
+            self._check(name)
+            await self._registry.load(name, config, files or {})
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unloads, and returns when the model takes no more requests; succeeds where nothing is loaded."""
-        self._check(name)
-        await self._registry.unload(name, unload_dependents)
+        with audited("unload", f"model '{name}'{' with its dependents' if unload_dependents else ''}"):
+            self._check(name)
+            await self._registry.unload(name, unload_dependents)
 
     async def is_model_ready(self, name: str, version: str) -> bool:
         """Whether that version, or the newest for "", can serve; raises ServingError for a malformed version."""
@@ -49,3 +52,10 @@ class ModelControl:
             raise InvalidArgumentError(
                 f"invalid model name '{name}', model name must not contain path traversal characters"
             )
+
+
+def _with(config: str | None, files: Mapping[str, bytes] | None) -> str:
+    """What a load brings along, in the words of its audit line."""
+    parts = ["its configuration"] if config is not None else []
+    parts += [f"{len(files)} files"] if files else []
+    return f" with {' and '.join(parts)} from the request" if parts else ""

@@ -8,6 +8,7 @@ from typing import Any
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.observe.logs import LogSettings
 from trireme.registry.registry import ModelRegistry
+from trireme.server.audit import audited
 from trireme.server.trace.settings import SettingValue, TraceSettingsStore
 
 _BOOLEANS = ("log_info", "log_warning", "log_error")
@@ -27,6 +28,11 @@ class Settings:
 
     def update_log_settings(self, changes: Mapping[str, Any]) -> dict[str, bool | int | str]:
         """Changes all of the settings or, where one is wrong, none; returns the full set."""
+        with audited("set", f"log {_listed(changes)}"):
+            self._update_log(changes)
+        return self._log.as_dict()
+
+    def _update_log(self, changes: Mapping[str, Any]) -> None:
         accepted = {name: value for name, value in changes.items() if value is not None and name in self._log.as_dict()}
         if "log_file" in accepted:
             raise UnsupportedError("log file location can not be updated through network protocol")
@@ -35,7 +41,6 @@ class Settings:
         self._log.update(accepted)
         if "log_verbose_level" in accepted:
             self._tell_models(self._log.log_verbose_level)
-        return self._log.as_dict()
 
     def _tell_models(self, verbose_level: int) -> None:
         """Models log in processes of their own, which are told which lines are wanted."""
@@ -51,8 +56,10 @@ class Settings:
 
     def update_trace_settings(self, model: str, changes: Mapping[str, Any]) -> dict[str, SettingValue]:
         """Changes a model's settings, or the global ones for ""; returns the full set."""
-        self._check_model(model)
-        self._trace.update(model, changes)
+        whose = f" of model '{model}'" if model else ""
+        with audited("set", f"trace {_listed(changes)}{whose}"):
+            self._check_model(model)
+            self._trace.update(model, changes)
         return self._trace.of(model)
 
     def _check_model(self, model: str) -> None:
@@ -62,6 +69,11 @@ class Settings:
             self._registry.find(model, "")
         except ServingError as error:
             raise InvalidArgumentError(f"Request for unknown model : {model}") from error
+
+
+def _listed(changes: Mapping[str, Any]) -> str:
+    """The changes in the words of an audit line, the long ones cut."""
+    return ", ".join(f"{name}={str(value)[:80]}" for name, value in list(changes.items())[:16]) or "nothing"
 
 
 def _check_log_type(name: str, value: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trireme.config.options.option import option
-from trireme.config.options.values import HEADER_NAME, REQUIRED_TEXT
+from trireme.config.options.values import HEADER_NAME, REQUIRED_TEXT, choice
 
 
 @dataclass(frozen=True)
@@ -26,5 +26,18 @@ class AccessOptions:
         "",
         HEADER_NAME,
         "A header that may carry the key in place of Authorization: Bearer.",
+        is_extension=True,
+    )
+    access_log: str | None = option(
+        None,
+        REQUIRED_TEXT,
+        "A file that gets a line for every request, - is standard output; it is opened anew when it was moved away.",
+        is_extension=True,
+    )
+    access_log_format: str = option(
+        "json",
+        choice("json", "common"),
+        "The form of its lines: json, or the common log format with the model, the bytes received and the seconds "
+        "behind it.",
         is_extension=True,
     )
