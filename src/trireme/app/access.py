@@ -12,7 +12,9 @@ from trireme.access.gate import Gate
 from trireme.access.key_file import read_key_file
 from trireme.access.key_metrics import KeyMetrics
 from trireme.access.key_ring import KeyRing
+from trireme.app import options as app_options
 from trireme.config.options.server import ServerOptions
+from trireme.frontends.tls import Certificates
 from trireme.observe.metrics import MetricsRegistry
 
 
@@ -21,6 +23,7 @@ class Access:
 
     def __init__(self, options: ServerOptions, metrics: MetricsRegistry) -> None:
         """Raises ServingError for a file that cannot be used."""
+        _check_certificates(options)
         self._keys: KeyRing | None = None
         self._key_watch: FileWatch[list[ApiKey]] | None = None
         if options.api_keys is not None:
@@ -46,3 +49,15 @@ class Access:
             self._key_watch.stop()
         if self._log is not None:
             self._log.close()
+
+
+def _check_certificates(options: ServerOptions) -> None:
+    """Raises ServingError for those that do not work, which the listeners would find only behind the models."""
+    chosen = (
+        app_options.grpc_options(options).tls,
+        app_options.http_options(options).tls,
+        app_options.metrics_frontend_options(options).tls,
+    )
+    for tls in chosen:
+        if tls is not None:
+            Certificates(tls)

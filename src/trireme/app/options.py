@@ -7,6 +7,7 @@ from pathlib import Path
 from trireme.config.options.server import ServerOptions
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
+from trireme.frontends.tls import TlsOptions
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.registry.options import OnDemandOptions, RegistryOptions
@@ -73,11 +74,30 @@ def http_options(options: ServerOptions) -> HttpFrontendOptions:
         max_input_size_bytes=options.http_max_input_size,
         header_forward_pattern=options.http_header_forward_pattern,
         restricted_apis={api: (entry.header, entry.value) for api, entry in options.http_restricted_api.items()},
+        tls=http_tls(options),
     )
 
 
+def http_tls(options: ServerOptions) -> TlsOptions | None:
+    if not (options.http_use_ssl or options.http_use_ssl_mutual):
+        return None
+    root = options.http_root_cert if options.http_use_ssl_mutual else ""
+    return TlsOptions("HTTP", options.http_server_cert, options.http_server_key, root)
+
+
+def metrics_tls(options: ServerOptions) -> TlsOptions | None:
+    if not (options.metrics_use_ssl or options.metrics_use_ssl_mutual):
+        return None
+    root = options.metrics_root_cert or options.http_root_cert if options.metrics_use_ssl_mutual else ""
+    certificate = options.metrics_server_cert or options.http_server_cert
+    key = options.metrics_server_key or options.http_server_key
+    return TlsOptions("metrics", certificate, key, root)
+
+
 def metrics_frontend_options(options: ServerOptions) -> MetricsFrontendOptions:
-    return MetricsFrontendOptions(address=options.effective_metrics_address, port=options.metrics_port)
+    return MetricsFrontendOptions(
+        address=options.effective_metrics_address, port=options.metrics_port, tls=metrics_tls(options)
+    )
 
 
 def grpc_options(options: ServerOptions) -> GrpcFrontendOptions:

@@ -63,13 +63,15 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
     """The lines of the greeting."""
     noun = "model" if len(models) == 1 else "models"
     lines = ["", f"Trireme {__version__} serves {len(models)} {noun}. Ctrl+C stops it."]
+    is_tls = options.http_use_ssl or options.http_use_ssl_mutual
     if options.allow_http:
-        lines.append(f"  HTTP     http://{_reachable(options.http_address)}:{options.http_port}")
+        lines.append(f"  HTTP     {_scheme(is_tls)}://{_reachable(options.http_address)}:{options.http_port}")
     if options.allow_grpc:
         lines.append(f"  gRPC     {_reachable(options.grpc_address)}:{options.grpc_port}")
     if options.allow_metrics:
         address = _reachable(options.effective_metrics_address)
-        lines.append(f"  metrics  http://{address}:{options.metrics_port}/metrics")
+        scheme = _scheme(options.metrics_use_ssl or options.metrics_use_ssl_mutual)
+        lines.append(f"  metrics  {scheme}://{address}:{options.metrics_port}/metrics")
     lines += openness_lines(options)
     if options.allow_http and models:
         lines += ["", *_lines_to_try(options, models), ""]
@@ -97,7 +99,9 @@ def _is_loopback(address: str) -> bool:
 
 
 def _lines_to_try(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:
-    lines = curl_lines(f"{_reachable(options.http_address)}:{options.http_port}", models)
+    is_tls = options.http_use_ssl or options.http_use_ssl_mutual
+    scheme = "https://" if is_tls else ""
+    lines = curl_lines(f"{scheme}{_reachable(options.http_address)}:{options.http_port}", models)
     if options.api_keys is None:
         return ["Try it from another terminal:", *lines]
     with_key = r'\1curl -H "Authorization: Bearer $TRIREME_API_KEY" '
@@ -105,6 +109,10 @@ def _lines_to_try(options: ServerOptions, models: Sequence[ModelConfig]) -> list
         "Try it from another terminal, with a key in TRIREME_API_KEY (trireme keys new):",
         *(re.sub(r"(^|\| )curl ", with_key, line, count=1) for line in lines),
     ]
+
+
+def _scheme(is_tls: bool) -> str:
+    return "https" if is_tls else "http"
 
 
 def _reachable(address: str) -> str:

@@ -25,7 +25,7 @@ class MetricsFrontend:
         self._guard = Guard(gate or Gate())
         self._options = options
         self._endpoint = Endpoint("", self.answer, is_plain=True, reads_body=False)
-        self.listener = Listener(HeadReader(self._resolve), options.limits)
+        self.listener = Listener(HeadReader(self._resolve), options.limits, options.tls)
 
     @property
     def port(self) -> int:

@@ -34,15 +34,15 @@ def _check_refused(options: ServerOptions) -> None:
 
 def _check_files(options: ServerOptions) -> None:
     """Names the file that is missing; without this, TLS would fail after the models have loaded."""
-    needed = {"grpc_server_cert", "grpc_server_key"} if options.grpc_use_ssl or options.grpc_use_ssl_mutual else set()
-    if options.grpc_use_ssl_mutual:
-        needed.add("grpc_root_cert")
-    for name in ("grpc_server_cert", "grpc_server_key", "grpc_root_cert"):
-        path, flag = getattr(options, name), name.replace("_", "-")
-        if name in needed and not path:
-            raise OptionError(f"error: TLS needs --{flag}", shows_usage=False)
-        if path and not Path(path).is_file():
-            raise OptionError(f"error: --{flag}: there is no file '{path}'", shows_usage=False)
+    for service in ("grpc", "http", "metrics"):
+        is_mutual = getattr(options, f"{service}_use_ssl_mutual")
+        is_used = is_mutual or getattr(options, f"{service}_use_ssl")
+        for name, is_needed in (("server_cert", is_used), ("server_key", is_used), ("root_cert", is_mutual)):
+            path, flag = getattr(options, f"{service}_{name}"), f"{service}_{name}".replace("_", "-")
+            if is_needed and not (path or (service == "metrics" and getattr(options, f"http_{name}"))):
+                raise OptionError(f"error: TLS needs --{flag}", shows_usage=False)
+            if path and not Path(path).is_file():
+                raise OptionError(f"error: --{flag}: there is no file '{path}'", shows_usage=False)
 
 
 def _check_start_up_models(options: ServerOptions) -> None:

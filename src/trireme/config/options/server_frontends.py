@@ -49,6 +49,13 @@ class HttpOptions:
         "Lock parts of the API behind a header: <api>[,<api>...]:<header>=<value>. The parts are health, metadata, "
         "inference, shared-memory, model-config, model-repository, statistics, trace and logging.",
     )
+    http_use_ssl: bool = option(False, BOOLEAN, "Whether HTTP is served over TLS.", is_extension=True)
+    http_use_ssl_mutual: bool = option(
+        False, BOOLEAN, "Whether clients of HTTP must show a certificate.", is_extension=True
+    )
+    http_server_cert: str = option("", TEXT, "The server's certificate, a PEM file.", is_extension=True)
+    http_server_key: str = option("", TEXT, "The server's private key, a PEM file.", is_extension=True)
+    http_root_cert: str = option("", TEXT, "The root certificates of clients, a PEM file.", is_extension=True)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,19 @@ class MetricsOptions:
     allow_cpu_metrics: bool = option(True, BOOLEAN, "Whether the CPU and memory are measured.")
     metrics_address: str | None = option(None, REQUIRED_TEXT, "The address metrics listen on; that of HTTP otherwise.")
     metrics_port: int = option(8002, PORT, "The port metrics listen on.")
+    metrics_use_ssl: bool = option(False, BOOLEAN, "Whether metrics are served over TLS.", is_extension=True)
+    metrics_use_ssl_mutual: bool = option(
+        False, BOOLEAN, "Whether whoever reads metrics must show a certificate.", is_extension=True
+    )
+    metrics_server_cert: str = option(
+        "", TEXT, "The server's certificate, a PEM file; that of HTTP otherwise.", is_extension=True
+    )
+    metrics_server_key: str = option(
+        "", TEXT, "The server's private key, a PEM file; that of HTTP otherwise.", is_extension=True
+    )
+    metrics_root_cert: str = option(
+        "", TEXT, "The root certificates of readers, a PEM file; those of HTTP otherwise.", is_extension=True
+    )
     metrics_interval_ms: float = option(2000.0, NUMBER, "Milliseconds between two measurements of devices.")
     metrics_config: MetricsSettings = option(  # noqa: RUF009
         MetricsSettings(),

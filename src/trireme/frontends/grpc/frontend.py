@@ -14,7 +14,7 @@ from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
-from trireme.frontends.grpc.tls import create_ssl_context
+from trireme.frontends.tls import Certificates
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -33,6 +33,7 @@ class GrpcFrontend:
         self._options = options
         self._connections: set[GrpcConnection] = set()
         self._context: ServiceContext | None = None
+        self._certificates: Certificates | None = None
         self._listener: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
@@ -58,13 +59,14 @@ class GrpcFrontend:
         loop = asyncio.get_running_loop()
         context = self._context = ServiceContext(self._server, options, loop)
         planner = CallPlanner(options, all_methods(), self._guard.guarded)
-        tls = create_ssl_context(options)
+        if options.tls is not None:
+            self._certificates = Certificates(options.tls)
         try:
             self._listener = await loop.create_server(
                 lambda: GrpcConnection(context, planner, self._connections),
                 options.address,
                 options.port,
-                ssl=tls,
+                ssl=self._certificates.context if self._certificates is not None else None,
                 reuse_port=options.reuse_port or None,
                 backlog=_BACKLOG,
             )
@@ -73,6 +75,8 @@ class GrpcFrontend:
                 raise UnavailableError(f"Socket '{options.address}:{options.port}': {error}") from None
             raise UnavailableError(f"Socket '{options.address}:{options.port}' already in use ") from None
         self._sweep_timer = loop.call_later(_SWEEP_S, self._sweep)
+        if self._certificates is not None:
+            self._certificates.start()
 
     def stop_accepting(self) -> None:
         """New calls are refused from now on, with words that say why; calls that began go on."""
@@ -91,6 +95,8 @@ class GrpcFrontend:
             await asyncio.sleep(_POLL_S)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        if self._certificates is not None:
+            self._certificates.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trireme.frontends.tls import TlsOptions
 from trireme.protocol.http2.limits import Http2Limits
 
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
@@ -70,6 +71,14 @@ class GrpcFrontendOptions:
     """For tests: how long a finished response of an inference is held back."""
     process_delay_s: float = field(default_factory=lambda: _number("TRITONSERVER_DELAY_GRPC_PROCESS") / 1e3)
     """For tests: how long an inference request is held back; the environment gives milliseconds."""
+
+    @property
+    def tls(self) -> TlsOptions | None:
+        """The files, where gRPC is served over TLS."""
+        if not (self.use_ssl or self.use_ssl_mutual):
+            return None
+        root = self.root_cert if self.use_ssl_mutual else ""
+        return TlsOptions("gRPC", self.server_cert, self.server_key, root, ("h2",))
 
 
 def _number(variable: str) -> float:

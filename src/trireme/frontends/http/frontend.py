@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def create_listener(server: InferenceServer, options: HttpFrontendOptions, gate: Gate | None = None) -> Listener:
     """A listener that answers for the server; it does not listen yet."""
     router = Router(all_routes(server, options), options, Guard(gate or Gate()))
-    return Listener(HeadReader(router.resolve), options.limits)
+    return Listener(HeadReader(router.resolve), options.limits, options.tls)
 
 
 def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Route]:

@@ -11,6 +11,7 @@ from trireme.core.errors import UnavailableError
 from trireme.frontends.http.connection import Connection
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.tls import Certificates, TlsOptions
 
 _BACKLOG = 1024
 _SWEEP_INTERVAL_S = 5.0
@@ -20,11 +21,13 @@ _DRAIN_POLL_S = 0.02
 class Listener:
     """Accepts connections, watches over idle ones and ends them all; used on the event loop's thread."""
 
-    def __init__(self, heads: HeadReader, limits: ConnectionLimits) -> None:
+    def __init__(self, heads: HeadReader, limits: ConnectionLimits, tls: TlsOptions | None = None) -> None:
         self.heads = heads
         self.limits = limits
         self.connections: set[Connection] = set()
         self.port = 0
+        self._tls = tls
+        self._certificates: Certificates | None = None
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
@@ -34,11 +37,17 @@ class Listener:
         return sum(connection.is_busy for connection in self.connections)
 
     async def start(self, address: str, port: int, reuse_port: bool) -> None:
-        """Listens; raises UnavailableError where the address cannot be had."""
+        """Listens; raises ServingError where the address cannot be had or a certificate is unusable."""
         loop = asyncio.get_running_loop()
+        context = None
+        if self._tls is not None:
+            self._certificates = Certificates(self._tls)
+            context = self._certificates.context
         listening = bind_socket(address, port, reuse_port)
         self.port = listening.getsockname()[1]
-        self._server = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG)
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG, ssl=context)
+        if self._certificates is not None:
+            self._certificates.start()
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     def stop_accepting(self) -> None:
@@ -58,6 +67,8 @@ class Listener:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+        if self._certificates is not None:
+            self._certificates.stop()
         for connection in list(self.connections):
             if connection.is_busy:
                 connection.abort()

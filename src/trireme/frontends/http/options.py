@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trireme.frontends.tls import TlsOptions
+
 API_CATEGORIES = (
     "health",
     "metadata",
@@ -60,6 +62,8 @@ class HttpFrontendOptions:
     """`--http-header-forward-pattern`: headers of an inference whose name matches become request parameters."""
     restricted_apis: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """`--http-restricted-api`: API category to the header name and value that a client has to send."""
+    tls: TlsOptions | None = None
+    """`--http-use-ssl`, `--http-use-ssl-mutual`, `--http-server-cert`, `--http-server-key`, `--http-root-cert`."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     """Sizes and times of a connection."""
 
@@ -74,5 +78,7 @@ class MetricsFrontendOptions:
     """`--metrics-port`; 0 lets the system choose."""
     reuse_port: bool = False
     """Several servers may listen on the port."""
+    tls: TlsOptions | None = None
+    """The same flags of metrics, with the files of HTTP where metrics have none."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     """Sizes and times of a connection."""

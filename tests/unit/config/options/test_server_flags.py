@@ -226,6 +226,26 @@ def test_encryption_needs_its_files() -> None:
     assert refusal("--grpc-use-ssl-mutual=true", *own) == "error: TLS needs --grpc-root-cert"
 
 
+@pytest.mark.parametrize("service", ["http", "metrics"])
+def test_encryption_of_every_port_needs_its_files(service: str) -> None:
+    assert refusal(f"--{service}-use-ssl=true") == f"error: TLS needs --{service}-server-cert"
+    own = f"--{service}-server-cert={__file__}", f"--{service}-server-key={__file__}"
+    parse(f"--{service}-use-ssl=true", *own)
+    assert refusal(f"--{service}-use-ssl-mutual=true", *own) == f"error: TLS needs --{service}-root-cert"
+    missing = refusal(f"--{service}-root-cert=/nowhere/root.pem")
+    assert missing == f"error: --{service}-root-cert: there is no file '/nowhere/root.pem'"
+
+
+def test_metrics_take_the_certificates_of_http() -> None:
+    own = f"--http-server-cert={__file__}", f"--http-server-key={__file__}"
+    assert parse("--metrics-use-ssl=true", *own).metrics_use_ssl is True
+
+
+@pytest.mark.parametrize("name", ["X Key", "", "X:Key"])
+def test_a_header_for_keys_needs_a_name(name: str) -> None:
+    assert f"'{name}' is not the name of a header" in refusal(f"--api-key-header={name}")
+
+
 def test_environment_stands_in_for_flags_and_flags_win() -> None:
     environ = {"TRIREME_HTTP_PORT": "9000", "TRIREME_LOG_VERBOSE": "1"}
     options = parse("--http-port=9001", environ=environ)
