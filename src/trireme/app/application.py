@@ -15,6 +15,7 @@ from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
 from trireme.app.start_tables import log_tables
+from trireme.app.worker_limits import worker_limits
 from trireme.app.worker_memory import resident_bytes
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
 from trireme.backends.python.host.thread_shares import ThreadShares
@@ -101,6 +102,7 @@ class _Application:
         self._log_settings = settings
         self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
         self._access = Access(options, metrics)
+        self._worker_limits = worker_limits(options)
         self._devices = DeviceOwnership(search.result())
         registry_options = app_options.registry_options(options, self._devices.inventory.gpu_count)
         self._cache = app_cache.response_cache(options, lambda: metrics.change_count)
@@ -263,6 +265,7 @@ class _Application:
                 fork_server=self._fork_server,
                 compat=options.compat,
                 threads=self._threads,
+                worker_limits=self._worker_limits,
             ),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trireme.backends.worker_limits import WorkerLimits
 from trireme.backends.worker_ports import ForkServerPort, ThreadSharesPort
 from trireme.config.message import ConfigMessage
 from trireme.core.ports import CustomMetricsPort, InferencePort, ModelControlPort, WorkerHealthPort
@@ -52,5 +53,7 @@ class BackendServices:
     """Where worker processes are forked; None: each starts from scratch."""
     compat: Sequence[str] = ()
     """`--compat`, for models whose configuration does not say it."""
+    worker_limits: WorkerLimits | None = None
+    """What worker processes may not do or take; None: what the server may, they may."""
     threads: ThreadSharesPort | None = None
     """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

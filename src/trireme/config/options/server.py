@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trireme.config.options.option import Option, declared_options
-from trireme.config.options.server_access import AccessOptions
+from trireme.config.options.server_access import AccessOptions, WorkerOptions
 from trireme.config.options.server_frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
 from trireme.config.options.server_models import LogOptions, ProcessOptions, RepositoryOptions
 from trireme.config.options.server_operations import (
@@ -29,6 +29,7 @@ GROUPS = (
     VertexOptions,
     MetricsOptions,
     AccessOptions,
+    WorkerOptions,
     TraceOptions,
     BackendOptions,
     RepositoryAgentOptions,
@@ -50,6 +51,7 @@ class ServerOptions(
     VertexOptions,
     MetricsOptions,
     AccessOptions,
+    WorkerOptions,
     TraceOptions,
     BackendOptions,
     RepositoryAgentOptions,

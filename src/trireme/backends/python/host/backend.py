@@ -20,6 +20,7 @@ from trireme.backends.python.host.supervisor import Supervisor
 from trireme.backends.python.host.worker_recipe import WorkerRecipe, current_verbose_level, model_file_name
 from trireme.backends.python.options import SETTINGS_VARIABLE, ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement, placements_of
+from trireme.backends.python.process.confined_variables import confined_variables
 from trireme.backends.python.process.variables import core_count, thread_share, worker_environment
 from trireme.backends.python.process.worker_process import Launch
 from trireme.backends.services import BackendServices, ModelSource
@@ -217,6 +218,7 @@ class PythonBackend:
             given = self._services.backend_config
             merged = {**given.get("", {}), **given.get(source.config.backend, {})}
             variables[SETTINGS_VARIABLE] = json.dumps(merged)
+        variables |= confined_variables(self._services.worker_limits, variables)
         return Launch(
             source.name,
             interpreter.python,

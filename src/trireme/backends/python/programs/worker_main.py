@@ -28,8 +28,9 @@ def main() -> None:
 def run_worker(sock_fd: int, side_fd: int) -> None:
     """The same in a process that is prepared for it and whose parent is the server."""
     name_process("trireme-worker")
-    die_with_parent()
     use_batch_policy()
+    confine_process()
+    die_with_parent()  # behind the above: a process that becomes another user's has to say it again
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
@@ -66,6 +67,13 @@ def serve(worker: Any, link: Any) -> None:
             from trireme.backends.python.worker.async_service import AsyncService
 
             AsyncService(worker, link).run()
+
+
+def confine_process() -> None:
+    """Takes on the limits that the server wants for its workers."""
+    from trireme.backends.python.worker.confinement import confine
+
+    confine()
 
 
 def die_with_parent() -> None:
