@@ -52,7 +52,7 @@ def parse_keys(path: Path, text: str) -> list[ApiKey]:
     """The same for a text that was read from there."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # the second for tables in tables in tables
         raise KeyFileError(path, _syntax_problem(str(error))) from None
     unknown = sorted(document.keys() - {"keys", ANONYMOUS})
     if unknown:

@@ -186,6 +186,8 @@ class GrpcConnection(asyncio.Protocol):
             plan = headers.plan = self._planner.plan(headers)
         if plan.method is None or self.context.is_stopping:
             block = plan.refusal if plan.refusal is not None else _STOPPING_BLOCK
+            if plan.on_refused is not None:
+                plan.on_refused(self.peer)
             self.http2.outbound.send_headers(stream, block, True)
             return
         call = plan.method.open(self, stream, plan)

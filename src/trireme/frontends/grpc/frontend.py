@@ -58,7 +58,7 @@ class GrpcFrontend:
         options = self._options
         loop = asyncio.get_running_loop()
         context = self._context = ServiceContext(self._server, options, loop)
-        planner = CallPlanner(options, all_methods(), self._guard.guarded)
+        planner = CallPlanner(options, all_methods(), self._guard)
         if options.tls is not None:
             self._certificates = Certificates(options.tls)
         try:

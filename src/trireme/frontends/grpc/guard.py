@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from trireme.access.gate import Gate
@@ -33,8 +34,26 @@ class Guard:
         if not gate.watches(method.protocol):
             return method
         door = Door("gRPC", "POST", headers.path.decode("utf-8", "replace"), method.protocol)
-        credential = gate.credential(_secret_of(headers, self._key_header))
+        credential = gate.credential(_key_in(headers, self._key_header)[1])
         return method._replace(open=_Entrance(gate, door, credential, method).open)
+
+    def key_header_of(self, headers: RequestHeaders) -> bytes:
+        """The header that carries the client's key, which no model is to see; b"" for none."""
+        return b"" if self._gate.keys is None else _key_in(headers, self._key_header)[0]
+
+    def refused(self, headers: RequestHeaders, protocol: str, status: int) -> Callable[[str], None] | None:
+        """What to call with the client's address when a call is refused for its headers alone; None where nobody
+        wants to know."""
+        if self._gate.log is None:
+            return None
+        door = Door("gRPC", "POST", headers.path.decode("utf-8", "replace"), protocol)
+
+        def tell(peer: str) -> None:
+            visit = self._gate.arrive(door, peer, self._gate.credential(_key_in(headers, self._key_header)[1]))
+            visit.status = status
+            visit.end()
+
+        return tell
 
 
 class _Entrance:
@@ -75,12 +94,12 @@ def refusal_block(error: AccessError) -> bytes:
     return block
 
 
-def _secret_of(headers: RequestHeaders, key_header: bytes) -> bytes | None:
-    """The key that the headers carry, from the one of one's choice before `authorization`."""
+def _key_in(headers: RequestHeaders, key_header: bytes) -> tuple[bytes, bytes | None]:
+    """The header that carries the key and the key, from the one of one's choice before `authorization`."""
     chosen = headers.first(key_header) if key_header else None
     if chosen is not None:
-        return chosen.strip()
+        return key_header, chosen.strip()
     bearer = headers.first(b"authorization")
     if bearer is None or bearer[:7].lower() != _BEARER:
-        return None
-    return bearer[7:].strip()
+        return b"", None
+    return b"authorization", bearer[7:].strip()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.protocol import grpc_frames as grpc
-from trireme.protocol.http2.headers import Header, RequestHeaders, encode_block
+from trireme.protocol.http2.headers import RequestHeaders, encode_block
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection, OpenCall
@@ -42,6 +42,7 @@ class CallPlan:
         "answers_with_status",
         "forwarded",
         "method",
+        "on_refused",
         "refusal",
         "request_encoding",
         "response_encoding",
@@ -53,6 +54,8 @@ class CallPlan:
         self.method = method
         self.refusal = refusal
         """The header block that answers such a call, where it is not taken at all."""
+        self.on_refused: Callable[[str], None] | None = None
+        """Told the client's address when it is answered so."""
         self.timeout_s: float | None = None
         self.request_encoding = "identity"
         self.response_encoding: str | None = None
@@ -63,6 +66,19 @@ class CallPlan:
         """`x-explain: 1`: the last response to each request tells where the time went."""
 
 
+class CallGuard(Protocol):
+    """The gate in front of methods, as the planner sees it."""
+
+    def guarded(self, method: Method, headers: RequestHeaders) -> Method:
+        """The method for calls with these headers, behind the gate."""
+
+    def key_header_of(self, headers: RequestHeaders) -> bytes:
+        """The header that carries the client's key, which no model is to see; b"" for none."""
+
+    def refused(self, headers: RequestHeaders, protocol: str, status: int) -> Callable[[str], None] | None:
+        """What to call with the client's address when a call is refused for its headers alone."""
+
+
 class CallPlanner:
     """Makes plans by the options and the methods of a listener."""
 
@@ -70,7 +86,7 @@ class CallPlanner:
         self,
         options: GrpcFrontendOptions,
         methods: Mapping[bytes, Method],
-        guard: Callable[[Method, RequestHeaders], Method] | None = None,
+        guard: CallGuard | None = None,
     ) -> None:
         self._methods = methods
         self._guard = guard
@@ -89,12 +105,18 @@ class CallPlanner:
             return CallPlan(refusal=refusal)
         method = self._methods.get(headers.path)
         if method is None:
-            return _refused(grpc.UNIMPLEMENTED, "")
+            return self._refused(headers, "", grpc.UNIMPLEMENTED, "")
         restriction = self._restrictions.get(method.protocol)
         if restriction is not None and not _has(headers, *restriction):
             text = f"This protocol is restricted, expecting header '{restriction[0].decode()}'"
-            return _refused(grpc.UNAVAILABLE, text)
-        return self._plan_call(method if self._guard is None else self._guard(method, headers), headers)
+            return self._refused(headers, method.protocol, grpc.UNAVAILABLE, text)
+        return self._plan_call(method if self._guard is None else self._guard.guarded(method, headers), headers)
+
+    def _refused(self, headers: RequestHeaders, protocol: str, status: int, text: str) -> CallPlan:
+        plan = CallPlan(refusal=grpc.trailers_only(status, text))
+        if self._guard is not None:
+            plan.on_refused = self._guard.refused(headers, protocol, status)
+        return plan
 
     def _plan_call(self, method: Method, headers: RequestHeaders) -> CallPlan:
         plan = CallPlan(method)
@@ -110,19 +132,20 @@ class CallPlanner:
             plan.wants_explanation = headers.first(_EXPLAIN_KEY) == b"1"
             accepted = headers.first(b"grpc-accept-encoding") or b""
             plan.response_encoding = _response_encoding(self._compression_level, accepted)
-            plan.forwarded, reserved = self._forwarded(headers.fields)
+            plan.forwarded, reserved = self._forwarded(headers)
             if reserved is not None:
-                return _refused(grpc.INVALID_ARGUMENT, refusal_of(reserved))
+                return self._refused(headers, method.protocol, grpc.INVALID_ARGUMENT, refusal_of(reserved))
         return plan
 
-    def _forwarded(self, fields: list[Header]) -> tuple[dict[str, str] | None, str | None]:
+    def _forwarded(self, headers: RequestHeaders) -> tuple[dict[str, str] | None, str | None]:
         """The parameters that metadata becomes, and the first key that must not become one."""
         if self._forward is None:
             return None, None
         forwarded = {}
-        for key, value in fields:
+        hidden = b"" if self._guard is None else self._guard.key_header_of(headers)
+        for key, value in headers.fields:
             name = key.decode("utf-8", "replace")
-            if key in _NOT_METADATA or name.startswith("grpc-") or not self._forward.search(name):
+            if key in _NOT_METADATA or key == hidden or name.startswith("grpc-") or not self._forward.search(name):
                 continue
             if is_reserved(name):
                 return None, name
@@ -133,10 +156,6 @@ class CallPlanner:
 def _has(headers: RequestHeaders, name: bytes, value: bytes) -> bool:
     given = headers.first(name)
     return given is not None and compare_digest(given, value)
-
-
-def _refused(status: int, text: str) -> CallPlan:
-    return CallPlan(refusal=grpc.trailers_only(status, text))
 
 
 def _http_refusal(headers: RequestHeaders) -> bytes | None:

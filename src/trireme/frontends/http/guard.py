@@ -30,8 +30,12 @@ class Guard:
         if not gate.watches(group):
             return endpoint
         door = Door("HTTP", head.method, head.path, group, head.model_name)
-        entrance = _Entrance(gate, door, gate.credential(_secret_of(head, gate.key_header)), endpoint)
+        entrance = _Entrance(gate, door, gate.credential(_key_in(head, gate.key_header)[1]), endpoint)
         return replace(endpoint, answer=entrance.answer, admit=entrance.admit)
+
+    def key_header_of(self, head: RequestHead) -> str:
+        """The header that carries the client's key, in lower case, which no model is to see; "" for none."""
+        return "" if self._gate.keys is None else _key_in(head, self._gate.key_header)[0]
 
 
 class _Entrance:
@@ -69,13 +73,13 @@ class _Entrance:
             raise
 
 
-def _secret_of(head: RequestHead, key_header: str) -> bytes | None:
-    """The key that the head carries, from the header of one's choice before `Authorization`."""
+def _key_in(head: RequestHead, key_header: str) -> tuple[str, bytes | None]:
+    """The header that carries the key and the key, from the header of one's choice before `Authorization`."""
     bearer: str | None = None
     for name, value in head.headers:
         lowered = name.lower()
         if key_header and lowered == key_header:
-            return value.strip().encode("utf-8", "surrogateescape")
+            return key_header, value.strip().encode("utf-8", "surrogateescape")
         if lowered == "authorization" and bearer is None and value[:7].lower() == _BEARER:
             bearer = value[7:].strip()
-    return None if bearer is None else bearer.encode("utf-8", "surrogateescape")
+    return ("", None) if bearer is None else ("authorization", bearer.encode("utf-8", "surrogateescape"))

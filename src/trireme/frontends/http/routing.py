@@ -69,8 +69,9 @@ class Router:
     def _forward_headers(self, head: RequestHead, pattern: re.Pattern[str]) -> str | None:
         """Sets what is forwarded; returns a matching name that must not be."""
         forwarded: dict[str, str] = {}
+        hidden = self._guard.key_header_of(head)
         for name, value in head.headers:
-            if pattern.search(name):
+            if pattern.search(name) and name.lower() != hidden:
                 if is_reserved(name):
                     return name
                 forwarded.setdefault(name, value)

@@ -128,7 +128,7 @@ class Client:
         chosen = GrpcFrontendOptions(**options)
         self.context = ServiceContext(self.server, chosen, self.loop)  # type: ignore[arg-type]
         self.connections: set[GrpcConnection] = set()
-        planner = CallPlanner(chosen, all_methods(), Guard(gate or Gate()).guarded)
+        planner = CallPlanner(chosen, all_methods(), Guard(gate or Gate()))
         self.connection = GrpcConnection(self.context, planner, self.connections)
         self.transport = RecordingTransport()
         self.connection.connection_made(self.transport)

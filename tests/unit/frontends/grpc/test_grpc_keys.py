@@ -62,10 +62,10 @@ def test_a_key_for_the_group_is_let_in(guarded: Any, tools: Any, metadata: Any) 
 
 @pytest.mark.parametrize("metadata", [[], bearer("nobody"), [("authorization", "infer")]])
 def test_others_are_told_how_to_send_a_key(guarded: Any, tools: Any, metadata: Any) -> None:
-    fields, body = guarded.answers_of(guarded.infer(tools.infer_request(), metadata=metadata))
+    fields, body = guarded.answers_of(guarded.infer(tools.infer_request("held"), metadata=metadata))
     assert (fields["grpc-status"], body) == (str(grpc.UNAUTHENTICATED), b"")
     assert fields["grpc-message"].startswith("a valid API key is needed: send it as 'Authorization: Bearer <key>'")
-    assert guarded.server.inference.requests == []
+    assert guarded.server.inference.held == []
     assert not guarded.connection.http2.streams
 
 
@@ -163,3 +163,23 @@ def test_without_keys_and_log_methods_are_the_very_same(client: Any, tools: Any)
     client.infer(tools.infer_request("held"))
     (stream,) = client.connection.http2.streams.values()
     assert stream.headers.plan.method.open is type(stream.call)
+
+
+def test_a_key_is_not_forwarded_to_models(tools: Any, gate: Gate) -> None:
+    client = tools.Client(gate, header_forward_pattern="authorization|x-.*")
+    client.infer(tools.infer_request("held"), metadata=[*bearer("infer"), ("x-trace", "7")])
+    client.infer(tools.infer_request("held"), metadata=[("x-api-key", "infer"), ("authorization", "for the model")])
+    assert [request.parameters for request in client.server.inference.held] == [
+        {"x-trace": "7"},
+        {"authorization": "for the model"},
+    ]
+
+
+def test_calls_that_are_refused_for_their_headers_are_told_too(tools: Any, gate: Gate, records: Records) -> None:
+    client = tools.Client(gate, restricted_protocols={"inference": ("secret", "word")})
+    client.call(f"{tools.SERVICE}Nothing", tools.infer_request())
+    client.infer(tools.infer_request(), metadata=bearer("infer"))
+    assert [(record.status, record.key, record.door.group) for record in records] == [
+        (grpc.UNIMPLEMENTED, "anonymous", ""),
+        (grpc.UNAVAILABLE, "infer", "inference"),
+    ]

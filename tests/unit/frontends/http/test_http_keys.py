@@ -206,3 +206,19 @@ def test_without_keys_and_log_endpoints_are_the_very_same(connect: Any) -> None:
     endpoints = [client.connection._owner.heads.read(raw).endpoint for client in (plain, logged)]
     assert [endpoint.answer.__name__ for endpoint in endpoints] == ["answer", "answer"]
     assert [type(endpoint.answer.__self__).__name__ for endpoint in endpoints] == ["InferEndpoint", "_Entrance"]
+
+
+def test_a_key_is_not_forwarded_to_models(connect: Any, gate: Gate, post: Any, server: Any) -> None:
+    client = connect(gate=gate, header_forward_pattern="authorization|x-.*")
+    client.ask(post(INFER, BODY, BEARER + "infer", "X-Trace: 7"))
+    client.ask(post(INFER, BODY, "X-Api-Key: infer", "Authorization: Bearer for-the-model"))
+    assert [request.parameters for request in server.requests] == [
+        {"X-Trace": "7"},
+        {"Authorization": "Bearer for-the-model"},
+    ]
+
+
+def test_without_keys_headers_are_forwarded_as_ever(connect: Any, post: Any, server: Any) -> None:
+    client = connect(header_forward_pattern="authorization")
+    client.ask(post(INFER, BODY, BEARER + "infer"))
+    assert server.requests[0].parameters == {"Authorization": "Bearer infer"}
