@@ -19,6 +19,8 @@ _ESCAPES: Final = {
 }
 _HTTP_STATUS: Final = {0: 200, 1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 12: 501, 14: 503, 16: 401}
 """What tools that know HTTP alone are told for a gRPC status; 500 for the rest."""
+_CLIENT_LEFT: Final = 499
+"""The number that other servers write for a client that left before its answer began."""
 
 
 def json_line(record: VisitRecord) -> bytes:
@@ -47,7 +49,7 @@ def common_line(record: VisitRecord) -> bytes:
     moment = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(record.time_s))
     door = record.door
     version = "HTTP/1.1" if door.protocol == "HTTP" else "HTTP/2.0"
-    status = record.status if door.protocol == "HTTP" else _HTTP_STATUS.get(record.status, 500)
+    status = (record.status or _CLIENT_LEFT) if door.protocol == "HTTP" else _HTTP_STATUS.get(record.status, 500)
     request = f"{door.method} {_escaped(door.path)} {version}"
     line = (
         f'{record.peer} - {record.key} [{moment}] "{request}" {status} {record.sent_bytes} '

@@ -76,6 +76,11 @@ def test_a_common_line_tells_grpc_calls_in_the_numbers_of_http(code: int, status
     assert json.loads(json_line(record(code, door)))["status"] == code
 
 
+def test_a_common_line_has_a_number_for_a_client_that_left() -> None:
+    assert b'HTTP/1.1" 499 ' in common_line(record(0, is_cut_off=True))
+    assert json.loads(json_line(record(0, is_cut_off=True)))["cut_off"] is True
+
+
 @pytest.mark.parametrize("line", [json_line, common_line])
 @pytest.mark.parametrize("nasty", ['a\nb"c', "\x1b[2J", "\\", "\x7f\x85\u2028", "\udcff", "\0"])
 def test_nothing_that_a_client_sends_ends_a_line_or_moves_a_cursor(

@@ -98,7 +98,7 @@ def _key_in(headers: RequestHeaders, key_header: bytes) -> tuple[bytes, bytes | 
     """The header that carries the key and the key, from the one of one's choice before `authorization`."""
     chosen = headers.first(key_header) if key_header else None
     if chosen is not None:
-        return key_header, chosen.strip()
+        return key_header, (chosen[7:] if chosen[:7].lower() == _BEARER else chosen).strip()
     bearer = headers.first(b"authorization")
     if bearer is None or bearer[:7].lower() != _BEARER:
         return b"", None

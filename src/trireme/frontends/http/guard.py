@@ -78,8 +78,13 @@ def _key_in(head: RequestHead, key_header: str) -> tuple[str, bytes | None]:
     bearer: str | None = None
     for name, value in head.headers:
         lowered = name.lower()
+        is_bearer = value[:7].lower() == _BEARER
         if key_header and lowered == key_header:
-            return key_header, value.strip().encode("utf-8", "surrogateescape")
-        if lowered == "authorization" and bearer is None and value[:7].lower() == _BEARER:
-            bearer = value[7:].strip()
-    return ("", None) if bearer is None else ("authorization", bearer.encode("utf-8", "surrogateescape"))
+            return key_header, _encoded(value[7:] if is_bearer else value)
+        if lowered == "authorization" and bearer is None and is_bearer:
+            bearer = value[7:]
+    return ("", None) if bearer is None else ("authorization", _encoded(bearer))
+
+
+def _encoded(secret: str) -> bytes:
+    return secret.strip().encode("utf-8", "surrogateescape")

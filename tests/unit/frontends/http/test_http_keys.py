@@ -86,6 +86,13 @@ def test_the_wrong_method_is_told_to_those_who_have_a_key(guarded: Any, get: Any
     assert status(guarded.ask(get(INFER, BEARER + "infer"))) == 405
 
 
+def test_authorization_itself_can_be_the_header_of_ones_choice(connect: Any, post: Any) -> None:
+    client = connect(gate=Gate(KeyRing([key("infer", "inference")], KeyMetrics()), key_header="Authorization"))
+    assert status(client.ask(post(INFER, BODY, BEARER + "infer"))) == 200
+    assert status(client.ask(post(INFER, BODY, "Authorization: infer"))) == 200
+    assert status(client.ask(post(INFER, BODY, "Authorization: Basic infer"))) == 401
+
+
 def test_what_is_not_there_needs_no_key(guarded: Any, get: Any) -> None:
     assert status(guarded.ask(get("/nothing"))) == 404
 
