@@ -52,6 +52,7 @@ class EchoServer:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         datatype = "BYTES" if name == "words" else "FP32"
         return SimpleNamespace(
+            called=None,
             name=name,
             version_text="1",
             is_placeholder=False,
