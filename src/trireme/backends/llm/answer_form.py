@@ -112,10 +112,11 @@ class AnswerForms:
     def _parsers(self, tools: Sequence[Tool], tail: str) -> Callable[[], ChatParser]:
         tags, tool_format = self._reasoning, self._format if tools else None
         names = [tool.name for tool in tools]
+        schemas = {tool.name: tool.parameters for tool in tools}
 
         def make() -> ChatParser:
             splitter = ReasoningSplitter(tags, tags.is_open(tail)) if tags is not None else None
-            found = tool_format.parser(names, tool_format.new_id) if tool_format is not None else None
+            found = tool_format.parser(names, tool_format.new_id, schemas) if tool_format is not None else None
             return ChatParser(splitter, found)
 
         return make

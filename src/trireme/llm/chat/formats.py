@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trireme.llm.chat import deepseek, hermes, llama, mistral, tools
+from trireme.llm.chat import deepseek, hermes, llama, mistral, tools, xml_calls, xml_rules
 from trireme.llm.chat.pythonic import PythonicParser
 from trireme.llm.chat.reasoning import ReasoningTags
 from trireme.llm.chat.tool_parser import ToolParser, new_call_id
@@ -41,6 +41,14 @@ _DEEPSEEK_TAGS = (
     deepseek.CLOSING,
     deepseek.SEPARATOR,
 )
+_GLM_TAGS = (
+    xml_calls.GLM.opening,
+    xml_calls.GLM.closing,
+    xml_calls.GLM.key,
+    xml_calls.GLM_KEY_CLOSING,
+    xml_calls.GLM_VALUE,
+    xml_calls.GLM.value_closing,
+)
 _MISTRAL_TAGS = (mistral.OPENING, mistral.ARGUMENTS, "[CALL_ID]")
 
 TOOL_FORMATS = {
@@ -72,6 +80,26 @@ TOOL_FORMATS = {
     "deepseek_v31": ToolFormat(
         deepseek.DeepSeekParser, tools.later_deepseek_rules, _DEEPSEEK_TAGS, (deepseek.SEPARATOR,), ("```json",)
     ),
+    "qwen3_coder": ToolFormat(
+        xml_calls.XmlParser,
+        xml_rules.xml_rules(xml_calls.QWEN),
+        (xml_calls.QWEN.opening, xml_calls.QWEN.closing),
+        (xml_calls.QWEN.opening, xml_calls.QWEN.call, xml_calls.QWEN.key),
+    ),
+    "seed_oss": ToolFormat(
+        xml_calls.SeedParser,
+        xml_rules.xml_rules(xml_calls.SEED),
+        (xml_calls.SEED.opening, xml_calls.SEED.closing),
+        (xml_calls.SEED.opening, xml_calls.SEED.call),
+    ),
+    "minimax": ToolFormat(
+        xml_calls.MiniMaxParser,
+        xml_rules.xml_rules(xml_calls.MINIMAX),
+        (xml_calls.MINIMAX.opening, xml_calls.MINIMAX.closing),
+        (xml_calls.MINIMAX.opening, xml_calls.MINIMAX.call.rstrip('"')),
+    ),
+    "glm": ToolFormat(xml_calls.GlmParser, xml_rules.glm_rules, _GLM_TAGS, (xml_calls.GLM.opening, xml_calls.GLM.key)),
+    "deepseek_v32": ToolFormat(xml_calls.DsmlParser, xml_rules.xml_rules(xml_calls.DSML, says_type=True)),
     "pythonic": ToolFormat(
         PythonicParser, tools.pythonic_rules, ("<|python_start|>", "<|python_end|>"), ("[func_name1(params_name1=",)
     ),

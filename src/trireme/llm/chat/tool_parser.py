@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from trireme.llm.chat.events import CallArguments, CallEnd, CallStart, Content, Event
 from trireme.llm.chat.json_scanner import JsonCall, JsonValue
@@ -22,9 +23,15 @@ def new_call_id() -> str:
 class ToolParser(ABC):
     """Of one answer. Where the text is cut into pieces changes nothing but how the events are cut."""
 
-    def __init__(self, names: Collection[str] = (), new_id: Callable[[], str] = new_call_id) -> None:
-        """`names`: the tools of the request; empty: not known."""
+    def __init__(
+        self,
+        names: Collection[str] = (),
+        new_id: Callable[[], str] = new_call_id,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`names`: the tools of the request; empty: not known. `schemas`: what is known of their arguments, by name."""
         self._names = frozenset(names)
+        self._schemas = schemas or {}
         self._new_id = new_id
         self._buffer = ""
         self._is_last = False
@@ -47,13 +54,17 @@ class ToolParser(ABC):
         """What is left, when no more text comes."""
         self._is_last = True
         self._run()
+        self._end_text()
+        if self._spaces and not self._count:
+            self._events.append(Content(self._spaces))
+        return self._taken()
+
+    def _end_text(self) -> None:
+        """What is left has been looked at for the last time: an open call ends, other text is content."""
         if self._call is not None and self._call.is_started:
             self._end_call()
         else:
             self._tell(self._raw + self._buffer)
-        if self._spaces and not self._count:
-            self._events.append(Content(self._spaces))
-        return self._taken()
 
     @abstractmethod
     def _begin(self) -> bool:

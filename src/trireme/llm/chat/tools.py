@@ -29,11 +29,11 @@ class Tool:
 
 def hermes_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
     one = f'{mark(hermes.OPENING)} "\\n" body "\\n" {mark(hermes.CLOSING)}'
-    return f"{_repeated(one, literal(chr(10)), may_be_many)}\n{_objects(tools, 'arguments')}"
+    return f"{repeated(one, literal(chr(10)), may_be_many)}\n{_objects(tools, 'arguments')}"
 
 
 def llama_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
-    return f"{_repeated('body', literal('; '), may_be_many)}\n{_objects(tools, 'parameters')}"
+    return f"{repeated('body', literal('; '), may_be_many)}\n{_objects(tools, 'parameters')}"
 
 
 def mistral_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
@@ -44,7 +44,7 @@ def mistral_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
 def later_mistral_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
     bodies = [f"{literal(tool.name)} {mark(mistral.ARGUMENTS)} {json_rule(tool.parameters)}" for tool in tools]
     one = f"{mark(mistral.OPENING)} body"
-    return f"{_repeated(one, '', may_be_many)}\n{_bodies(bodies)}"
+    return f"{repeated(one, '', may_be_many)}\n{join_bodies(bodies)}"
 
 
 def deepseek_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
@@ -68,7 +68,7 @@ def pythonic_rules(tools: Sequence[Tool], mark: Mark, may_be_many: bool) -> str:
     for number, tool in enumerate(tools):
         bodies.append(f'{literal(tool.name + "(")} first_{number}_0 ")"')
         lines += _keywords(tool, number)
-    return "\n".join([*lines, _bodies(bodies)])
+    return "\n".join([*lines, join_bodies(bodies)])
 
 
 def _keywords(tool: Tool, number: int) -> list[str]:
@@ -93,13 +93,13 @@ def _keywords(tool: Tool, number: int) -> list[str]:
 
 def _deepseek(bodies: Sequence[str], mark: Mark, may_be_many: bool, between: str) -> str:
     one = f"{mark(deepseek.OPENING)} body {mark(deepseek.CLOSING)}"
-    several = _repeated(one, between, may_be_many).removeprefix("calls: ")
-    return f"calls: {mark(deepseek.ALL_OPENING)} {several} {mark(deepseek.ALL_CLOSING)}\n{_bodies(bodies)}"
+    several = repeated(one, between, may_be_many).removeprefix("calls: ")
+    return f"calls: {mark(deepseek.ALL_OPENING)} {several} {mark(deepseek.ALL_CLOSING)}\n{join_bodies(bodies)}"
 
 
 def _objects(tools: Sequence[Tool], key: str) -> str:
     """Names and arguments as JSON. The schema of the arguments is a root of its own, so that its references hold."""
-    return _bodies(
+    return join_bodies(
         [
             f"{literal('{' + json.dumps('name') + ': ' + json.dumps(tool.name) + ', ' + json.dumps(key) + ': ')} "
             f'{json_rule(tool.parameters)} "}}"'
@@ -108,11 +108,13 @@ def _objects(tools: Sequence[Tool], key: str) -> str:
     )
 
 
-def _bodies(bodies: Sequence[str]) -> str:
+def join_bodies(bodies: Sequence[str]) -> str:
+    """The rules of what is called, of which one is `body`."""
     names = [f"body_{number}" for number in range(len(bodies))]
     rules = [f"{name}: {body}" for name, body in zip(names, bodies, strict=True)]
     return "\n".join([f"body: {' | '.join(names)}", *rules])
 
 
-def _repeated(one: str, between: str, may_be_many: bool) -> str:
+def repeated(one: str, between: str, may_be_many: bool) -> str:
+    """The rule `calls`: one call, or several."""
     return f"calls: {one} ({between} {one})*" if may_be_many else f"calls: {one}"

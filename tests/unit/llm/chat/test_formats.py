@@ -15,7 +15,10 @@ QWEN = 'within <tool_call></tool_call> XML tags:\\n<tool_call>\\n{"name": <funct
     ("template", "name"),
     [
         (QWEN, "hermes"),
-        ("<tool_call>\\n<function=example>\\n<parameter=a></tool_call>", None),
+        ("<tool_call>\\n<function=example>\\n<parameter=a></tool_call>", "qwen3_coder"),
+        ("<seed:tool_call>\\n<function=example>\\n<parameter=a></seed:tool_call>", "seed_oss"),
+        ('<minimax:tool_call>\\n<invoke name="tool"></minimax:tool_call>', "minimax"),
+        ("<tool_call>{function-name}\\n<arg_key>{key}</arg_key>\\n<arg_value></tool_call>", "glm"),
         ("{{ '[TOOL_CALLS] [' }}{{ tool_call|tojson }}", "mistral"),
         ("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}", "mistral_args"),
         (f"function{SEPARATOR}' + name + '\\n```json\\n' + arguments", "deepseek"),
