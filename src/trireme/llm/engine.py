@@ -9,19 +9,20 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from typing import Any
 
+from trireme.llm.beams.group import BeamGroup
 from trireme.llm.executors.port import Executor, StepResult
+from trireme.llm.intake import Intake
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
-from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput
-from trireme.llm.sampling_params import SamplingError, SamplingParams
-from trireme.llm.scheduler import Scheduler, StepPlan
+from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput, TokenLogprobs
+from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
 from trireme.llm.stats import EngineStats, StatsRecorder
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,10 @@ class EngineCore:
         self._ids = itertools.count(1)
         self._inbox: deque[Callable[[], None]] = deque()
         self._wakeup = threading.Condition()
+        self._intake = Intake(executor.spec, executor.limits, options.clock)
         self._sequences: dict[int, Sequence] = {}
+        self._beams: dict[int, BeamGroup] = {}
+        """Of those sequences that lead a beam search."""
         self._arriving = 0
         """How many sequences are in the inbox."""
         self._closing = ""
@@ -70,8 +74,7 @@ class EngineCore:
         self,
         prompt: Iterable[int],
         params: SamplingParams,
-        listener: Listener,
-        *,
+        *listeners: Listener,
         priority: int = 0,
         timeout_s: float | None = None,
         end_ids: Iterable[int] = (),
@@ -80,41 +83,29 @@ class EngineCore:
     ) -> int:
         """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
 
-        `sequence_id` is one that `new_id` gave, for who has to know it before the first token may come; `keys` are what
-        `keys_of` gave for the prompt. Raises SamplingError where the prompt can never be continued, EngineBusyError
-        where too many wait, EngineClosedError after the end.
+        A beam search has a listener for each of the best beams, which hear of them in the end. `sequence_id` is one
+        that `new_id` gave, for who has to know it before the first token may come; `keys` are what `keys_of` gave for
+        the prompt. Raises SamplingError where the prompt can never be continued, EngineBusyError where too many wait,
+        EngineClosedError after the end.
         """
-        tokens = list(prompt)
-        self._check(tokens, params)
-        now = self._clock()
-        room = self.executor.limits.block_count * self.executor.limits.block_size
-        limit = min(self.spec.max_positions, room)
-        wanted = limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens)
-        sequence = Sequence(
+        if self._closing:
+            raise EngineClosedError(self._closing)
+        sequence = self._intake.sequence(
             self.new_id() if sequence_id is None else sequence_id,
-            tokens,
-            len(tokens),
+            list(prompt),
             params,
-            listener,
-            BlockKeys(self.executor.limits.block_size) if keys is None else keys.copy(),
-            wanted,
-            seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
+            listeners[0],
             priority=priority,
-            deadline=None if timeout_s is None else now + timeout_s,
-            end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
-            arrival=now,
-            grammar=None if params.grammar is None else params.grammar.start(),
+            timeout_s=timeout_s,
+            end_ids=end_ids,
+            keys=keys,
         )
-        self._send_in(sequence)
+        self._send_in(sequence, BeamGroup(sequence, listeners) if params.beams else None)
         return sequence.sequence_id
 
     def keys_of(self, prompt: Items[int], salt: bytes = b"") -> BlockKeys:
         """What the prompt's blocks are called, made once for several sequences that continue it."""
-        limits = self.executor.limits
-        keys = BlockKeys(limits.block_size, salt)
-        if limits.has_prefix_cache:
-            keys.up_to(prompt, len(prompt) // limits.block_size)
-        return keys
+        return self._intake.keys_of(prompt, salt)
 
     def new_id(self) -> int:
         """An id that no other sequence has."""
@@ -151,31 +142,7 @@ class EngineCore:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=30)
 
-    def _check(self, tokens: list[int], params: SamplingParams) -> None:
-        if self._closing:
-            raise EngineClosedError(self._closing)
-        if not tokens:
-            raise SamplingError("the prompt is empty: it has to have at least one token")
-        limit = self.spec.max_positions
-        if len(tokens) >= limit:
-            raise SamplingError(f"the prompt has {len(tokens)} tokens; the model takes {limit}, its answer included")
-        problem = self._scheduler.check(len(tokens))
-        if problem:
-            raise SamplingError(problem)
-        if min(tokens) < 0 or max(tokens) >= self.spec.vocab_size:
-            wrong = next(token for token in tokens if not 0 <= token < self.spec.vocab_size)
-            raise SamplingError(f"token id {wrong} is not one of the {self.spec.vocab_size} of the vocabulary")
-        for token in (*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)):
-            if not 0 <= token < self.spec.vocab_size:
-                raise SamplingError(f"token id {token} is not one of the {self.spec.vocab_size} of the vocabulary")
-
-    def _known_ends(self, params: SamplingParams, end_ids: Iterable[int]) -> frozenset[int]:
-        """Those that the model can write: a tokenizer may have more tokens than the model."""
-        if params.ignores_eos:
-            return frozenset()
-        return frozenset(token for token in end_ids if 0 <= token < self.spec.vocab_size)
-
-    def _send_in(self, sequence: Sequence) -> None:
+    def _send_in(self, sequence: Sequence, beams: BeamGroup | None = None) -> None:
         with self._wakeup:
             most = self.executor.limits.max_sequences + self.options.max_waiting
             if self.options.max_waiting and len(self._sequences) + self._arriving >= most:
@@ -183,7 +150,7 @@ class EngineCore:
                     f"the engine has {most} sequences to write, of which {self.options.max_waiting} wait for their turn"
                     " (max_waiting); try again later"
                 )
-            if not self._post(lambda: self._receive(sequence)):
+            if not self._post(lambda: self._receive(sequence, beams)):
                 raise EngineClosedError(self._closing)
             self._arriving += 1
 
@@ -250,10 +217,12 @@ class EngineCore:
             message()
         self._end_overdue()
 
-    def _receive(self, sequence: Sequence) -> None:
+    def _receive(self, sequence: Sequence, beams: BeamGroup | None) -> None:
         with self._wakeup:
             self._arriving -= 1
             self._sequences[sequence.sequence_id] = sequence
+        if beams is not None:
+            self._beams[sequence.sequence_id] = beams
         self._scheduler.add(sequence)
 
     def _end_by_id(self, sequence_id: int, reason: FinishReason) -> None:
@@ -277,20 +246,44 @@ class EngineCore:
         result = self.executor.collect(handle)
         now = self._clock()
         index = 0
-        for chunk in plan.chunks:
+        for number, chunk in enumerate(plan.chunks):
+            if number in result.prompt_logprobs:
+                chunk.sequence.note_prompt_logprobs(chunk.start, result.prompt_logprobs[number])
             if not chunk.samples:
                 self._scheduler.settle(chunk, None)
                 continue
-            token = int(result.tokens[index])
-            if self._scheduler.settle(chunk, token):
-                self._deliver(chunk.sequence, token, index, result, now)
+            if chunk.sequence.peers:
+                self._settle_beam(chunk, result.logprobs.get(index), now)
+            else:
+                token = int(result.tokens[index])
+                if self._scheduler.settle(chunk, token):
+                    self._deliver(chunk.sequence, token, index, result, now)
             index += 1
 
-    def _deliver(self, sequence: Sequence, token: int, index: int, result: StepResult, now: float) -> None:
+    def _settle_beam(self, chunk: Chunk, report: TokenLogprobs | None, now: float) -> None:
+        number = chunk.sequence.sequence_id
+        if not self._scheduler.settle(chunk, None) or report is None:
+            return
+        beams, leader = self._beams[number], self._sequences[number]
+        copies = beams.take(chunk.sequence, chunk.admission, report, self._scheduler)
+        leader.error = beams.error
+        if leader.error:
+            self._finish(leader, FinishReason.ERROR, ())
+        elif copies is not None:
+            self._note_token(leader, now)
+            if copies:
+                self.executor.copy_blocks(copies)
+            if beams.is_done:
+                self._finish(leader, beams.finish_reason, ())
+
+    def _note_token(self, sequence: Sequence, now: float) -> None:
         if not sequence.first_token:
             sequence.first_token = now
         self._recorder.token(sequence, now)
         sequence.last_token = now
+
+    def _deliver(self, sequence: Sequence, token: int, index: int, result: StepResult, now: float) -> None:
+        self._note_token(sequence, now)
         logprobs = (result.logprobs[index],) if index in result.logprobs else ()
         self._advance_grammar(sequence, token)
         if sequence.error:
@@ -304,7 +297,11 @@ class EngineCore:
             self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)
         else:
             times = sequence.times if sequence.params.stop else None  # a stop string may make these news the last
-            self._tell(sequence, SequenceOutput((token,), logprobs, times=times, cached_tokens=sequence.cached))
+            prompt = sequence.told_prompt_logprobs() if sequence.output_count == 1 else None
+            self._tell(
+                sequence,
+                SequenceOutput((token,), logprobs, times=times, cached_tokens=sequence.cached, prompt_logprobs=prompt),
+            )
 
     @staticmethod
     def _advance_grammar(sequence: Sequence, token: int) -> None:
@@ -322,9 +319,17 @@ class EngineCore:
         self._scheduler.finish(sequence, reason)
         if self._sequences.pop(sequence.sequence_id, None) is None:
             return
+        self._beams.pop(sequence.sequence_id, None)
         self._recorder.finished(sequence)
         news = SequenceOutput(
-            tokens, logprobs, reason, sequence.stop_token, sequence.error, sequence.times, sequence.cached
+            tokens,
+            logprobs,
+            reason,
+            sequence.stop_token,
+            sequence.error,
+            sequence.times,
+            sequence.cached,
+            sequence.told_prompt_logprobs(),
         )
         self._tell(sequence, news)
 

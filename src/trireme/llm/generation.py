@@ -34,6 +34,10 @@ class TextOutput:
     """With the last news of the last choice."""
     times: SequenceTimes | None = None
     """With the last news of a choice."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """Of the prompt's tokens but the first, with the first news of the first choice, where they were asked for."""
+    score: float | None = None
+    """Of a beam."""
 
     @property
     def is_last(self) -> bool:
@@ -95,12 +99,13 @@ class Generation:
             return
         text, reason, is_stopped = "", news.finish_reason, False
         shown = news.token_ids[:-1] if news.stop_token is not None else news.token_ids
-        for token in shown:
+        for place, token in enumerate(shown):
             piece = choice.stream.add(token)
             text += piece.text
             choice.token_count += 1
             if piece.is_stopped:
                 is_stopped = True
+                shown = shown[: place + 1]
                 break
         choice.token_count += news.stop_token is not None and not is_stopped
         if is_stopped and reason is None:
@@ -115,7 +120,20 @@ class Generation:
             self.cached_tokens = max(self.cached_tokens, news.cached_tokens)
         usage = self._usage() if self.is_finished else None
         times = news.times if reason is not None else None
-        self.listener(TextOutput(index, text, shown, news.logprobs, reason, news.error, usage, times))
+        self.listener(
+            TextOutput(
+                index,
+                text,
+                shown,
+                news.logprobs,
+                reason,
+                news.error,
+                usage,
+                times,
+                news.prompt_logprobs,
+                news.score,
+            )
+        )
 
     def _usage(self) -> Usage:
         return Usage(self.prompt_size, sum(choice.token_count for choice in self.choices), self.cached_tokens)

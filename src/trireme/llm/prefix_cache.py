@@ -28,6 +28,12 @@ class BlockKeys:
         made._keys = self._keys.copy()
         return made
 
+    def first(self, count: int) -> BlockKeys:
+        """Keys of another sequence that has the same tokens in so many blocks."""
+        made = BlockKeys(self._block_size, self._salt)
+        made._keys = self._keys[:count]
+        return made
+
     def salted(self, extra: bytes) -> BlockKeys:
         """Keys of the same tokens whose blocks hold something else."""
         return BlockKeys(self._block_size, self._salt + extra)

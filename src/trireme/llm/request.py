@@ -58,6 +58,10 @@ class SequenceOutput:
     """With the last news, and with all of a sequence that a stop string may end."""
     cached_tokens: int = 0
     """How many tokens of the prompt were found in the cache."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """Of the prompt's tokens but the first, once, with the first token or the end; None where nobody has asked."""
+    score: float | None = None
+    """Of a beam: the sum of its log probabilities, divided by what its length counts."""
 
 
 Listener = Callable[[SequenceOutput], None]
@@ -105,6 +109,13 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     error: str = ""
+    has_told_prompt: bool = False
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """What is known of the prompt's tokens but the first, where they were asked for."""
+    peers: list[Sequence] = field(default_factory=list)
+    """The beams of one search, which share blocks, run and wait together; the first leads. Empty for all others."""
+    is_parked: bool = False
+    """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None
     """What the sampler keeps of it from step to step."""
 
@@ -113,10 +124,31 @@ class Sequence:
         log.error("a sequence is ended: %s", what, exc_info=error)
         self.error = self.error or f"{what}: {type(error).__name__}: {error}"
 
+    def note_prompt_logprobs(self, start: int, found: tuple[TokenLogprobs, ...]) -> None:
+        """Of the tokens behind the one at that position; they come anew where the prompt is computed anew."""
+        self.prompt_logprobs[start:] = found
+
+    def told_prompt_logprobs(self) -> tuple[TokenLogprobs, ...] | None:
+        """All of them, to be told once; None where they are not wanted, or were told."""
+        if not self.wants_prompt_logprobs or len(self.prompt_logprobs) != self.prompt_size - 1:
+            return None
+        self.has_told_prompt = True
+        return tuple(self.prompt_logprobs)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether the prompt has to be computed in full, so that its probabilities can be told."""
+        return self.params.prompt_logprobs is not None and not self.has_told_prompt
+
     @property
     def size(self) -> int:
         """Tokens, with those under way."""
         return len(self.tokens) + self.pending
+
+    @property
+    def candidate_count(self) -> int:
+        """How many next tokens of a beam are looked at: enough that all of them go on if every end comes first."""
+        return max(2, 1 + len(self.end_ids)) * self.params.beams
 
     @property
     def output_count(self) -> int:

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
 MAX_CHOICES = 128
+MAX_BEAMS = 128
 MAX_BAD_WORDS = 1024
 MAX_BIASES = 4096
 LEAST_TEMPERATURE = 1e-5
 """Below it the most likely token is as good as certain, and dividing by it would leave the range of numbers."""
 MAX_REPETITION_PENALTY = 1e6
+MAX_BEAM_FACTOR = 100.0
 
 
 class SamplingError(ValueError):
@@ -79,6 +81,15 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     choices: int = 1
     """How many answers to write (`n`)."""
+    beams: int = 0
+    """So many of the most likely texts are followed side by side; the best `choices` of them are told. 0: no search."""
+    length_penalty: float = 1.0
+    """What the length of a beam's text is raised to before its score is divided by it."""
+    early_stopping: bool | None = False
+    """True ends a search with as many ended beams as are followed, False when none is likely to become better, None
+    when none can."""
+    diversity_rate: float = 0.0
+    """What is added, times its rank among those of its beam, to the score that a next token is chosen by."""
     grammar: Grammar | None = None
     """What the text has to look like; `Engine.grammars` compiles it."""
     shown_ids: frozenset[int] = frozenset()
@@ -109,9 +120,21 @@ class SamplingParams:
         _check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} strings")
         _check(all(self.stop), "stop", '""', "strings that are not empty")
         _check(1 <= self.choices <= MAX_CHOICES, "n", self.choices, f"between 1 and {MAX_CHOICES}")
+        self._check_beams()
         _check(len(self.bad_words) <= MAX_BAD_WORDS, "bad_words", len(self.bad_words), f"at most {MAX_BAD_WORDS} words")
         _check(len(self.logit_bias) <= MAX_BIASES, "logit_bias", len(self.logit_bias), f"at most {MAX_BIASES} tokens")
         _check(all(_is_number(value) for value in self.logit_bias.values()), "logit_bias", "nan", "finite numbers")
+
+    def _check_beams(self) -> None:
+        _check(0 <= self.beams <= MAX_BEAMS, "num_beams", self.beams, f"between 1 and {MAX_BEAMS}")
+        for name, value in (
+            ("length_penalty", self.length_penalty),
+            ("beam_search_diversity_rate", self.diversity_rate),
+        ):
+            _check(_is_number(value) and abs(value) <= MAX_BEAM_FACTOR, name, value, f"within {MAX_BEAM_FACTOR:g} of 0")
+        if self.beams:
+            _check(self.choices <= self.beams, "n", self.choices, f"at most the number of beams, {self.beams}")
+            _check(self.grammar is None, "num_beams", self.beams, "left out where the text has to follow a grammar")
 
     @property
     def is_greedy(self) -> bool:
@@ -121,7 +144,7 @@ class SamplingParams:
     @property
     def is_plain_greedy(self) -> bool:
         """Whether the largest logit decides, with nothing else to look at."""
-        return self.is_greedy and not self.needs_history and self.logprobs is None
+        return self.is_greedy and not self.needs_history and self.logprobs is None and not self.beams
 
     @property
     def needs_history(self) -> bool:

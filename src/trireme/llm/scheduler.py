@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
+from trireme.llm.beams.sharing import BlockCopy, Move, go_on_from, share_beginning, together
 from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
@@ -48,6 +50,14 @@ class Chunk:
     admission: int
     """Which stay of the sequence among those that run this belongs to."""
 
+    @property
+    def prompt_targets(self) -> list[int]:
+        """The prompt's tokens behind each of the chunk's, where their probabilities are to be told; else none."""
+        sequence = self.sequence
+        if not sequence.wants_prompt_logprobs:
+            return []
+        return sequence.tokens[self.start + 1 : min(self.start + self.count + 1, sequence.prompt_size)]
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -56,7 +66,7 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     token_count: int
     joined: tuple[Sequence, ...] = ()
-    """Sequences that have got a slot with this step."""
+    """Sequences whose slot has other blocks than the steps before know of."""
 
 
 @dataclass(slots=True)
@@ -92,6 +102,8 @@ class Scheduler:
         self._waiting_count = 0
         self._running: list[Sequence] = []
         self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
+        self._moved: list[Sequence] = []
+        """Beams that go on from others, since the last plan."""
 
     @property
     def running_count(self) -> int:
@@ -110,13 +122,6 @@ class Scheduler:
         yield from self._running
         yield from (sequence for _, _, sequence in self._waiting if not sequence.is_finished)
 
-    def check(self, prompt_size: int) -> str:
-        """Why a prompt can never be computed here; "": it can."""
-        room = self.limits.block_count * self.limits.block_size
-        if prompt_size + 1 > room:
-            return f"the prompt has {prompt_size} tokens, but the cache has room for {room} in all"
-        return ""
-
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait for its turn."""
         self._lengthen(sequence)
@@ -126,10 +131,10 @@ class Scheduler:
         """Ends a sequence wherever it is; its blocks are free at once."""
         if sequence.is_finished:
             return
-        sequence.finish_reason = reason
+        for one in together(sequence):
+            one.finish_reason = reason
         if sequence.slot >= 0:
-            self._running.remove(sequence)
-            self._release(sequence)
+            self._take_out(sequence)
         else:
             self._waiting_count -= 1
             if len(self._waiting) > 2 * self._waiting_count + _MOST_ENDED:
@@ -139,10 +144,13 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step; None where nothing can run now."""
         draft = _Draft(self.limits.max_step_tokens)
+        draft.joined += [one for one in self._moved if one.slot >= 0]
+        self._moved.clear()
         self._plan_running(draft)
         if not draft.has_preempted:
             self._plan_waiting(draft)
         if not draft.chunks:
+            self._moved += draft.joined
             return None
         return StepPlan(tuple(draft.chunks), self.limits.max_step_tokens - draft.budget, tuple(draft.joined))
 
@@ -161,6 +169,8 @@ class Scheduler:
 
     def _must_wait(self, sequence: Sequence) -> bool:
         """Whether all of it is under way, or its next token depends on one that is."""
+        if sequence.peers and (sequence.is_parked or sequence.pending):
+            return True
         if sequence.computed >= sequence.size or sequence.size >= sequence.max_size:
             return True
         return sequence.pending > 0 and (sequence.params.needs_history or self._becomes_long(sequence, sequence.size))
@@ -175,18 +185,23 @@ class Scheduler:
         sequence.pending += samples
 
     def _grow(self, sequence: Sequence, token_count: int, draft: _Draft) -> bool:
-        """Gets blocks for so many tokens; the last of those that run give up theirs, in the end the sequence itself."""
-        missing = self._blocks_for(token_count) - len(sequence.blocks)
-        while missing > 0:
-            blocks = self.pool.allocate(missing)
-            if blocks is not None:
-                sequence.blocks += blocks
-                return True
-            victim = self._running[-1]  # not planned yet: plans are made from the first on
-            self._preempt(victim)
-            draft.has_preempted = True
-            if victim is sequence:
-                return False
+        """Gets blocks for so many tokens; the last of those that run give up theirs, in the end the sequence itself.
+
+        Beams get those of all of them with the first that is planned, so that none of them is planned when they go.
+        """
+        wanted = [(one, one.size) for one in sequence.peers if not one.is_parked] or [(sequence, token_count)]
+        for one, size in wanted:
+            missing = self._blocks_for(size) - len(one.blocks)
+            while missing > 0:
+                blocks = self.pool.allocate(missing)
+                if blocks is not None:
+                    one.blocks += blocks
+                    break
+                victim = self._running[-1]  # not planned yet: plans are made from the first on
+                self._preempt(victim)
+                draft.has_preempted = True
+                if victim in together(sequence):
+                    return False
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -194,12 +209,12 @@ class Scheduler:
         self._send_back(sequence)
 
     def _send_back(self, sequence: Sequence) -> None:
-        """Lets a sequence that runs wait again, to be computed anew."""
-        self._running.remove(sequence)
-        self._release(sequence)
-        sequence.computed = 0
-        sequence.remembered = 0
-        self._let_wait(sequence)
+        """Lets a sequence that runs wait again, to be computed anew; beams wait together."""
+        self._take_out(sequence)
+        for one in together(sequence):
+            one.computed = 0
+            one.remembered = 0
+        self._let_wait(together(sequence)[0])
 
     def _let_wait(self, sequence: Sequence) -> None:
         heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
@@ -212,7 +227,7 @@ class Scheduler:
             sequence = entry[2]
             if sequence.is_finished:
                 continue
-            if sequence.pending:  # preempted with a token under way, which has to be known first
+            if any(one.pending for one in together(sequence)):  # preempted on its way: that has to be known first
                 held_back.append(entry)
                 continue
             if not self._admit(sequence, draft):
@@ -230,19 +245,23 @@ class Scheduler:
         fresh = self._blocks_for(start + count) - len(found)
         if fresh + free_found > self.pool.free_count or not self._leaves_room(sequence, fresh + free_found):
             return False
+        if len(sequence.peers) > len(self._free_slots):
+            return False
         for block in found:
             self.pool.hold(block)
         sequence.blocks = found + (self.pool.allocate(fresh) or [])
         sequence.computed = start
         sequence.remembered = len(found)
-        sequence.slot = self._free_slots.pop()
-        sequence.admissions += 1
+        for one in together(sequence):
+            one.slot = self._free_slots.pop()
+            one.admissions += 1
+            one.is_parked = one is not sequence
+            self._running.append(one)
         if not sequence.output_count:
             sequence.cached = start
             self.stats.prompt_tokens += size
         self.stats.cached_tokens += start
         self.stats.looked_up_tokens += size
-        self._running.append(sequence)
         draft.joined.append(sequence)
         self._append(draft, sequence, count)
         return True
@@ -253,7 +272,7 @@ class Scheduler:
 
     def _known_blocks(self, sequence: Sequence) -> list[int]:
         """The blocks that hold the sequence's beginning; at least its last token is computed in any case."""
-        if not self.limits.has_prefix_cache or sequence.params.prompt_logprobs is not None:
+        if not self.limits.has_prefix_cache or sequence.wants_prompt_logprobs:
             return []
         count = (len(sequence.tokens) - 1) // self.limits.block_size
         return find_prefix(self.pool, sequence.keys.up_to(sequence.tokens, count))
@@ -272,14 +291,42 @@ class Scheduler:
             self._remember(sequence, min(chunk.start + chunk.count, len(sequence.tokens)))
         return True
 
+    def spread(self, beams: Items[Sequence]) -> None:
+        """Lets beams go on that were parked while the first of them was computed, from the blocks they share."""
+        size = self.limits.block_size
+        for beam in beams[1:]:
+            share_beginning(self.pool, beams[0], beam, size)
+        self._moved += beams[1:]
+
+    def move(self, moves: Items[Move]) -> list[BlockCopy]:
+        """Lets beams go on, each from one of them with a token more; returns which blocks have to be copied first."""
+        copies = []
+        for move in moves:
+            if move.beam is not move.parent:
+                copies += go_on_from(self.pool, move, self.limits.block_size)
+                self._moved.append(move.beam)
+        for move in moves:
+            if move.beam is move.parent:
+                move.beam.tokens.append(move.token)
+        self._lengthen(moves[0].beam)
+        return copies
+
+    def park(self, beams: Items[Sequence]) -> None:
+        """Beams that do not go on for now; their blocks are free."""
+        for beam in beams:
+            self.pool.release(beam.blocks)
+            beam.blocks = []
+            beam.is_parked = True
+
     def _becomes_long(self, sequence: Sequence, size: int) -> bool:
         return 0 < self.limits.short_positions < size and not sequence.is_long
 
     def _lengthen(self, sequence: Sequence) -> None:
         """Once a sequence has become long, nothing that was computed for it before is of use."""
         if self._becomes_long(sequence, len(sequence.tokens)):
-            sequence.is_long = True
-            sequence.keys = sequence.keys.salted(b"long")
+            for one in together(sequence):
+                one.is_long = True
+                one.keys = one.keys.salted(b"long")
             if sequence.slot >= 0:
                 self._send_back(sequence)
 
@@ -294,6 +341,12 @@ class Scheduler:
 
     def _blocks_for(self, token_count: int) -> int:
         return -(-token_count // self.limits.block_size)
+
+    def _take_out(self, sequence: Sequence) -> None:
+        """Of those that run."""
+        for one in together(sequence):
+            self._running.remove(one)
+            self._release(one)
 
     def _release(self, sequence: Sequence) -> None:
         self.pool.release(sequence.blocks)

@@ -45,6 +45,10 @@ class Completion:
     logprobs: tuple[TokenLogprobs, ...]
     finish_reason: FinishReason
     usage: Usage
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """Of the prompt's tokens but the first, in its first answer, where they were asked for."""
+    score: float | None = None
+    """Of a beam: the sum of its log probabilities, divided by what its length counts."""
 
 
 class GenerationError(RuntimeError):
@@ -103,11 +107,15 @@ class Engine:
     def _submit_choices(
         self, generation: Generation, tokens: list[int], params: SamplingParams, priority: int, timeout_s: float | None
     ) -> None:
+        if params.beams:
+            self._submit_beams(generation, tokens, params, priority, timeout_s)
+            return
         keys = self.core.keys_of(tokens) if params.choices > 1 else None
         for index, choice in enumerate(generation.choices):
             own = params
-            if index and params.seed is not None:
-                own = replace(params, seed=params.seed + index)
+            if index:
+                seed = None if params.seed is None else params.seed + index
+                own = replace(params, seed=seed, prompt_logprobs=None)
             choice.sequence_id = self.core.new_id()
             self.core.submit(
                 tokens,
@@ -119,6 +127,23 @@ class Engine:
                 keys=keys,
                 sequence_id=choice.sequence_id,
             )
+
+    def _submit_beams(
+        self, generation: Generation, tokens: list[int], params: SamplingParams, priority: int, timeout_s: float | None
+    ) -> None:
+        """One search writes all choices, and ends with any of them."""
+        number = self.core.new_id()
+        for choice in generation.choices:
+            choice.sequence_id = number
+        self.core.submit(
+            tokens,
+            params,
+            *(self._listener(generation, index) for index in range(params.choices)),
+            priority=priority,
+            timeout_s=timeout_s,
+            end_ids=self.end_ids,
+            sequence_id=number,
+        )
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt."""
@@ -236,6 +261,8 @@ def _completions(outputs: Sequence[TextOutput], choices: int) -> list[Completion
                 tuple(entry for output in own for entry in output.logprobs),
                 reason,
                 usage,
+                next((output.prompt_logprobs for output in own if output.prompt_logprobs is not None), None),
+                own[-1].score,
             )
         )
     return found

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,11 +187,6 @@ def check_plan(scheduler: Scheduler, plan: StepPlan) -> None:
         for position in range(chunk.start, chunk.start + chunk.count):
             block = one.blocks[position // BLOCK]
             assert writers.setdefault(block, one.sequence_id) == one.sequence_id
-
-
-@pytest.mark.parametrize(("size", "fits"), [(3, True), (63, True), (64, False)])
-def test_a_prompt_that_can_never_fit_is_told(size: int, fits: bool) -> None:
-    assert (Scheduler(limits()).check(size) == "") is fits
 
 
 def test_a_sequence_that_becomes_long_is_computed_anew_and_shares_no_blocks_with_short_ones() -> None:

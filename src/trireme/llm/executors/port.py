@@ -10,6 +10,9 @@ from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.scheduler import SchedulerLimits, StepPlan
 
+LOGPROB_ROWS = 128
+"""So many of a prompt's tokens have their logits at once: it bounds the memory that probabilities of prompts take."""
+
 
 class ExecutorError(Exception):
     """The device or the model cannot do what is asked for; the text says what to do."""
@@ -44,6 +47,12 @@ class Executor(Protocol):
 
     def collect(self, handle: Any) -> StepResult:
         """Waits for a step. Steps are collected in the order in which they were submitted."""
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copies blocks of the cache, each from the first to the second, behind the steps that were submitted.
+
+        None is the target of one pair and the source of another.
+        """
 
     def close(self) -> None:
         """Gives the device's memory back."""

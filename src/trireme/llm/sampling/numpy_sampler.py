@@ -36,6 +36,9 @@ def choose(logits: Logits, sequences: Sequence[TokenSequence], positions: Sequen
     logprobs = {}
     for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
         params = sequence.params
+        if params.beams:
+            logprobs[row] = beam_candidates(logits[row], sequence)
+            continue
         if not (params.is_greedy and not params.needs_history):
             try:
                 tokens[row] = _choose_one(logits[row], sequence, position)
@@ -56,6 +59,19 @@ def describe(logits: Logits, token: int, count: int) -> TokenLogprobs:
     best = np.argpartition(-values, count - 1)[:count]
     best = best[np.lexsort((best, -values[best]))]
     return TokenLogprobs(float(values[token]), rank, tuple((int(one), float(values[one])) for one in best))
+
+
+def beam_candidates(logits: Logits, sequence: TokenSequence) -> TokenLogprobs:
+    """The likeliest next tokens of a beam: penalties and limits change its log probabilities, not its logits."""
+    values = log_softmax(logits).astype(np.float32)
+    try:
+        values = adjusted(values, sequence) if sequence.params.needs_history else values
+    except Exception as error:
+        sequence.fail("its next token could not be chosen", error)
+    count = min(max(sequence.candidate_count, sequence.params.logprobs or 0), values.size)
+    best = np.argpartition(-values, count - 1)[:count]
+    best = best[np.lexsort((best, -values[best]))]
+    return TokenLogprobs(float(values[best[0]]), 1, tuple((int(one), float(values[one])) for one in best))
 
 
 def log_softmax(logits: Logits) -> npt.NDArray[np.float64]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.request import Sequence
+from trireme.llm.request import Sequence, TokenLogprobs
 from trireme.llm.sampling.history import Amounts, Edits
 from trireme.llm.sampling.torch_noise import gumbel, row_keys, signed, token_steps
 from trireme.llm.sampling_params import SamplingParams
@@ -33,10 +33,11 @@ _FIRST_TRY = 256
 class _Kind(IntEnum):
     """What a row needs; rows are sorted by it."""
 
-    GREEDY = 0
-    UNLIMITED = 1
-    TOP_K = 2
-    TOP_P = 3
+    BEAM = 0
+    GREEDY = 1
+    UNLIMITED = 2
+    TOP_K = 3
+    TOP_P = 4
     """Without top-k: the whole row has to be sorted."""
 
 
@@ -71,6 +72,8 @@ class TorchSampler:
         table = self.send(_table(order, rows, sequences, positions, self._vocab_size))
         numbers = table.view(torch.float64)
         values = logits.index_select(0, table[:, 0]).to(torch.float32, copy=True)
+        beams = kinds.count(_Kind.BEAM)
+        values[:beams] = values[:beams].log_softmax(-1)
         edits = self._edits([sequences[index] for index in order])
         largest = values.argmax(-1) if edits.forbids else None
         self._edit(values, edits)
@@ -88,12 +91,15 @@ class TorchSampler:
                 numbers[first:last, 6:7],
                 numbers[first:last, 7:8],
             )
-            tokens.append(part.logits.argmax(-1) if kind is _Kind.GREEDY else self._draw(part))
+            tokens.append(part.logits.argmax(-1) if kind <= _Kind.GREEDY else self._draw(part))
         chosen = torch.cat(tokens)
         if largest is not None:  # which is taken where everything is forbidden
             chosen = torch.where(values.amax(-1) > -math.inf, chosen, largest)
         chosen = chosen.index_select(0, table[:, 1])
-        return chosen.to(torch.int32), self._reports(logits, rows, sequences, chosen)
+        reports = self._reports(logits, rows, sequences, chosen)
+        for place, report in enumerate(_beam_reports(values[:beams], [sequences[index] for index in order[:beams]])):
+            reports[rows[order[place]]] = report
+        return chosen.to(torch.int32), reports
 
     def send(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         """A copy on the device, behind the work that it has been given."""
@@ -169,7 +175,11 @@ class TorchSampler:
     def _reports(
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], chosen: torch.Tensor
     ) -> dict[int, Report]:
-        counts = {index: one.params.logprobs for index, one in enumerate(sequences) if one.params.logprobs is not None}
+        counts = {
+            index: one.params.logprobs
+            for index, one in enumerate(sequences)
+            if one.params.logprobs is not None and not one.params.beams
+        }
         if not counts:
             return {}
         places = self.send(np.array([[rows[index] for index in counts], list(counts)], np.int64))
@@ -192,7 +202,31 @@ def describe(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Report:
     return (own - sums).squeeze(1), ranks, ids.gather(1, order), best.to(torch.float64) - sums
 
 
+def told(report: Report) -> list[TokenLogprobs]:
+    """A report of several rows, on the host."""
+    rows = zip(*(part.tolist() for part in report), strict=True)
+    return [TokenLogprobs(logprob, rank, tuple(zip(ids, values, strict=True))) for logprob, rank, ids, values in rows]
+
+
+def told_one(report: Report) -> TokenLogprobs:
+    """A report of one row, on the host."""
+    logprob, rank, ids, values = report
+    return TokenLogprobs(float(logprob), int(rank), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
+
+
+def _beam_reports(values: torch.Tensor, sequences: Items[Sequence]) -> list[Report]:
+    """The likeliest next tokens of beams, by their log probabilities."""
+    counts = [max(one.candidate_count, one.params.logprobs or 0) for one in sequences]
+    if not counts:
+        return []
+    best, ids = values.topk(min(max(counts), values.shape[1]))
+    first = torch.ones_like(ids[:, 0])
+    return [(best[row, 0], first[row], ids[row, :count], best[row, :count]) for row, count in enumerate(counts)]
+
+
 def _kind_of(params: SamplingParams, vocab_size: int) -> _Kind:
+    if params.beams:
+        return _Kind.BEAM
     if params.is_greedy:
         return _Kind.GREEDY
     if 0 < params.top_k < vocab_size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,12 +17,11 @@ import torch
 from trireme.llm.executors.cuda.decoder import SPLIT_TILES, CudaDecoder, PagedCache, StepTensors
 from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
 from trireme.llm.executors.cuda.weights import DecoderWeights
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.request import TokenLogprobs
-from trireme.llm.sampling.torch_sampler import Report, TorchSampler
+from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
 from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -43,6 +42,8 @@ class _Handle:
     count: int
     event: torch.cuda.Event
     logprobs: dict[int, Report]
+    prompts: dict[int, list[Report]] = field(default_factory=dict)
+    """By the number of the chunk: of the prompt's tokens, some at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ class CudaExecutor:
         for sequence in plan.joined:
             self._known.forget(sequence.slot)
         with torch.cuda.stream(self._stream):
+            if any(chunk.sequence.wants_prompt_logprobs for chunk in plan.chunks):
+                return self._mixed(plan.chunks)
             if all(chunk.count == 1 for chunk in plan.chunks):
                 return self._decode(plan.chunks)
             if self._has_graphs and _is_small(plan):
@@ -110,7 +113,17 @@ class CudaExecutor:
         """Waits for a step."""
         handle.event.synchronize()
         tokens = handle.tokens[: handle.count].tolist()
-        return StepResult(tokens, {index: _logprobs(rows) for index, rows in handle.logprobs.items()})
+        prompts = {
+            number: tuple(one for part in parts for one in told(part)) for number, parts in handle.prompts.items()
+        }
+        return StepResult(tokens, {index: told_one(rows) for index, rows in handle.logprobs.items()}, prompts)
+
+    def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
+        """Copies blocks of the cache."""
+        with torch.cuda.stream(self._stream):
+            sources, targets = self._sampler.send(np.array(copies, np.int64).T.copy())
+            for blocks in (self._cache.keys, self._cache.values):
+                blocks.index_copy_(1, targets, blocks.index_select(1, sources))
 
     def close(self) -> None:
         """Gives the device's memory back."""
@@ -222,15 +235,31 @@ class CudaExecutor:
         with self._preparing((count.bit_length(), singles.bit_length(), splits, len(sampling).bit_length())):
             x, slots, positions = self._begin(rows, count)
             x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles.view(-1, 4)))
+            prompts = self._prompt_reports(chunks, ordered, x)
             if not sampling:
-                return self._finish([], x[:0], slots[:0])
+                return self._finish([], x[:0], slots[:0], prompts)
             logits, tokens = self._choose_largest(x.index_select(0, ends_there), slots.index_select(0, ends_there))
         place = {id(chunk): index for index, chunk in enumerate(sampling)}
         order = [place[id(chunk)] for chunk in chunks if chunk.samples]
         if order != sorted(order):
             back = self._inputs.send(np.array(order, dtype=np.int32))
             logits, tokens = logits.index_select(0, back), tokens.index_select(0, back)
-        return self._finish([sampling[index] for index in order], logits, tokens)
+        return self._finish([sampling[index] for index in order], logits, tokens, prompts)
+
+    def _prompt_reports(self, chunks: Items[Chunk], ordered: Items[Chunk], x: torch.Tensor) -> dict[int, list[Report]]:
+        """What is to be told of prompts' tokens, from the hidden states of the chunks in their new order."""
+        numbers = {id(chunk): number for number, chunk in enumerate(chunks)}
+        found: dict[int, list[Report]] = {}
+        begin = 0
+        for chunk in ordered:
+            targets = chunk.prompt_targets
+            for first in range(0, len(targets), LOGPROB_ROWS):
+                part = self._inputs.send(np.array(targets[first : first + LOGPROB_ROWS], dtype=np.int32))
+                logits = self._decoder.logits(x[begin + first : begin + first + len(part)])
+                report = describe(logits, part, chunk.sequence.params.prompt_logprobs or 0)
+                found.setdefault(numbers[id(chunk)], []).append(report)
+            begin += chunk.count
+        return found
 
     def _begin(self, rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Embeddings, slots and positions of packed rows."""
@@ -279,7 +308,13 @@ class CudaExecutor:
             logits, tokens = step()
         return _Recorded(graph, inputs, logits, tokens)
 
-    def _finish(self, chunks: Items[Chunk], logits: torch.Tensor, tokens: torch.Tensor) -> _Handle:
+    def _finish(
+        self,
+        chunks: Items[Chunk],
+        logits: torch.Tensor,
+        tokens: torch.Tensor,
+        prompts: dict[int, list[Report]] | None = None,
+    ) -> _Handle:
         """Chooses tokens where the largest logit does not decide, and sends all of them to the host."""
         logprobs: dict[int, Report] = {}
         special = [index for index, chunk in enumerate(chunks) if not chunk.sequence.params.is_plain_greedy]
@@ -296,7 +331,7 @@ class CudaExecutor:
         host[: len(chunks)].copy_(tokens, non_blocking=True)
         event = torch.cuda.Event()
         event.record(self._stream)
-        return _Handle(host, len(chunks), event, logprobs)
+        return _Handle(host, len(chunks), event, logprobs, prompts or {})
 
     def _send_blocks(self, missing: Ints | None) -> None:
         if missing is not None:
@@ -314,12 +349,6 @@ def _is_small(plan: StepPlan) -> bool:
 def _tile_count(splits: int) -> int:
     """How many tiles of chunks a recorded step has."""
     return SPLIT_TILES if splits > 1 else _PROMPT_TILES
-
-
-def _logprobs(rows: Report) -> TokenLogprobs:
-    logprob, rank, ids, values = rows
-    top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-    return TokenLogprobs(float(logprob), int(rank), top)
 
 
 def _block_count(spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> int:

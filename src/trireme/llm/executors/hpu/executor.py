@@ -96,6 +96,11 @@ class HpuExecutor:
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
+    def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
+        with torch.inference_mode():
+            sources, targets = torch.tensor(copies, device=self._device).unbind(1)
+            self._pages.copy(sources, targets)
+
     def close(self) -> None:
         del self._decode, self._chunk, self._pages, self._tables
 

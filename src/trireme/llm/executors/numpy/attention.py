@@ -48,6 +48,11 @@ class PagedCache:
         self._flat_keys[layer][slots] = keys
         self._flat_values[layer][slots] = values
 
+    def copy(self, sources: npt.NDArray[np.intp], targets: npt.NDArray[np.intp]) -> None:
+        """Whole blocks, in all layers."""
+        self.keys[:, targets] = self.keys[:, sources]
+        self.values[:, targets] = self.values[:, sources]
+
     def read(self, layer: int, blocks: npt.NDArray[np.intp], begin: int, end: int) -> tuple[Array, Array]:
         """Keys and values of the positions from `begin` to `end`: `[positions, key/value heads, head size]`."""
         first, last = begin // self.block_size, -(-end // self.block_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from trireme.llm.executors.numpy.attention import PagedCache, Rows
 from trireme.llm.executors.numpy.blas_threads import one_thread
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import Array, gather_weights
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.models.checkpoint import Weight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
@@ -49,6 +49,10 @@ class NumpyExecutor:
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        sources, targets = np.array(copies, np.intp).T
+        self._cache.copy(sources, targets)
+
     def close(self) -> None:
         del self._decoder, self._cache
 
@@ -79,11 +83,13 @@ class NumpyExecutor:
     def _prompt_logprobs(self, plan: StepPlan, step: StepTokens, hidden: Array) -> dict[int, tuple[TokenLogprobs, ...]]:
         found = {}
         for number, chunk in enumerate(plan.chunks):
-            wanted, sequence = chunk.sequence.params.prompt_logprobs, chunk.sequence
-            following = sequence.tokens[chunk.start + 1 : min(chunk.start + chunk.count + 1, sequence.prompt_size)]
-            if wanted is None or not following:
-                continue
-            begin = step.rows[number].begin
-            logits = self._decoder.logits(hidden[begin : begin + len(following)])
-            found[number] = tuple(describe(row, token, wanted) for row, token in zip(logits, following, strict=True))
+            targets, begin = chunk.prompt_targets, step.rows[number].begin
+            described: list[TokenLogprobs] = []
+            for first in range(0, len(targets), LOGPROB_ROWS):
+                part = targets[first : first + LOGPROB_ROWS]
+                logits = self._decoder.logits(hidden[begin + first : begin + first + len(part)])
+                count = chunk.sequence.params.prompt_logprobs or 0
+                described += [describe(row, token, count) for row, token in zip(logits, part, strict=True)]
+            if described:
+                found[number] = tuple(described)
         return found

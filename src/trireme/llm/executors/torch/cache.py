@@ -22,6 +22,9 @@ class Pages(Protocol):
     padding_block: int
     """One that no sequence has: it fills up tables of sequences of different lengths."""
 
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Whole blocks, in all layers; none is source and target."""
+
 
 class PagedCache:
     """Keys and values of all layers, beside each other, so that a block of both is read at once.
@@ -43,6 +46,10 @@ class PagedCache:
     def write(self, layer: int, slots: torch.Tensor, keys_and_values: torch.Tensor) -> None:
         """Puts `[tokens, 2 * key/value heads, head size]` where the slots say."""
         self._by_slot[layer].index_copy_(0, slots, keys_and_values)
+
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Whole blocks, in all layers."""
+        self._blocks.index_copy_(1, targets, self._blocks.index_select(1, sources))
 
     def read(self, layer: int, blocks: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, as many for each row: `[rows, positions, key/value heads, head size]` each."""

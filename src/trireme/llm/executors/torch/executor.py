@@ -69,6 +69,11 @@ class PagedExecutor:
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
+    def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
+        with torch.inference_mode():
+            sources, targets = torch.tensor(copies, device=self._device).unbind(1)
+            self._model.pages.copy(sources, targets)
+
     def close(self) -> None:
         del self._model, self._layouts, self._tables
         release(self._device)

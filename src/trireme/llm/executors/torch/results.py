@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
-from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe
+from trireme.llm.sampling.torch_sampler import TorchSampler, describe, told, told_one
 from trireme.llm.scheduler import Chunk, StepPlan
 
 RowLogits = Callable[[int, int], torch.Tensor]
@@ -48,10 +48,10 @@ def wanted_rows(plan: StepPlan, begins: Items[int]) -> WantedRows:
     rows = [begins[number] + plan.chunks[number].count - 1 for number in sampling]
     prompts = []
     for number, chunk in enumerate(plan.chunks):
-        wanted, sequence = chunk.sequence.params.prompt_logprobs, chunk.sequence
-        following = sequence.tokens[chunk.start + 1 : min(chunk.start + chunk.count + 1, sequence.prompt_size)]
-        if wanted is not None and following:
-            prompts.append(PromptPart(number, len(rows), tuple(following), wanted))
+        following = chunk.prompt_targets
+        if following:
+            count = chunk.sequence.params.prompt_logprobs or 0
+            prompts.append(PromptPart(number, len(rows), tuple(following), count))
             rows += range(begins[number], begins[number] + len(following))
     return WantedRows(tuple(rows), sampling, tuple(prompts))
 
@@ -92,14 +92,12 @@ class ResultBuilder:
         chosen, reports = self._sampler.choose(values, special, sequences, positions)
         for row, token in zip(special, chosen.tolist(), strict=True):
             tokens[row] = token
-        return tokens, {row: _logprobs(report) for row, report in reports.items()}
+        return tokens, {row: told_one(report) for row, report in reports.items()}
 
     def _prompt(self, part: PromptPart, logits: RowLogits) -> tuple[TokenLogprobs, ...]:
-        values = logits(part.first, part.first + len(part.following))
-        report = describe(values, torch.tensor(part.following, device=self._device), part.count)
-        return tuple(_logprobs(one) for one in zip(*report, strict=True))
-
-
-def _logprobs(report: Report) -> TokenLogprobs:
-    logprob, rank, ids, values = report
-    return TokenLogprobs(float(logprob), int(rank), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
+        found: list[TokenLogprobs] = []
+        for first in range(0, len(part.following), LOGPROB_ROWS):
+            following = torch.tensor(part.following[first : first + LOGPROB_ROWS], device=self._device)
+            begin = part.first + first
+            found += told(describe(logits(begin, begin + len(following)), following, part.count))
+        return tuple(found)

@@ -84,6 +84,11 @@ class LayerPages:
         for pages, new in ((self._keys[layer], keys), (self._values[layer], values)):
             pages.view(-1, *pages.shape[2:]).index_copy_(0, slots, new.to(pages.dtype))
 
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Whole blocks, in all layers."""
+        for pages in (*self._keys, *self._values):
+            pages.index_copy_(0, targets, pages.index_select(0, sources))
+
     def read(self, layer: int, blocks: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, as many for each row: `[rows, positions, key/value heads, size]` each."""
         keys, values = self._keys[layer].index_select(0, blocks), self._values[layer].index_select(0, blocks)

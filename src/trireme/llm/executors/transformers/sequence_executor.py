@@ -66,6 +66,9 @@ class SequenceExecutor:
     def collect(self, handle: StepResult) -> StepResult:
         return handle
 
+    def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
+        """There are none: a beam that goes on from another is computed from its beginning."""
+
     def close(self) -> None:
         self._states = {}
         device = self._code.device

@@ -1,0 +1,99 @@
+"""What becomes of a request before it is scheduled: its checks, and the sequence that writes its answer."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
+
+from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.prefix_cache import BlockKeys
+from trireme.llm.request import Listener, Sequence
+from trireme.llm.sampling_params import SamplingError, SamplingParams
+from trireme.llm.scheduler import SchedulerLimits
+
+
+class Intake:
+    """Knows what the model takes and what the cache has room for; may be called from any thread."""
+
+    def __init__(self, spec: DecoderSpec, limits: SchedulerLimits, clock: Callable[[], float]) -> None:
+        self._spec = spec
+        self._limits = limits
+        self._clock = clock
+
+    def sequence(
+        self,
+        sequence_id: int,
+        tokens: list[int],
+        params: SamplingParams,
+        listener: Listener,
+        *,
+        priority: int,
+        timeout_s: float | None,
+        end_ids: Iterable[int],
+        keys: BlockKeys | None,
+    ) -> Sequence:
+        """A sequence that has the tokens for itself; raises SamplingError where the prompt can never be continued."""
+        self._check(tokens, params)
+        now = self._clock()
+        limit = min(self._spec.max_positions, self._room(len(tokens), params.beams))
+        return Sequence(
+            sequence_id,
+            tokens,
+            len(tokens),
+            params,
+            listener,
+            BlockKeys(self._limits.block_size) if keys is None else keys.copy(),
+            limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens),
+            seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
+            priority=priority,
+            deadline=None if timeout_s is None else now + timeout_s,
+            end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
+            arrival=now,
+            grammar=None if params.grammar is None else params.grammar.start(),
+        )
+
+    def keys_of(self, prompt: Items[int], salt: bytes = b"") -> BlockKeys:
+        """What the prompt's blocks are called."""
+        keys = BlockKeys(self._limits.block_size, salt)
+        if self._limits.has_prefix_cache:
+            keys.up_to(prompt, len(prompt) // self._limits.block_size)
+        return keys
+
+    def _check(self, tokens: list[int], params: SamplingParams) -> None:
+        if not tokens:
+            raise SamplingError("the prompt is empty: it has to have at least one token")
+        limit = self._spec.max_positions
+        if len(tokens) >= limit:
+            raise SamplingError(f"the prompt has {len(tokens)} tokens; the model takes {limit}, its answer included")
+        self._check_room(len(tokens), params.beams)
+        self._check_ids(tokens)
+        self._check_ids((*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)))
+
+    def _check_room(self, prompt_size: int, beams: int) -> None:
+        room = self._room(prompt_size, beams)
+        if beams > self._limits.max_sequences:
+            most = self._limits.max_sequences
+            raise SamplingError(f"'num_beams' is {beams}, but {most} sequences can run at the same time")
+        if prompt_size + 1 > room:
+            what = f"the cache has room for {room} in all" if not beams else f"for {beams} beams the cache is too small"
+            raise SamplingError(f"the prompt has {prompt_size} tokens, but {what}")
+
+    def _room(self, prompt_size: int, beams: int) -> int:
+        """How many tokens a sequence can have; beams share no more than the prompt's full blocks for sure."""
+        size, count = self._limits.block_size, self._limits.block_count
+        shared = min(prompt_size // size, count) if beams else 0
+        return (shared + (count - shared) // max(beams, 1)) * size
+
+    def _check_ids(self, tokens: Items[int]) -> None:
+        size = self._spec.vocab_size
+        if tokens and (min(tokens) < 0 or max(tokens) >= size):
+            wrong = next(token for token in tokens if not 0 <= token < size)
+            raise SamplingError(f"token id {wrong} is not one of the {size} of the vocabulary")
+
+    def _known_ends(self, params: SamplingParams, end_ids: Iterable[int]) -> frozenset[int]:
+        """Those that the model can write: a tokenizer may have more tokens than the model."""
+        if params.ignores_eos:
+            return frozenset()
+        return frozenset(token for token in end_ids if 0 <= token < self._spec.vocab_size)
