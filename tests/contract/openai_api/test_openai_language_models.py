@@ -213,3 +213,61 @@ def test_tokens(server: Any) -> None:
     status, _, text = server.ask("POST", "/tokenize", {"model": "shout", "prompt": "a"})
     assert status == 400
     assert json.loads(text)["error"]["param"] == "model"
+
+
+def test_echoed_prompt_has_its_probabilities(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="scribe", prompt="Once upon a time", echo=True, logprobs=2, max_tokens=2)
+    choice = answer.choices[0]
+    assert choice.text.startswith("Once upon a time")
+    assert choice.logprobs is not None
+    assert choice.logprobs.token_logprobs is not None
+    assert choice.logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in choice.logprobs.token_logprobs[1:])
+    assert answer.usage is not None
+    assert len(choice.logprobs.tokens or ()) == answer.usage.total_tokens
+    for token, offset in zip(choice.logprobs.tokens or (), choice.logprobs.text_offset or (), strict=True):
+        assert choice.text[offset:].startswith(token) or token.startswith("<")
+
+
+def test_prompt_alone_has_its_probabilities(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="scribe", prompt="Once upon a time", echo=True, logprobs=0, max_tokens=0, stream=False
+    )
+    assert answer.choices[0].text == "Once upon a time"
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 0
+    assert answer.choices[0].logprobs is not None
+    assert len(answer.choices[0].logprobs.tokens or ()) == answer.usage.prompt_tokens
+
+
+def test_probabilities_of_the_prompt_in_the_form_of_vllm(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="scribe", prompt="Once upon a time", max_tokens=1, extra_body={"prompt_logprobs": 1}
+    )
+    entries: Any = answer.choices[0].model_extra["prompt_logprobs"]  # type: ignore[index]
+    assert entries[0] is None
+    assert answer.usage is not None
+    assert len(entries) == answer.usage.prompt_tokens
+    assert all(value["logprob"] <= 0 for entry in entries[1:] for value in entry.values())
+
+
+def test_beam_search(client: openai.OpenAI) -> None:
+    wanted = {"use_beam_search": True, "best_of": 4}
+    answer = client.completions.create(model="scribe", prompt="Once upon", n=2, max_tokens=8, extra_body=wanted)
+    first, second = (choice.text for choice in answer.choices)
+    assert first != second
+    pieces = list(
+        client.completions.create(model="scribe", prompt="Once upon", n=2, max_tokens=8, extra_body=wanted, stream=True)
+    )
+    assert ["".join(one.choices[0].text for one in pieces if one.choices[0].index == index) for index in (0, 1)] == [
+        first,
+        second,
+    ]
+    with pytest.raises(openai.BadRequestError, match="'best_of' above 'n' is not supported without"):
+        client.completions.create(model="scribe", prompt="Once upon", best_of=2)
+
+
+def test_beams_are_for_language_models_alone(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'num_beams' is not supported by this model"):
+        client.completions.create(model="shout", prompt="x", extra_body={"num_beams": 2})

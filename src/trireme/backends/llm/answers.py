@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trireme.backends.llm.chat_message import ChatMessage
+from trireme.backends.llm.logprobs import LogprobTexts
 from trireme.backends.llm.wishes import Wishes
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -24,9 +26,6 @@ log = logging.getLogger(__name__)
 
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 _CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
-
-_LEAST_LOGPROB = -9999.0
-"""What stands for tokens that cannot come at all."""
 
 
 class Answer:
@@ -43,7 +42,9 @@ class Answer:
         """`on_end` is called once, with the last news; `cancel` ends what is under way where one choice fails."""
         self._wishes = wishes
         self._sender = sender
-        self._tokenizer = tokenizer
+        self._logprobs = LogprobTexts(tokenizer, wishes.tokens)
+        self._prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+        self._prompt = _shown_prompt(wishes, tokenizer)
         self._on_end = on_end
         self._cancel = cancel
         self._kept: list[TextOutput] = []
@@ -66,6 +67,10 @@ class Answer:
                 self._on_end(output)
 
     def _take(self, output: TextOutput) -> None:
+        if output.prompt_logprobs is not None:
+            self._prompt_logprobs = output.prompt_logprobs
+        if self._wishes.is_prompt_only and output.finish_reason in REASONS:
+            output = _without_text(output)
         if output.finish_reason is not None and output.finish_reason not in REASONS:
             text = output.error or f"the request was ended: {output.finish_reason.value}"
             self._fail(TritonError(text, _CODES.get(output.finish_reason, ErrorCode.INTERNAL)))
@@ -96,8 +101,8 @@ class Answer:
         reason = self._reason(output)
         is_first = output.index not in self._begun
         self._begun.add(output.index)
-        if is_first and self._wishes.has_prompt_in_output and isinstance(self._wishes.prompt, str):
-            text = self._wishes.prompt + text
+        if is_first:
+            text = self._prompt + text
         tensors = []
         if "text_output" in wanted:
             tensors.append(_texts("text_output", [text]))
@@ -111,8 +116,12 @@ class Answer:
             tensors.append(_texts("usage", [_usage(output.usage)]))
         if "token_ids" in wanted:
             tensors.append(Tensor("token_ids", np.array(output.token_ids, np.int32)))
-        if "logprobs" in wanted and output.logprobs:
-            tensors.append(_texts("logprobs", [self._logprobs([output])]))
+        if "logprobs" in wanted and (output.logprobs or (is_first and self._echoed)):
+            tensors.append(_texts("logprobs", [self._logprobs.of_answer([output], self._echoed if is_first else None)]))
+        if "prompt_logprobs" in wanted and output.prompt_logprobs is not None:
+            tensors.append(_texts("prompt_logprobs", [self._logprobs.of_prompt(output.prompt_logprobs)]))
+        if "score" in wanted and output.score is not None:
+            tensors.append(Tensor("score", np.array([output.score], np.float32)))
         return InferenceResponse(tensors)
 
     def _whole(self) -> InferenceResponse:
@@ -122,10 +131,9 @@ class Answer:
             self._add_to_message(one)
             groups[one.index].append(one)
         texts = ["".join(one.text for one in group) for group in groups]
-        prompt = wishes.prompt if wishes.has_prompt_in_output and isinstance(wishes.prompt, str) else ""
         tensors = []
         if "text_output" in wanted:
-            tensors.append(_texts("text_output", [prompt + text for text in texts]))
+            tensors.append(_texts("text_output", [self._prompt + text for text in texts]))
         if "delta" in wanted:
             parts = [message.message() for message in self._messages]
             tensors.append(_texts("delta", [json.dumps(parts if len(parts) > 1 else parts[0], ensure_ascii=False)]))
@@ -141,7 +149,11 @@ class Answer:
             ids = [token for group in groups for one in group for token in one.token_ids]
             tensors.append(Tensor("token_ids", np.array(ids, np.int32)))
         if "logprobs" in wanted and wishes.params.logprobs is not None:
-            tensors.append(_texts("logprobs", [self._logprobs(group) for group in groups]))
+            tensors.append(_texts("logprobs", [self._logprobs.of_answer(group, self._echoed) for group in groups]))
+        if "prompt_logprobs" in wanted and self._prompt_logprobs is not None:
+            tensors.append(_texts("prompt_logprobs", [self._logprobs.of_prompt(self._prompt_logprobs)]))
+        if "score" in wanted and wishes.params.beams:
+            tensors.append(Tensor("score", np.array([group[-1].score for group in groups], np.float32)))
         return InferenceResponse(tensors)
 
     def _add_to_message(self, output: TextOutput) -> dict[str, Any]:
@@ -155,22 +167,9 @@ class Answer:
         has_calls = bool(self._messages) and self._messages[output.index].has_calls
         return "tool_calls" if reason == "stop" and has_calls else reason
 
-    def _logprobs(self, outputs: Sequence[TextOutput]) -> str:
-        entries = [
-            self._token_logprobs(token, found)
-            for output in outputs
-            for token, found in zip(output.token_ids, output.logprobs, strict=False)
-        ]
-        return json.dumps({"content": entries}, ensure_ascii=False)
-
-    def _token_logprobs(self, token: int, found: TokenLogprobs) -> dict[str, Any]:
-        top = [self._described(other, value) for other, value in found.top]
-        return {**self._described(token, found.logprob), "top_logprobs": top}
-
-    def _described(self, token: int, logprob: float) -> dict[str, Any]:
-        text = self._tokenizer.token_text(token)
-        told = logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB  # JSON knows no infinity
-        return {"token": text, "bytes": list(text.encode(errors="replace")), "logprob": told}
+    @property
+    def _echoed(self) -> tuple[TokenLogprobs, ...] | None:
+        return self._prompt_logprobs if self._wishes.has_prompt_in_output else None
 
 
 def refusal(error: Exception, code: ErrorCode = ErrorCode.INVALID_ARG) -> InferenceResponse:
@@ -181,6 +180,18 @@ def refusal(error: Exception, code: ErrorCode = ErrorCode.INVALID_ARG) -> Infere
 def tokens_answer(tokens: Sequence[int], text: str) -> InferenceResponse:
     """The answer to a request about tokens alone."""
     return InferenceResponse([_texts("text_output", [text]), Tensor("token_ids", np.array(tokens, np.int32))])
+
+
+def _shown_prompt(wishes: Wishes, tokenizer: Tokenizer) -> str:
+    """What stands before the text."""
+    if not wishes.has_prompt_in_output:
+        return ""
+    return wishes.prompt if isinstance(wishes.prompt, str) else tokenizer.decode(wishes.tokens)
+
+
+def _without_text(output: TextOutput) -> TextOutput:
+    usage = None if output.usage is None else replace(output.usage, completion_tokens=0)
+    return replace(output, text="", token_ids=(), logprobs=(), usage=usage, finish_reason=FinishReason.LENGTH)
 
 
 def _usage(usage: Usage) -> str:

@@ -29,10 +29,13 @@ _PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "ignore_eos": ("ignores_eos", bool),
     "include_stop_str_in_output": ("includes_stop", bool),
     "n": ("choices", int),
+    "length_penalty": ("length_penalty", float),
+    "beam_search_diversity_rate": ("diversity_rate", float),
+    "prompt_logprobs": ("prompt_logprobs", int),
 }
 SAMPLING_OPTIONS = _PLAIN.keys() | {
-    "stop", "stop_token_ids", "logit_bias", "bad_words", "logprobs", "top_logprobs", "prompt_logprobs",
-    "skip_special_tokens",
+    "stop", "stop_token_ids", "logit_bias", "bad_words", "logprobs", "top_logprobs", "skip_special_tokens",
+    "use_beam_search", "best_of", "num_beams", "beam_width", "early_stopping",
 }  # fmt: skip
 
 
@@ -57,6 +60,7 @@ def read_params(
     found["logit_bias"] = _bias(options.get("logit_bias", {}))
     found["bad_words"] = _bad_words(_strings("bad_words", options.get("bad_words", ())), tokenizer)
     found["logprobs"] = _logprobs(options)
+    found |= read_beams(options, found.get("choices", 1))
     return SamplingParams(**found)
 
 
@@ -71,6 +75,36 @@ def _logprobs(options: Mapping[str, Any]) -> int | None:
     if not 0 <= count <= MAX_TOP_LOGPROBS:
         raise SamplingError(f"'top_logprobs' must be between 0 and {MAX_TOP_LOGPROBS}, found {count}")
     return count
+
+
+def read_beams(options: Mapping[str, Any], choices: int) -> dict[str, Any]:
+    """How many beams are followed, under the names that transformers, vLLM and TensorRT-LLM have for it."""
+    widths = {key: number(key, options[key], int) for key in ("num_beams", "beam_width", "best_of") if key in options}
+    for key, value in widths.items():
+        if value < 1:
+            raise SamplingError(f"'{key}' must be at least 1, found {value}")
+    is_asked = number("use_beam_search", options.get("use_beam_search", False), bool)
+    best_of = widths.pop("best_of", choices)
+    if not is_asked and best_of > choices:
+        raise WishError(f"'best_of' must be {choices}, as 'n' is, without 'use_beam_search'; found {best_of}")
+    if not is_asked:
+        best_of = 0
+    width = max([best_of, *widths.values()])
+    found: dict[str, Any] = {"early_stopping": _early_stopping(options.get("early_stopping", False))}
+    if width > 1 or is_asked:
+        found["beams"] = width
+        if "beam_width" in widths and "n" not in options:
+            found["choices"] = width  # who says it so gets all of them
+    return found
+
+
+def _early_stopping(given: Any) -> bool | None:
+    if given == "never":
+        return None
+    try:
+        return bool(number("early_stopping", given, bool))
+    except WishError:
+        raise WishError(f"'early_stopping' must be true, false or 'never', found {_shown(given)}") from None
 
 
 def _stop_ids(given: Any) -> tuple[int, ...]:
@@ -137,8 +171,6 @@ def read_json(name: str, text: str) -> Any:
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Options that are known, and cannot be followed."""
-    if "prompt_logprobs" in options:
-        raise WishError("'prompt_logprobs' is not supported: the probabilities of the prompt's tokens are not told")
     if not number("skip_special_tokens", options.get("skip_special_tokens", True), bool):
         raise WishError("'skip_special_tokens' must be true: texts are given without special tokens; ask for token_ids")
 

@@ -24,6 +24,8 @@ OUTPUTS = {
     "usage": ("TYPE_STRING", [1]),
     "token_ids": ("TYPE_INT32", [-1]),
     "logprobs": ("TYPE_STRING", [-1]),
+    "prompt_logprobs": ("TYPE_STRING", [1]),
+    "score": ("TYPE_FP32", [-1]),
 }
 """A request that names none gets the first."""
 

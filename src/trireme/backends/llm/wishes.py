@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForm, AnswerForms
@@ -50,6 +50,8 @@ class Wishes:
     operation: str
     """"tokenize", "detokenize", or "" for an answer."""
     form: AnswerForm
+    is_prompt_only: bool = False
+    """Whether nothing but what is known of the prompt is wanted."""
 
 
 def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
@@ -76,19 +78,26 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         else [token for token in prompt if isinstance(token, int)]
     )
     form = forms.read(options, is_chat, tokens)
+    is_prompt_only = options.get("max_tokens") == 0 and _has_prompt(inputs, options)
+    if is_prompt_only:
+        options["max_tokens"] = 1  # which is not told
     params = read_params(options, tokenizer, form.grammar, form.shown_ids)
-    _check_logprobs(params, forms.max_length - len(tokens))
+    has_prompt = _has_prompt(inputs, options) and not is_chat
+    if has_prompt and params.logprobs is not None and "logprobs" in wanted:
+        params = replace(params, prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
+    _check_logprobs(params, len(tokens), forms.max_length - len(tokens))
     return Wishes(
         prompt,
         tokens,
         params,
         is_chat,
         bool(inputs["stream"][0]) if "stream" in inputs else bool(options.get("stream", False)),
-        _has_prompt(inputs, options),
+        has_prompt,
         wanted,
         number("priority", options.get("priority", 0), int),
         operation,
         form,
+        is_prompt_only and has_prompt,
     )
 
 
@@ -170,11 +179,13 @@ def _template_values(given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _check_logprobs(params: SamplingParams, room: int) -> None:
-    if params.logprobs is None:
-        return
-    length = room if params.max_tokens is None else min(params.max_tokens, room)
-    count = params.choices * length * (params.logprobs + 1)
+def _check_logprobs(params: SamplingParams, prompt_size: int, room: int) -> None:
+    count = 0
+    if params.logprobs is not None:
+        length = room if params.max_tokens is None else min(params.max_tokens, room)
+        count += max(params.choices, params.beams) * length * (params.logprobs + 1)
+    if params.prompt_logprobs is not None:
+        count += prompt_size * (params.prompt_logprobs + 1)
     if count > MAX_LOGPROBS:
         raise WishError(
             f"'n', 'max_tokens' and 'top_logprobs' ask for {count} probabilities; at most {MAX_LOGPROBS} are told"

@@ -39,7 +39,7 @@ class ChatWriter:
 
     def __init__(self, answer_id: str, created_s: int, model: str) -> None:
         self.answer_id = answer_id
-        self._head = {"id": answer_id, "created": created_s, "model": model}
+        self._head: dict[str, Any] = {"id": answer_id, "created": created_s, "model": model}
         self._choices: dict[int, dict[str, Any]] = {}
         self._begun: set[int] = set()
 
@@ -49,7 +49,7 @@ class ChatWriter:
             self._begun.add(piece.index)
             first = {"role": "assistant"} if delta.keys() - {"role"} else {"role": "assistant", "content": ""}
             delta = {**first, **delta}
-        elif not delta and not piece.finish_reason and piece.logprobs is None:
+        elif not delta and not piece.finish_reason and piece.logprobs is None and piece.prompt_logprobs is None:
             return b""
         choice = {
             "index": piece.index,
@@ -57,7 +57,8 @@ class ChatWriter:
             "logprobs": piece.logprobs,
             "finish_reason": piece.finish_reason or None,
         }
-        return _dump({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+        head = {**self._head, "object": "chat.completion.chunk", **_prompt_member(piece)}
+        return _dump({**head, "choices": [choice]})
 
     def usage_chunk(self, usage: Usage) -> bytes:
         return _dump({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage.members()})
@@ -69,6 +70,7 @@ class ChatWriter:
             choice = {"index": piece.index, "message": message, "logprobs": None, "finish_reason": _STOP}
             self._choices[piece.index] = choice
         join_delta(choice["message"], _delta_of(piece))
+        self._head |= _prompt_member(piece)
         choice["finish_reason"] = piece.finish_reason or choice["finish_reason"]
         if piece.logprobs is not None:
             known = choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
@@ -93,10 +95,11 @@ class CompletionWriter:
         self._logprobs: dict[int, LegacyLogprobs] = {}
 
     def chunk(self, piece: Piece) -> bytes:
-        if not piece.text and not piece.finish_reason and piece.logprobs is None:
+        if not piece.text and not piece.finish_reason and piece.logprobs is None and piece.prompt_logprobs is None:
             return b""
         logprobs = None if piece.logprobs is None else self._legacy(piece.index).take(piece.logprobs, piece.text)
-        return _dump({**self._head, "choices": [_text_choice(piece.index, piece.text, logprobs, piece.finish_reason)]})
+        choice = _text_choice(piece.index, piece.text, logprobs, piece.finish_reason) | _prompt_member(piece)
+        return _dump({**self._head, "choices": [choice]})
 
     def usage_chunk(self, usage: Usage) -> bytes:
         return _dump({**self._head, "choices": [], "usage": usage.members()})
@@ -104,6 +107,7 @@ class CompletionWriter:
     def add(self, piece: Piece) -> None:
         choice = self._choices.setdefault(piece.index, _text_choice(piece.index, "", None, _STOP))
         self._texts.setdefault(piece.index, []).append(piece.text)
+        choice |= _prompt_member(piece)
         choice["finish_reason"] = piece.finish_reason or choice["finish_reason"]
         if piece.logprobs is not None:
             choice["logprobs"] = self._legacy(piece.index).joined(choice["logprobs"], piece.logprobs, piece.text)
@@ -129,6 +133,10 @@ def _delta_of(piece: Piece) -> dict[str, Any]:
     if piece.delta is not None:
         return piece.delta
     return {"content": piece.text} if piece.text else {}
+
+
+def _prompt_member(piece: Piece) -> dict[str, Any]:
+    return {} if piece.prompt_logprobs is None else {"prompt_logprobs": piece.prompt_logprobs}
 
 
 def _usage_member(usage: Usage) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class LegacyLogprobs:
         found: Legacy = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
         entries = logprobs.get("content") or []
         if self._offset < 0:
-            self._offset = max(0, len(text) - sum(len(entry["token"]) for entry in entries))
+            self._offset = max(0, len(text) - sum(map(_shown_size, entries)))
         for entry in entries:
             token = entry["token"]
             found["tokens"].append(token)
@@ -28,7 +28,7 @@ class LegacyLogprobs:
             found["text_offset"].append(self._offset)
             likeliest = {other["token"]: other["logprob"] for other in entry.get("top_logprobs") or ()}
             found["top_logprobs"].append(likeliest or None)
-            self._offset += len(token)
+            self._offset += _shown_size(entry)
         return found
 
     def joined(self, known: Legacy | None, logprobs: dict[str, Any], text: str) -> Legacy:
@@ -39,3 +39,8 @@ class LegacyLogprobs:
         for name, values in taken.items():
             known[name] += values
         return known
+
+
+def _shown_size(entry: dict[str, Any]) -> int:
+    """How many characters of the text the token has: a prompt's special tokens are not in it."""
+    return 0 if entry.get("is_hidden") else len(entry["token"])

@@ -33,6 +33,10 @@ _INTEGERS: Final = {
     "seed": (-(2**63), MAX_INTEGER),
     "priority": (-(2**31), 2**31),
     "n": (1, MAX_CHOICES),
+    "prompt_logprobs": (0, MAX_TOP_LOGPROBS),
+    "best_of": (1, MAX_CHOICES),
+    "num_beams": (1, MAX_CHOICES),
+    "beam_width": (1, MAX_CHOICES),
 }
 _NUMBERS: Final = {
     "temperature": (0.0, 100.0),
@@ -41,18 +45,20 @@ _NUMBERS: Final = {
     "repetition_penalty": (0.0, 1e6),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
+    "length_penalty": (-100.0, 100.0),
+    "beam_search_diversity_rate": (-100.0, 100.0),
 }
-_FLAGS: Final = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "parallel_tool_calls")
+_FLAGS: Final = (
+    "ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "parallel_tool_calls", "use_beam_search",
+)  # fmt: skip
 _SIZED: Final = (
     "guided_json", "guided_regex", "guided_grammar", "guided_choice", "response_format", "bad_words", "stop",
 )  # fmt: skip
 _RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")
 
 
-def read_options(fields: Fields) -> Options:
+def read_options(fields: Fields, least_tokens: int = 1) -> Options:
     """What completions and chats have in common."""
-    if fields.has("prompt_logprobs"):
-        raise FieldError("prompt_logprobs", "'prompt_logprobs' is not supported.", "unsupported_parameter")
     found: Options = {}
     for name, (low, high) in _INTEGERS.items():
         _take(found, name, fields.integer(name, low, high))
@@ -60,13 +66,15 @@ def read_options(fields: Fields) -> Options:
         _take(found, name, fields.number(name, least, most))
     for name in _FLAGS:
         _take(found, name, fields.flag(name))
-    _take(found, "max_tokens", fields.integer("max_completion_tokens", 1) or fields.integer("max_tokens", 1))
+    _take(found, "max_tokens", fields.integer("max_completion_tokens", 1) or fields.integer("max_tokens", least_tokens))
     _take(found, "stop", _read_stop(fields))
     _take(found, "logit_bias", _read_logit_bias(fields))
+    _take(found, "early_stopping", _read_early_stopping(fields))
     _take(found, "response_format", _read_response_format(fields))
     _read_guides(found, fields)
     _read_token_lists(found, fields)
     _check_sizes(found, _SIZED, MAX_TEXT_BYTES)
+    _check_best_of(found)
     return found
 
 
@@ -95,6 +103,17 @@ def check_logprobs(options: Options, text_count: int) -> None:
     if count > MAX_LOGPROBS:
         message = f"'logprobs' asks for {count} log probabilities in {text_count} texts; at most {MAX_LOGPROBS} can be."
         raise FieldError("logprobs", message, "invalid_value")
+
+
+def _check_best_of(found: Options) -> None:
+    """More than are told can be written by a beam search alone; the number of beams has one name from here on."""
+    if "beam_width" in found:
+        found["num_beams"] = found.pop("beam_width")
+    if found.get("use_beam_search"):
+        return
+    if found.pop("best_of", 1) > found.get("n", 1):
+        message = "A 'best_of' above 'n' is not supported without 'use_beam_search'."
+        raise FieldError("best_of", message, "unsupported_parameter")
 
 
 def _take(found: Options, name: str, value: Any) -> None:
@@ -136,6 +155,10 @@ def _read_stop(fields: Fields) -> list[str] | None:
         if not 0 < len(stop) <= MAX_STOP_CHARACTERS:
             raise FieldError("stop", f"A text in 'stop' has to have 1 to {MAX_STOP_CHARACTERS} characters.")
     return stops
+
+
+def _read_early_stopping(fields: Fields) -> bool | str | None:
+    return "never" if fields.value("early_stopping") == "never" else fields.flag("early_stopping")
 
 
 def _read_logit_bias(fields: Fields) -> dict[str, float] | None:

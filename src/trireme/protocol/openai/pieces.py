@@ -17,6 +17,8 @@ class Piece:
     finish_reason: str = ""
     """Empty until the last piece of the choice."""
     logprobs: dict[str, Any] | None = None
+    prompt_logprobs: list[Any] | None = None
+    """Of the prompt's tokens, once, where they were asked for."""
 
 
 def join_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:

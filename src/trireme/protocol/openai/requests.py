@@ -8,7 +8,6 @@ from typing import Any, Final
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields, is_token_ids, wrong_type
 from trireme.protocol.openai.options import (
-    MAX_CHOICES,
     MAX_TOP_LOGPROBS,
     Options,
     check_logprobs,
@@ -56,11 +55,11 @@ class ChatRequest:
 def read_completion(fields: Fields) -> CompletionRequest:
     """Checks the fields of a completion; raises FieldError."""
     model = fields.required_text("model")
-    options = read_options(fields)
+    has_echo = fields.flag("echo") is True
+    options = read_options(fields, least_tokens=0 if has_echo else 1)
     count = options.pop("n", 1)
-    for name, is_refused in (("suffix", bool(fields.text("suffix"))), ("best_of", _best_of(fields) > count)):
-        if is_refused:
-            raise FieldError(name, f"'{name}' is not supported.", "unsupported_parameter")
+    if fields.text("suffix"):
+        raise FieldError("suffix", "'suffix' is not supported.", "unsupported_parameter")
     logprobs = fields.integer("logprobs", 0, MAX_TOP_LOGPROBS)
     if logprobs is not None:
         options["logprobs"] = logprobs
@@ -69,7 +68,6 @@ def read_completion(fields: Fields) -> CompletionRequest:
         raise FieldError("n", f"'prompt' and 'n' ask for {len(prompts) * count} texts; at most {MAX_PROMPTS} can be.")
     if len(prompts) * count > 1:
         check_logprobs(options, len(prompts) * count)
-    has_echo = fields.flag("echo") is True
     return CompletionRequest(model, prompts, options, count, *_read_stream(fields), has_echo)
 
 
@@ -152,10 +150,6 @@ def read_prompts(name: str, value: Any, max_count: int) -> list[Prompt]:
         if type(prompt) is not str and not (prompt and is_token_ids(prompt)):
             raise wrong_type(name, _PROMPT, prompt)
     return prompts
-
-
-def _best_of(fields: Fields) -> int:
-    return fields.integer("best_of", 1, MAX_CHOICES) or 1
 
 
 def _read_stream(fields: Fields) -> tuple[bool, bool]:

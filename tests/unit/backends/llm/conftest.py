@@ -72,11 +72,18 @@ def read(engine: Engine) -> Callable[..., Wishes]:
 
 
 @pytest.fixture
-def answer(engine: Engine, read: Callable[..., Wishes]) -> Callable[..., list[dict[str, list[Any]]]]:
+def answer(
+    read: Callable[..., Wishes], fulfil: Callable[[Wishes], list[dict[str, list[Any]]]]
+) -> Callable[..., list[dict[str, list[Any]]]]:
     """All responses to a request."""
+    return lambda **options: fulfil(read(**options))
 
-    def ask(**options: Any) -> list[dict[str, list[Any]]]:
-        wishes = read(**options)
+
+@pytest.fixture
+def fulfil(engine: Engine) -> Callable[[Wishes], list[dict[str, list[Any]]]]:
+    """All responses to a request that was read."""
+
+    def ask(wishes: Wishes) -> list[dict[str, list[Any]]]:
         kept: Any = KeptResponses()
         engine.submit(wishes.tokens, wishes.params, Answer(wishes, kept, engine.tokenizer, lambda output: None))
         found: list[dict[str, list[Any]]] = kept.all()

@@ -27,7 +27,10 @@ DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"prompt_logprobs": 1}, "'prompt_logprobs' is not supported"),
+        ({"prompt_logprobs": "x"}, "'prompt_logprobs' must be a whole number"),
+        ({"best_of": 3, "n": 2}, "'best_of' must be 2, as 'n' is, without 'use_beam_search'"),
+        ({"num_beams": "x"}, "'num_beams' must be a whole number"),
+        ({"early_stopping": "soon"}, "'early_stopping' must be true, false or 'never'"),
         ({"skip_special_tokens": False}, "'skip_special_tokens' must be true"),
         ({"skip_special_tokens": "no"}, "'skip_special_tokens' must be true or false"),
         ({"add_special_tokens": True}, "'add_special_tokens' must be false for 'messages'"),
@@ -104,7 +107,7 @@ def test_every_option_of_openais_endpoint_is_known() -> None:
     numbers = dict.fromkeys(openai_options._INTEGERS, 1) | dict.fromkeys(openai_options._NUMBERS, 1)
     given = {**texts, **guides, **more, **flags, **numbers, **dict.fromkeys(openai_options._FLAGS, True)}
     request = read_chat(Fields({"model": "m", "messages": [{"role": "user", "content": "x"}], **given}))
-    assert given.keys() - {"n"} == request.options.keys()
+    assert given.keys() - {"n", "beam_width"} == request.options.keys()  # which goes on as num_beams
     assert openai_options.MAX_TOOLS == MAX_TOOLS
     assert given.keys() | {"n", "echo", "add_special_tokens"} <= KNOWN
 

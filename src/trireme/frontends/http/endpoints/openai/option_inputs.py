@@ -23,7 +23,9 @@ _TRANSFORMERS_NAMES: Final = {
     "seed": "seed",
 }
 _CONSTRAINTS: Final = ("tools", "response_format", "guided_json", "guided_regex", "guided_grammar", "guided_choice")
-_NEEDING_A_LANGUAGE_MODEL: Final = (*_CONSTRAINTS, "logprobs", "logit_bias", "stop_token_ids")
+_NEEDING_A_LANGUAGE_MODEL: Final = (
+    *_CONSTRAINTS, "logprobs", "prompt_logprobs", "logit_bias", "stop_token_ids", "use_beam_search", "num_beams",
+)  # fmt: skip
 """Options that no model follows by chance: where it is not told of them, the request is refused."""
 _USUAL_MAX_TOKENS: Final = 256
 

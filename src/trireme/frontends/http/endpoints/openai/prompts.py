@@ -10,6 +10,7 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.option_inputs import OptionInputs
 from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
 from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.options import Options
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, Message, Prompt, text_of
 from trireme.server.text_models.forms import GenerationForm
 
@@ -91,7 +92,7 @@ def _choices(
     options: OptionInputs,
     first_index: int,
 ) -> list[ModelInput]:
-    outputs = _outputs(form, isinstance(request, ChatRequest), "logprobs" in request.options)
+    outputs = _outputs(form, isinstance(request, ChatRequest), request.options)
     count = 1 if options.are_for_all_choices else request.choice_count
     found = []
     for index in range(count):
@@ -101,8 +102,9 @@ def _choices(
     return found
 
 
-def _outputs(form: GenerationForm, is_chat: bool, has_logprobs: bool) -> tuple[str, ...]:
+def _outputs(form: GenerationForm, is_chat: bool, options: Options) -> tuple[str, ...]:
     """What is asked for: of a model with one output, that."""
     text = "delta" if is_chat and form.takes_messages and "delta" in form.outputs else form.text_output
-    wanted = [text, "index", "finish_reason", "usage"] + (["logprobs"] if has_logprobs else [])
+    wanted = [text, "index", "finish_reason", "usage"]
+    wanted += [name for name in ("logprobs", "prompt_logprobs") if name in options]
     return tuple(name for name in wanted if name in form.outputs)

@@ -42,10 +42,13 @@ class ResponseReader:
         deltas = _objects(outputs.get("delta"))
         reasons = [reason.decode() for reason in _strings(outputs.get("finish_reason"))]
         logprobs = [entry and _parsed("logprobs", entry) for entry in _strings(outputs.get("logprobs"))]
+        prompt = _prompt_logprobs(outputs.get("prompt_logprobs"))
         count = max(len(texts), len(deltas), len(reasons))
         first = _first_index(outputs.get("index")) if count == 1 else 0
         return [
-            self._piece(first + position, _at(texts, position), _at(deltas, position), reason, _at(logprobs, position))
+            self._piece(
+                first + position, _at(texts, position), _at(deltas, position), reason, _at(logprobs, position), prompt
+            )
             for position, reason in enumerate([*reasons, *[""] * (count - len(reasons))])
         ]
 
@@ -55,13 +58,13 @@ class ResponseReader:
         unfinished = [index for index in range(first, first + self._input.choice_count) if index not in self._finished]
         return [Piece(index, self._decode(index, b"", is_last=True), finish_reason="stop") for index in unfinished]
 
-    def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any) -> Piece:
+    def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any, prompt: Any) -> Piece:
         if not 0 <= index < self._input.choice_count:
             raise InternalError(f"the model has answered with the choice {index}, which nobody asked for")
         index += self._input.first_index
         if reason:
             self._finished.add(index)
-        return Piece(index, self._decode(index, text or b"", bool(reason)), delta, reason, logprobs or None)
+        return Piece(index, self._decode(index, text or b"", bool(reason)), delta, reason, logprobs or None, prompt)
 
     def _decode(self, index: int, text: bytes, is_last: bool) -> str:
         decoder = self._decoders.get(index)
@@ -86,6 +89,11 @@ def _objects(tensor: Tensor | None) -> list[Any]:
         return []
     value = _parsed("delta", texts[0])
     return value if isinstance(value, list) else [value]
+
+
+def _prompt_logprobs(tensor: Tensor | None) -> list[Any] | None:
+    texts = _strings(tensor)
+    return _parsed("prompt_logprobs", texts[0]) if texts and texts[0] else None
 
 
 def _parsed(name: str, text: bytes) -> Any:
