@@ -12,6 +12,9 @@ from trireme.core.batch import Batch, BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 
+Durations = Mapping[str, tuple[int, int]]
+"""What was measured, by name: how often, and nanoseconds altogether."""
+
 
 class Instance(Protocol):
     """One execution slot of a loaded model: a worker process, or a function in this one."""
@@ -57,6 +60,10 @@ class BatchRunner(Protocol):
     ) -> None:
         """The execution is over and the instance is free. `responses` stands beside `batch.requests`; None where
         the request was answered, or will be, through `respond`. Responses are not used by the instance afterwards."""
+
+    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+        """What the model has measured of a running request, by name: how often, and nanoseconds altogether. For
+        statistics and the request's trace."""
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The model gave the request back to be executed again in a later batch; called before `finish`, with None
@@ -136,8 +143,9 @@ class CustomMetricsPort(Protocol):
     def create_metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None) -> int:
         """A handle on one series of the family."""
 
-    def update(self, metric: int, operation: str, value: float) -> None:
-        """`increment`, `set` or `observe`."""
+    def update(self, metric: int, operation: str, value: Any) -> None:
+        """`increment`, `set` or `observe` with a number, `observe_counts` with how many came into each bucket and
+        their sum."""
 
     def value(self, metric: int) -> float:
         """The present value of a counter or gauge."""

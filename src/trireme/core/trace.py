@@ -46,6 +46,7 @@ class Trace:
         "batch_size",
         "children",
         "deliver",
+        "durations",
         "error",
         "id",
         "is_cached",
@@ -81,6 +82,8 @@ class Trace:
         """What it failed of, in the words of its answer."""
         self.marks: list[tuple[str, int]] = []
         """Names and nanoseconds of the monotonic clock, in the order they were told."""
+        self.durations: dict[str, tuple[int, int]] = {}
+        """What the model itself has measured, by name: how often, and nanoseconds altogether."""
         self.tensors: list[tuple[str, Tensor]] = []
         self.children: list[Trace] = []
         self.span: SpanIds | None = None  # set where traces go to an OpenTelemetry collector

@@ -11,7 +11,11 @@ from trireme.llm.scheduler import Scheduler, StepPlan
 
 FIRST_TOKEN_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 OUTPUT_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-REQUEST_BOUNDS_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+REQUEST_BOUNDS_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
+STEP_TOKEN_BOUNDS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TOKEN_COUNT_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 
 
@@ -49,8 +53,11 @@ class EngineStats:
     looked_up_tokens: int
     finished: dict[str, int]
     steps: int
+    step_tokens: Histogram
+    """Tokens of each step."""
     first_token: Histogram
     output_token: Histogram
+    """The gaps between the tokens of a sequence."""
     queue: Histogram
     prefill: Histogram
     end_to_end: Histogram
@@ -64,6 +71,7 @@ class StatsRecorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._steps = 0
+        self._step_tokens = Histogram(STEP_TOKEN_BOUNDS)
         self._generated = 0
         self._finished: dict[str, int] = {}
         self._first_token = Histogram(FIRST_TOKEN_BOUNDS_S)
@@ -76,6 +84,7 @@ class StatsRecorder:
 
     def step(self, plan: StepPlan) -> None:
         self._steps += 1
+        self._step_tokens.observe(plan.token_count)
 
     def token(self, sequence: Sequence, now: float) -> None:
         """A token came; called before its moment is noted in the sequence."""
@@ -111,6 +120,7 @@ class StatsRecorder:
                 scheduler.stats.looked_up_tokens,
                 dict(self._finished),
                 self._steps,
+                self._step_tokens.copy(),
                 self._first_token.copy(),
                 self._output_token.copy(),
                 self._queue.copy(),

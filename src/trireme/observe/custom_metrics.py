@@ -6,6 +6,7 @@ import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trireme.core.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnsupportedError
 from trireme.observe.prometheus import PageWriter, label_text
@@ -18,7 +19,7 @@ _FAMILY_DELETED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should "
     "be deleted AFTER its corresponding 'Metric' objects have been deleted."
 )
-_ALLOWED = {"counter": ("increment",), "gauge": ("increment", "set"), "histogram": ("observe",)}
+_ALLOWED = {"counter": ("increment",), "gauge": ("increment", "set"), "histogram": ("observe", "observe_counts")}
 
 
 class _Family:
@@ -105,7 +106,7 @@ class CustomMetrics:
         held.metrics.add(handle)
         return handle
 
-    def update(self, metric: int, operation: str, value: float) -> None:
+    def update(self, metric: int, operation: str, value: Any) -> None:
         """Changes the series; raises where its kind has no such operation."""
         series = self._series(metric)
         kind = series.family.kind
@@ -114,6 +115,12 @@ class CustomMetrics:
         if operation == "observe":
             series.counts[bisect_left(series.bounds, value)] += 1
             series.value += value
+        elif operation == "observe_counts":
+            counts, total = value
+            if len(counts) != len(series.counts):
+                raise InvalidArgumentError(f"{len(counts)} counts for a histogram of {len(series.counts)} buckets")
+            series.counts = [known + more for known, more in zip(series.counts, counts, strict=True)]
+            series.value += total
         elif operation == "set":
             series.value = float(value)
         elif kind == "counter" and not value >= 0:

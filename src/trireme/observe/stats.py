@@ -72,6 +72,8 @@ class ModelStatsSnapshot:
     cache_miss: DurationStats
     batches: tuple[BatchStats, ...]
     responses: Mapping[str, ResponseStats]
+    measured: Mapping[str, DurationStats]
+    """What the model itself has measured, by name."""
 
 
 class ModelStats:
@@ -80,6 +82,7 @@ class ModelStats:
     __slots__ = (
         "_batches",
         "_clock",
+        "_measured",
         "_responses",
         "_wall_clock",
         "cache_hit_count",
@@ -123,6 +126,7 @@ class ModelStats:
         self.cache_hit_count = self.cache_hit_ns = self.cache_miss_count = self.cache_miss_ns = 0
         self._batches: dict[int, list[int]] = {}
         self._responses: dict[int, list[int]] = {}
+        self._measured: dict[str, list[int]] = {}
         # How many latencies of answered requests fell under each of DEFAULT_BOUNDS_NS, and above them all.
         self.request_buckets = [0] * (len(DEFAULT_BOUNDS_NS) + 1)
         self.queue_buckets = self.request_buckets[:]
@@ -226,6 +230,13 @@ class ModelStats:
         totals[at] += 1
         totals[at + 1] += ns
 
+    def record_measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
+        """What the model has measured of one request: how often, and nanoseconds altogether."""
+        for name, (count, ns) in durations.items():
+            totals = self._measured.setdefault(name, [0, 0])
+            totals[0] += count
+            totals[1] += ns
+
     @property
     def fail_count(self) -> int:
         """Failed requests of every reason."""
@@ -250,6 +261,7 @@ class ModelStats:
             cache_miss=DurationStats(self.cache_miss_count, self.cache_miss_ns),
             batches=tuple(_batch_stats(size, totals) for size, totals in sorted(self._batches.items())),
             responses={str(index): _response_stats(totals) for index, totals in sorted(self._responses.items())},
+            measured={name: DurationStats(*totals) for name, totals in self._measured.items()},
         )
 
     def _last_inference_ms(self) -> int:

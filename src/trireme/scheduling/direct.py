@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ServingError, stopping_error
-from trireme.core.ports import Instance
+from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, ModelStats
@@ -111,6 +111,10 @@ class DirectScheduler:
             # The instance works while its clients are being answered.
             self._dispatch(now_ns)
         runner.settle(instance, batch, responses, timing, now_ns)
+
+    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+        """Keeps what the model has measured of a request."""
+        self._runner.measured(request, durations)
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The request will wait again once `finish` of its batch has come with None in its place."""

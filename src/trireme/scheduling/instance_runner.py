@@ -11,7 +11,7 @@ from typing import Final
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock
 from trireme.core.errors import InternalError
-from trireme.core.ports import Instance
+from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import BACKEND, ModelStats
@@ -148,6 +148,12 @@ class InstanceRunner:
         self.answer(request, response)
         if self._idle is not None:
             self.check_idle()
+
+    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+        """Keeps what the model has measured of a request."""
+        self._stats.record_measured(durations)
+        if request.trace is not None:
+            request.trace.durations.update(durations)
 
     def release(self, instance: Instance, batch: Batch) -> bool:
         """The instance is through with the batch and can take the next; false for a batch that is not running."""

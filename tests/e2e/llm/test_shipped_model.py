@@ -140,6 +140,51 @@ def test_metrics_count_tokens(scribe: RunningServer) -> None:
     connection.close()
 
 
+def test_a_request_is_told_where_its_engine_spent_the_time(scribe: RunningServer) -> None:
+    connection = scribe.connect()
+    body = json.dumps({"text_input": "Once", "max_tokens": 5, "ignore_eos": True})
+    connection.request("POST", PATH, body, {"X-Explain": "1"})
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    engine = json.loads(response.headers["X-Explain"])["engine"]
+    assert engine.keys() == {"queue_us", "prefill_us", "first_token_us", "output_token_us"}
+    assert engine["first_token_us"] == pytest.approx(engine["queue_us"] + engine["prefill_us"], abs=1)
+    assert engine["output_token_us"] > 0
+
+
+def test_statistics_add_up_what_engines_measure(scribe: RunningServer) -> None:
+    def counted() -> dict[str, dict[str, int]]:
+        connection = scribe.connect()
+        body = exchange(connection, "GET", "/v2/models/scribe/stats")[-1]
+        connection.close()
+        found: dict[str, dict[str, int]] = json.loads(body)["model_stats"][0]["engine_stats"]
+        return found
+
+    generate(scribe, text_input="Once", max_tokens=5, ignore_eos=True)
+    before = counted()
+    generate(scribe, text_input="Once", max_tokens=5, ignore_eos=True)
+    after = counted()
+    assert {name: after[name]["count"] - before[name]["count"] for name in after} == {
+        "queue": 1,
+        "prefill": 1,
+        "first_token": 1,
+        "output_token": 4,
+    }
+    assert all(after[name]["ns"] > before[name]["ns"] for name in after)
+
+
+def test_the_time_per_token_is_a_histogram_of_gaps(scribe: RunningServer) -> None:
+    def gaps() -> float:
+        return scribe.metric("vllm:time_per_output_token_seconds_count").get(_LABELS, 0.0)
+
+    scribe.until(lambda: scribe.metric("vllm:num_requests_running")[_LABELS] == 0)
+    time.sleep(1)  # until all of them are told
+    before = gaps()
+    generate(scribe, text_input="Once", max_tokens=9, ignore_eos=True)
+    scribe.until(lambda: gaps() == before + 8)
+
+
 def test_more_than_may_wait_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model_repository" / "scribe"
     shutil.copytree(EXAMPLE, folder)

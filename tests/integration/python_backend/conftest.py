@@ -81,6 +81,9 @@ class TinyRunner:
                 request.respond(response)
         self._pump()
 
+    def measured(self, request: InferenceRequest, durations: Any) -> None:
+        pass
+
     def reschedule(self, request: InferenceRequest) -> None:
         asyncio.get_running_loop().call_soon(self.run, [request])
 

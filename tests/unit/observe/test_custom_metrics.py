@@ -157,3 +157,20 @@ def test_metric_is_dead_once_its_family_is_deleted_though_others_share_it() -> N
     metrics.delete_metric(metric)
     metrics.update(metrics.create_metric(other, {}, None), "increment", 1)
     assert page(metrics)[-1] == "x 1"
+
+
+def test_many_observations_can_come_at_once() -> None:
+    metrics = CustomMetrics()
+    family = metrics.create_family("owner", "gaps", "of tokens", "histogram")
+    series = metrics.create_metric(family, {}, [1.0, 2.0])
+    metrics.update(series, "observe", 1.5)
+    metrics.update(series, "observe_counts", ([2, 0, 1], 9.0))
+    assert {line for line in page(metrics) if not line.startswith("#")} == {
+        'gaps_bucket{le="1"} 2',
+        'gaps_bucket{le="2"} 3',
+        'gaps_bucket{le="+Inf"} 4',
+        "gaps_sum 10.5",
+        "gaps_count 4",
+    }
+    with pytest.raises(ServingError, match="2 counts for a histogram of 3 buckets"):
+        metrics.update(series, "observe_counts", ([1, 1], 2.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from trireme.backends.llm.chat_message import ChatMessage
 from trireme.backends.llm.logprobs import LogprobTexts
+from trireme.backends.llm.pacing import Pacer, joined
 from trireme.backends.llm.wishes import Wishes
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -38,8 +40,17 @@ class Answer:
         tokenizer: Tokenizer,
         on_end: Callable[[TextOutput], None],
         cancel: Callable[[], None] = lambda: None,
+        pacer: Pacer | None = None,
     ) -> None:
-        """`on_end` is called once, with the last news; `cancel` ends what is under way where one choice fails."""
+        """`on_end` is called once, with the last news; `cancel` ends what is under way where one choice fails.
+
+        `pacer` goes on where the client is slower than the answer is written; without one, the thread that writes texts
+        waits for it.
+        """
+        self._pacer = pacer
+        self._lock = threading.Lock()
+        self._held: list[TextOutput] = []
+        """What may not be sent yet, at most the answer itself."""
         self._wishes = wishes
         self._sender = sender
         self._logprobs = LogprobTexts(tokenizer, wishes.tokens)
@@ -56,6 +67,30 @@ class Answer:
 
     def __call__(self, output: TextOutput) -> None:
         """Takes news of the request; never raises, so that the request is always answered."""
+        with self._lock:
+            if self._pacer is None or not (self._held or not self._sender.has_credit()):
+                self._handle(output)
+                return
+            self._held.append(output)
+            is_first = len(self._held) == 1
+        if is_first:
+            self._pacer.add(self)
+
+    def can_go_on(self) -> bool:
+        """Whether something is held that may be sent by now."""
+        return bool(self._held) and self._sender.has_credit()
+
+    def release(self) -> bool:
+        """Sends what may be sent of what is held, all of a choice at once; whether nothing is left."""
+        with self._lock:
+            while self.can_go_on():
+                index = self._held[0].index
+                own = [output for output in self._held if output.index == index]
+                self._held = [output for output in self._held if output.index != index]
+                self._handle(joined(own))
+            return not self._held
+
+    def _handle(self, output: TextOutput) -> None:
         try:
             if not self.has_failed:
                 self._take(output)

@@ -12,8 +12,10 @@ from trireme.llm.stats import (
     FIRST_TOKEN_BOUNDS_S,
     OUTPUT_TOKEN_BOUNDS_S,
     REQUEST_BOUNDS_S,
+    STEP_TOKEN_BOUNDS,
     TOKEN_COUNT_BOUNDS,
     EngineStats,
+    Histogram,
 )
 
 _EVERY_S = 0.5
@@ -24,9 +26,17 @@ _HISTOGRAMS = {
     "vllm:request_prompt_tokens": ("Number of prefill tokens processed.", TOKEN_COUNT_BOUNDS),
     "vllm:request_generation_tokens": ("Number of generation tokens processed.", TOKEN_COUNT_BOUNDS),
     "vllm:request_params_n": ("Histogram of the n request parameter.", (1, 2, 5, 10, 20)),
-    "llm:queue_seconds": ("Time that requests waited for their first step.", REQUEST_BOUNDS_S),
-    "llm:prefill_seconds": ("Time from the first step of requests to their first token.", REQUEST_BOUNDS_S),
+    "vllm:request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", REQUEST_BOUNDS_S),
+    "vllm:request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", REQUEST_BOUNDS_S),
+    "vllm:request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", REQUEST_BOUNDS_S),
+    "vllm:request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", REQUEST_BOUNDS_S),
+    "vllm:iteration_tokens_total": ("Histogram of number of tokens per engine_step.", STEP_TOKEN_BOUNDS),
 }
+_COUNTED: dict[str, Callable[[EngineStats], Histogram]] = {
+    "vllm:time_per_output_token_seconds": lambda stats: stats.output_token,
+    "vllm:iteration_tokens_total": lambda stats: stats.step_tokens,
+}
+"""Those that the engine counts itself, token by token and step by step."""
 _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "vllm:prompt_tokens_total": ("Number of prefill tokens processed.", lambda stats: stats.prompt_tokens),
     "vllm:generation_tokens_total": ("Number of generation tokens processed.", lambda stats: stats.generation_tokens),
@@ -67,6 +77,7 @@ class EngineMetrics:
         }
         self._gauges = {name: self._metric(name, text, MetricKind.GAUGE, labels) for name, (text, _) in _GAUGES.items()}
         self._told = dict.fromkeys(_COUNTERS, 0.0)
+        self._told_counts = {name: Histogram(_HISTOGRAMS[name][1]) for name in _COUNTED}
         self._next = 0.0
 
     def update(self) -> None:
@@ -83,6 +94,14 @@ class EngineMetrics:
                 self._told[name] = found
         for name, (_, value) in _GAUGES.items():
             self._gauges[name].set(float(value(stats)))
+        for name, counted in _COUNTED.items():
+            self._tell_counts(name, counted(stats))
+
+    def _tell_counts(self, name: str, found: Histogram) -> None:
+        known, self._told_counts[name] = self._told_counts[name], found
+        counts = [now - before for now, before in zip(found.counts, known.counts, strict=True)]
+        if any(counts):
+            self._histograms[name].observe_counts(counts, found.total - known.total)
 
     def ended(self, output: TextOutput, prompt_tokens: int, choices: int) -> None:
         """A request has its last news."""
@@ -91,14 +110,27 @@ class EngineMetrics:
             return
         self._observe("vllm:time_to_first_token_seconds", times.first_token - times.arrival)
         self._observe("vllm:e2e_request_latency_seconds", times.last_token - times.arrival)
-        self._observe("llm:queue_seconds", times.started - times.arrival)
-        self._observe("llm:prefill_seconds", times.first_token - times.started)
+        self._observe("vllm:request_queue_time_seconds", times.started - times.arrival)
+        self._observe("vllm:request_prefill_time_seconds", times.first_token - times.started)
+        self._observe("vllm:request_decode_time_seconds", times.last_token - times.first_token)
+        self._observe("vllm:request_inference_time_seconds", times.last_token - times.started)
         self._observe("vllm:request_prompt_tokens", prompt_tokens)
         self._observe("vllm:request_generation_tokens", usage.completion_tokens)
         self._observe("vllm:request_params_n", choices)
-        steps = usage.completion_tokens // choices - 1
-        if steps > 0:
-            self._observe("vllm:time_per_output_token_seconds", (times.last_token - times.first_token) / steps)
+
+    @staticmethod
+    def durations(output: TextOutput, choices: int) -> dict[str, tuple[int, int]]:
+        """What is told of a single request with its last news, in nanoseconds; of several choices that of the last."""
+        times, usage = output.times, output.usage
+        if times is None or usage is None or not times.first_token:
+            return {}
+        spans = {
+            "queue": (1, times.started - times.arrival),
+            "prefill": (1, times.first_token - times.started),
+            "first_token": (1, times.first_token - times.arrival),
+            "output_token": (max(0, usage.completion_tokens // choices - 1), times.last_token - times.first_token),
+        }
+        return {name: (count, int(span * 1e9)) for name, (count, span) in spans.items()}
 
     def _observe(self, name: str, value: float) -> None:
         self._histograms[name].observe(value)

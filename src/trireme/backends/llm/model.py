@@ -11,6 +11,7 @@ from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, refusal, tokens_answer
 from trireme.backends.llm.caretaker import Caretaker
 from trireme.backends.llm.metrics import EngineMetrics
+from trireme.backends.llm.pacing import Pacer
 from trireme.backends.llm.sampling_options import WishError
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.wishes import Wishes, read_wishes
@@ -55,6 +56,7 @@ class TritonPythonModel:
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
+        self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._caretaker.start()
 
     def execute(self, requests: list[InferenceRequest]) -> None:
@@ -99,12 +101,17 @@ class TritonPythonModel:
             if generation is not None:
                 generation.cancel()
 
-        answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel)
+        def listen(output: TextOutput) -> None:
+            if output.is_last:
+                sender.measured(self._metrics.durations(output, wishes.params.choices))
+            answer(output)
+
+        answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
         timeout_us = request.timeout()
         generation = self._engine.submit(
             wishes.tokens,
             wishes.params,
-            answer,
+            listen,
             priority=wishes.priority,
             timeout_s=timeout_us / 1e6 if timeout_us else None,
         )

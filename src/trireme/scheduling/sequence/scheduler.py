@@ -12,7 +12,7 @@ from trireme.config.sequence_config import SequenceBatchingConfig
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.errors import CancelledError, ServingError, UnavailableError, stopping_error
-from trireme.core.ports import Instance
+from trireme.core.ports import Durations, Instance
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.stats import CANCELED, OTHER, REJECTED, ModelStats
@@ -173,6 +173,10 @@ class SequenceScheduler:
             with gate.settling():
                 self._settle(instance, batch, responses, timing)
         self._dispatcher.dispatch_now()
+
+    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+        """Keeps what the model has measured of a request."""
+        self._runner.measured(request, durations)
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The request will wait again once `finish` of its batch has come with None in its place."""

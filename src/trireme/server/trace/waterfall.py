@@ -46,6 +46,8 @@ def _described(trace: Trace, origin_ns: int) -> dict[str, Any]:
     if trace.batch_size:
         entry["batch_size"] = trace.batch_size
     entry["phases"] = _phases(trace, origin_ns)
+    if trace.durations:
+        entry["engine"] = _engine(trace)
     if trace.children:
         entry["steps"] = [_described(child, origin_ns) for child in trace.children]
     return entry
@@ -65,6 +67,11 @@ def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
                 }
             )
     return phases
+
+
+def _engine(trace: Trace) -> dict[str, float]:
+    """What the model has measured itself, the mean where it was often; it overlaps with the phases."""
+    return {f"{name}_us": _microseconds(ns // count) for name, (count, ns) in trace.durations.items() if count}
 
 
 def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:

@@ -55,6 +55,7 @@ CALL_CANCEL = 40  # (kind, call)
 CONTROL = 41  # (kind, token, operation, arguments tuple): load, unload, is_model_ready
 METRIC = 42  # (kind, token, operation, arguments tuple): answered by CONTROL_RESULT unless token is 0
 LOG = 43  # (kind, level letter, file name, line, message): through pb_utils.Logger
+MEASURED = 45  # (kind, key, {name: (count, ns)}): what the model has measured of a request; before its final response
 RESCHEDULE = 44  # (kind, key): the request is to run again; before its batch's RESULTS
 
 # Both ways.

@@ -200,6 +200,12 @@ class PythonInstance:
                 self._clear_suspects((key,), is_success=True)
         self._runner.respond(request, response)
 
+    def on_measured(self, message: tuple[Any, ...]) -> None:
+        """The model tells of the time of a request (MEASURED)."""
+        request = self._requests.get(message[1])
+        if request is not None:
+            self._runner.measured(request, message[2])
+
     def on_reschedule(self, message: tuple[Any, ...]) -> None:
         """The model gives a request back (RESCHEDULE)."""
         request = self._requests.pop(message[1], None)

@@ -80,6 +80,7 @@ class WorkerSession:
         self._routes[messages.RESULTS] = instance.on_results
         self._routes[messages.RESPONSE] = instance.on_response
         self._routes[messages.RESCHEDULE] = instance.on_reschedule
+        self._routes[messages.MEASURED] = instance.on_measured
         self._routes[messages.CALL] = calls.on_call
         self._routes[messages.CALL_CANCEL] = calls.on_cancel
         instance.connect(self.link, calls)

@@ -119,6 +119,14 @@ class Metric:
         """Histograms only."""
         self._update("observe", self._checked("observe", value))
 
+    def observe_counts(self, counts: Sequence[int], total: float) -> None:
+        """Histograms only: many observations at once, as how many fell into each bucket, the last above all bounds,
+        and their sum. Not known to Triton."""
+        self._check("observe", "observe", "Observe")
+        self._family.runtime.channel.send(
+            (messages.METRIC, 0, "update", (self._handle, "observe_counts", (list(counts), float(total))))
+        )
+
     def value(self) -> float:
         """The present value of a counter or gauge, shared by everyone who has this series."""
         self._check("get", "value", "Value")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonModelException
@@ -45,6 +45,17 @@ class InferenceResponseSender:
                 self.is_closed = True
                 self._forget()
             runtime.channel.send((messages.RESPONSE, self._key, encoded, is_final))
+
+    def measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
+        """Tells the server what was measured of the request, by name: how often, and nanoseconds altogether. Nothing
+        is told of one that has its final response."""
+        if not self.is_closed:
+            self._runtime.channel.send((messages.MEASURED, self._key, dict(durations)))
+
+    def has_credit(self) -> bool:
+        """Whether a response can be sent without waiting for whoever takes them, as far as is known by now."""
+        credit = self._runtime.credits.get(self._key)
+        return credit is None or credit > self._sent_count or self._key in self._runtime.cancelled
 
     def is_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more; the final flag must be sent all the same."""

@@ -84,6 +84,7 @@ def _tensors(tensors: Iterable[TensorMetadata]) -> list[dict[str, Any]]:
 
 
 def _snapshot(stats: Any) -> dict[str, Any]:
+    measured = {name: {"count": entry.count, "ns": entry.ns} for name, entry in stats.measured.items()}
     return {
         "name": stats.name,
         "version": stats.version,
@@ -94,6 +95,7 @@ def _snapshot(stats: Any) -> dict[str, Any]:
         "response_stats": {index: _phases(entry, _RESPONSE_PHASES) for index, entry in stats.responses.items()},
         "batch_stats": [{"batch_size": entry.batch_size, **_phases(entry, _BATCH_PHASES)} for entry in stats.batches],
         "memory_usage": [],
+        **({"engine_stats": measured} if measured else {}),
     }
 
 

@@ -21,6 +21,7 @@ class RecordingRunner:
         self.finished: list[tuple[Any, Any, list[Any], Any]] = []
         self.responses: list[tuple[Any, Any]] = []
         self.rescheduled: list[Any] = []
+        self.durations: list[tuple[Any, Any]] = []
 
     def attach(self, instance: Any) -> None:
         self.attached.append(instance)
@@ -33,6 +34,9 @@ class RecordingRunner:
 
     def finish(self, instance: Any, batch: Any, responses: Any, timing: Any) -> None:
         self.finished.append((instance, batch, list(responses), timing))
+
+    def measured(self, request: Any, durations: Any) -> None:
+        self.durations.append((request, durations))
 
     def reschedule(self, request: Any) -> None:
         self.rescheduled.append(request)
