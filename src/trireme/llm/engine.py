@@ -24,6 +24,7 @@ from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
 from trireme.llm.stats import EngineStats, StatsRecorder
+from trireme.llm.warm_up import WarmUps
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,11 @@ class EngineCore:
         self._step_began: float | None = None
         self._prepared = -math.inf
         """When the executor was last seen to prepare."""
+        self._warm_ups = WarmUps(executor.warm_ups(), options.warm_up)
+        self._is_warm = threading.Event()
         self._thread = threading.Thread(target=self._main, name="llm-engine", daemon=True)
         self._thread.start()
+        self._is_warm.wait()
 
     def submit(
         self,
@@ -166,10 +170,16 @@ class EngineCore:
     def _main(self) -> None:
         flight: _Flight | None = None
         try:
+            self._warm_ups.run_first()
+            self._is_warm.set()
             while True:
-                self._receive_all(may_wait=flight is None and not self._scheduler.has_work)
+                is_idle = flight is None and not self._scheduler.has_work
+                self._receive_all(may_wait=is_idle and not self._warm_ups.has_more)
                 if self._closing:
                     break
+                if is_idle and not self._scheduler.has_work and self._warm_ups.has_more:
+                    self._warm_ups.run_next()
+                    continue
                 flight = self._step(flight)
                 if self._after_step is not None:
                     self._after_step()
@@ -177,6 +187,7 @@ class EngineCore:
             log.exception("the engine has failed")
             self._closing = f"the engine has failed: {type(error).__name__}: {error}"
         finally:
+            self._is_warm.set()
             self._closing = self._closing or "the engine was closed"
             self._end_all(self._closing)
             if self._after_step is not None:

@@ -6,6 +6,17 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import Enum
+
+
+class WarmUpMode(Enum):
+    """When steps are made ready that would otherwise be compiled or recorded amid traffic."""
+
+    IDLE = "idle"
+    """What almost every request needs before the first, the rest while nothing runs."""
+    LOAD = "load"
+    """All of it before the first request."""
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class EngineOptions:
     """Whether steps are recorded once and replayed, on devices that can."""
     is_batch_invariant: bool = False
     """Whether a sequence's tokens must not depend on what runs beside it, to the last bit; slower, on CUDA alone."""
+    warm_up: WarmUpMode = WarmUpMode.IDLE
     clock: Callable[[], float] = time.monotonic
     around_texts: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered in the thread that writes texts around all that is told of a step."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
 from trireme.llm.chat.formats import AUTO, NONE, REASONING_TAGS, TOOL_FORMATS
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import EngineOptions, WarmUpMode
 
 T = TypeVar("T")
 
@@ -48,6 +48,7 @@ def read_settings(
         has_prefix_cache=reader.flag("prefix_cache", True),
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
         has_graphs=reader.flag("graphs", True),
+        warm_up=WarmUpMode(reader.choice("warm_up", tuple(mode.value for mode in WarmUpMode))),
         around_texts=around_texts,
     )
     reader.text("device", "")  # which the server has followed when it placed the worker

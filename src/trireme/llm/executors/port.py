@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +30,18 @@ class StepResult:
     """By the index of the chunk: for each of its tokens what the prompt's next one had."""
 
 
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Something that steps of one kind need, and that takes long the first time."""
+
+    name: str
+    """Of the kind, for the log."""
+    run: Callable[[], object]
+    """Makes it ready, in the thread that runs steps; does nothing where it is."""
+    is_first: bool = False
+    """Whether almost every request needs it."""
+
+
 class Executor(Protocol):
     """Computes steps one after another. All calls come from one thread."""
 
@@ -41,6 +53,9 @@ class Executor(Protocol):
     is_preparing: bool
     """Whether it makes something ready for steps of a new kind (compiles, records), which may take longer than a step;
     read by other threads. False for who never does."""
+
+    def warm_ups(self) -> Sequence[WarmUp]:
+        """What it would otherwise make ready amid traffic, what is needed soonest first; each runs between steps."""
 
     def submit(self, plan: StepPlan) -> Any:
         """Begins a step; what it returns is for `collect`. The plan is read before it returns, never changed."""

@@ -6,10 +6,12 @@ are copied to the host beside it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ import torch
 from trireme.llm.executors.cuda.decoder import SPLIT_TILES, CudaDecoder, PagedCache, StepTensors
 from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
 from trireme.llm.executors.cuda.weights import DecoderWeights
-from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
+from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
@@ -27,6 +29,8 @@ from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 PROMPT_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 """Tokens of steps with prompts that are recorded; with more, launching takes less time than computing."""
+_WARM_REACHES = (256, 1024, 4096)
+"""Lengths of sequences whose steps are recorded before they come."""
 _PROMPT_SAMPLES = 8
 _PROMPT_TILES = 16
 _RESERVE_BYTES = 2 << 30
@@ -94,6 +98,29 @@ class CudaExecutor:
         most = options.max_step_tokens + slots
         self._inputs = InputRing(8 * most + 2 * blocks + 4096, device)
         self._outputs = [torch.empty(slots, dtype=torch.int32).pin_memory() for _ in range(RING)]
+
+    def warm_ups(self) -> list[WarmUp]:
+        """The steps that are recorded: small ones first, then those of longer sequences."""
+        if not self._has_graphs:
+            return []
+        prompts = [
+            WarmUp(f"prompts of {size}", partial(self._warm, self._recorded_prompt, size)) for size in PROMPT_BUCKETS
+        ]
+        for reach in _WARM_REACHES:
+            decodes = [
+                WarmUp(f"batches of {size}, {reach} tokens", partial(self._warm, self._recorded_decode, size, reach))
+                for size in self._buckets
+            ]
+            if reach == _WARM_REACHES[0]:
+                mixed = [kind for pair in zip_longest(decodes, prompts) for kind in pair if kind is not None]
+                found = [replace(kind, is_first=place < 2) for place, kind in enumerate(mixed)]
+            elif reach <= self.spec.max_positions:
+                found += decodes
+        return found
+
+    def _warm(self, record: Callable[..., object], *sizes: int) -> None:
+        with torch.cuda.stream(self._stream):
+            record(*sizes)
 
     def submit(self, plan: StepPlan) -> _Handle:
         """Begins a step."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from trireme.llm.executors.hpu.buckets import StepBuckets, buckets, fit
 from trireme.llm.executors.hpu.software import DEVICE, GaudiSoftware, Recorded
 from trireme.llm.executors.hpu.steps import ChunkStep, DecodeStep
 from trireme.llm.executors.limits import limits_for
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import StepResult, WarmUp
 from trireme.llm.executors.torch.attention import scoring_of
 from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache
 from trireme.llm.executors.torch.decoder import Decoder
@@ -24,8 +24,6 @@ from trireme.llm.executors.torch.weights import gather_weights
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.scheduler import Chunk, StepPlan
-
-log = logging.getLogger(__name__)
 
 _SMALLEST_CHUNK = 32
 _FEWEST_BLOCKS = 4
@@ -74,17 +72,24 @@ class HpuExecutor:
         )
         modules = (kind(decoder, self.limits.block_size, dtype) for kind in (DecodeStep, ChunkStep))
         self._decode, self._chunk = (software.record(one) if options.has_graphs else one for one in modules)
+        self._has_graphs = options.has_graphs
         self._known: set[tuple[str, int, int, int]] = set()
 
-    def warm_up(self) -> None:
-        """Has every graph recorded that a step may need."""
-        shapes = [(1, rows, blocks) for rows, blocks in self._buckets.decode_shapes()]
-        shapes += [(0, count, blocks) for count, blocks in self._buckets.chunk_shapes(self.limits.block_size)]
-        for number, (is_decode, count, width) in enumerate(shapes):
-            log.info("recording steps: %d of %d, %d tokens over %d blocks", number + 1, len(shapes), count, width)
-            table = np.full((count, width) if is_decode else width, self._pages.padding_block, np.int64)
-            with torch.inference_mode():
-                self._play(bool(is_decode), self._padding(count), table, list(range(count)) if is_decode else [0])
+    def warm_ups(self) -> list[WarmUp]:
+        """Every graph that a step may need; all before the first request, which would wait long for its own."""
+        if not self._has_graphs:
+            return []
+        shapes = [(True, rows, blocks) for rows, blocks in self._buckets.decode_shapes()]
+        shapes += [(False, count, blocks) for count, blocks in self._buckets.chunk_shapes(self.limits.block_size)]
+        return [
+            WarmUp(f"{count} tokens over {width} blocks", partial(self._warm, is_decode, count, width), is_first=True)
+            for is_decode, count, width in shapes
+        ]
+
+    def _warm(self, is_decode: bool, count: int, width: int) -> None:
+        table = np.full((count, width) if is_decode else width, self._pages.padding_block, np.int64)
+        with torch.inference_mode():
+            self._play(is_decode, self._padding(count), table, list(range(count)) if is_decode else [0])
 
     def submit(self, plan: StepPlan) -> StepResult:
         self._tables.forget(plan.joined)

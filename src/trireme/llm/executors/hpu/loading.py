@@ -23,13 +23,10 @@ log = logging.getLogger(__name__)
 def load_on_hpu(
     spec: DecoderSpec, weights: Iterable[tuple[str, Weight]], options: EngineOptions, dtype: str
 ) -> Executor:
-    """An executor on the worker's HPU, its graphs recorded; raises ExecutorError where it cannot be had."""
+    """An executor on the worker's HPU, whose graphs an engine records; raises ExecutorError where it cannot be had."""
     software, kind = GaudiSoftware(), getattr(torch, dtype)
     free = usable_bytes(torch.device(DEVICE), options)
     check_room(spec, options, kind.itemsize, dtype, free, "the HPU has {} for it (memory_share)")
     mode = "recorded graphs" if software.is_lazy else "compiled steps"
     log.info("%s runs on an HPU with %s, in %s", spec.architecture, mode, dtype)
-    executor = HpuExecutor(spec, host_tensors(weights), options, software, kind)
-    if options.has_graphs:
-        executor.warm_up()
-    return executor
+    return HpuExecutor(spec, host_tensors(weights), options, software, kind)

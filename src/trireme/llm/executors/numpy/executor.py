@@ -13,7 +13,7 @@ from trireme.llm.executors.numpy.attention import PagedCache, Rows
 from trireme.llm.executors.numpy.blas_threads import one_thread
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import Array, gather_weights
-from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
+from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.models.checkpoint import Weight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
@@ -40,6 +40,9 @@ class NumpyExecutor:
         self._cache = PagedCache(self.spec, self.limits.block_count, self.limits.block_size)
         self._threads: Threads = one_thread if spec.hidden_size <= _SMALL else nullcontext
         self._decoder = Decoder(self.spec, gather_weights(self.spec, weights), self._cache)
+
+    def warm_ups(self) -> Sequence[WarmUp]:
+        return ()  # all steps are of one kind
 
     def submit(self, plan: StepPlan) -> StepResult:
         # exp(-x) of an activation may end in infinity, as it should

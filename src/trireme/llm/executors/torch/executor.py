@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from trireme.llm.executors.limits import limits_for
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import StepResult, WarmUp
 from trireme.llm.executors.torch.attention import scoring_of
 from trireme.llm.executors.torch.cache import BlockTables, PagedCache, Pages
 from trireme.llm.executors.torch.decoder import Decoder, StepTokens
@@ -58,6 +58,9 @@ class PagedExecutor:
             self._results = ResultBuilder(spec, device)
         self._tables = BlockTables(limits.max_sequences, -(-spec.max_positions // limits.block_size))
         self._layouts = LayoutBuilder(model.pages, self._tables, device, dtype, is_causal_known=model.is_fused)
+
+    def warm_ups(self) -> Items[WarmUp]:
+        return ()  # all steps are of one kind
 
     def submit(self, plan: StepPlan) -> StepResult:
         self._tables.forget(plan.joined)

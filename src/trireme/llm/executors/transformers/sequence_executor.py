@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trireme.llm.executors.port import StepResult
+from trireme.llm.executors.port import StepResult, WarmUp
 from trireme.llm.executors.torch.memory import release
 from trireme.llm.executors.torch.results import ResultBuilder, wanted_rows
 from trireme.llm.executors.transformers.model_code import ModelCode
@@ -55,6 +55,9 @@ class SequenceExecutor:
         self._states: dict[int, _State] = {}
         with torch.inference_mode():
             self._results = ResultBuilder(spec, code.device)
+
+    def warm_ups(self) -> Items[WarmUp]:
+        return ()  # nothing is recorded
 
     def submit(self, plan: StepPlan) -> StepResult:
         self._states = {slot: state for slot, state in self._states.items() if state.is_current}

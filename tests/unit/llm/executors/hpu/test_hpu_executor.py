@@ -105,7 +105,7 @@ def test_nothing_is_recorded_any_more_after_the_warm_up(
 ) -> None:
     model = tiny_model("qwen 3")
     executor = make(model.folder, max_step_tokens=40, max_sequences=4, max_length=32)
-    executor.warm_up()
+    warm(executor)
     made = len(recorded(events))
     core = EngineCore(executor, EngineOptions())
     try:
@@ -177,7 +177,7 @@ def test_eager_mode_compiles_and_has_nothing_to_finish(
     asked = []
     monkeypatch.setattr(torch, "compile", lambda module, **options: asked.append(options) or module)
     executor = make(tiny_model("llama").folder)
-    executor.warm_up()
+    warm(executor)
     assert asked == [{"backend": "hpu_backend", "dynamic": False}] * 2
     assert events == []
 
