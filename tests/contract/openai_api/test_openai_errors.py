@@ -93,7 +93,7 @@ def test_wrong_method(server: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "members", "words"),
     [
-        ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1}, "'prompt_logprobs' is not supported"),
+        ("/v1/completions", {"prompt": "x", "num_beams": 2, "guided_regex": "a"}, "'num_beams' must be left out"),
         ("/v1/completions", {"prompt": "x", "skip_special_tokens": False}, "'skip_special_tokens' must be true"),
         ("/v1/completions", {"prompt": ["x"] * 1024, "guided_regex": "x" * 3_000_000}, "'guided_regex' has 3000002"),
         ("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {"tools": []}}, "must not have 'tools'"),

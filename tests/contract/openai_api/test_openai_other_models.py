@@ -36,7 +36,31 @@ def test_chat_with_a_model_of_plain_texts_is_written_out(client: openai.OpenAI) 
     expected = "System: Be kind.\nUser: Grüße, ἡ τριήρης\nAssistant: Yes?\nUser: Go.\nAssistant:"
     assert answer.choices[0].message.content == expected
     assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage is None
+    assert answer.usage is not None, "words and signs are counted where the model counts nothing"
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3 + 4 + 2 + 2, 5 + 6 + 4 + 4 + 2)
+
+
+def test_stop_texts_end_the_answers_of_models_that_know_none(client: openai.OpenAI) -> None:
+    line = "one two three four"
+    answer = client.completions.create(model="rhymer", prompt=line, stop=["three", "four"])
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("one two ", "stop")
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (4, 2)
+    chunks = list(
+        client.completions.create(
+            model="rhymer", prompt=line, stop="o thr", stream=True, stream_options={"include_usage": True}
+        )
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "one tw"
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 2
+    echoed = client.completions.create(model="rhymer", prompt=line, stop=["two"], echo=True, n=2)
+    assert [choice.text for choice in echoed.choices] == [f"{line}one ", f"{line}one "]
+    kept = client.completions.create(model="rhymer", prompt=line, stop=["fourth"])
+    assert kept.choices[0].text == line
+    with pytest.raises(openai.BadRequestError, match="more than 4096 characters together"):
+        client.completions.create(model="rhymer", prompt=line, stop=["x" * 4000, "y" * 4000])
 
 
 def test_plain_texts_are_streamed_as_they_come(client: openai.OpenAI, server: Any) -> None:
@@ -51,8 +75,8 @@ def test_plain_texts_are_streamed_as_they_come(client: openai.OpenAI, server: An
 
 
 def test_options_are_parameters_of_plain_models(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="rhymer", prompt="parameters", max_tokens=5, temperature=0.5, stop=["x"])
-    assert json.loads(answer.choices[0].text) == {"max_tokens": 5, "temperature": 0.5, "stop": '["x"]'}
+    answer = client.completions.create(model="rhymer", prompt="parameters", max_tokens=5, temperature=0.5, stop=["\n"])
+    assert json.loads(answer.choices[0].text) == {"max_tokens": 5, "temperature": 0.5, "stop": r'["\n"]'}
 
 
 def test_several_texts_of_plain_models(client: openai.OpenAI) -> None:

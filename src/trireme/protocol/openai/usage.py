@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import orjson
 
 from trireme.core.errors import InternalError
+
+_WORD_SIGN: Final = re.compile(r"\w")
+_WORDS: Final = re.compile(r"\w+|[^\w\s]")
 
 
 class Usage:
@@ -22,8 +26,14 @@ class Usage:
 
     @property
     def is_known(self) -> bool:
-        """Whether any counts were given; nothing is made up for models that count nothing."""
+        """Whether any counts were given."""
         return self._told > 0
+
+    def add_counts(self, prompt_count: int, completion_count: int) -> None:
+        """Takes what was counted here, for a model that counts nothing itself."""
+        self.prompt_tokens += prompt_count
+        self.completion_tokens += completion_count
+        self._told += 1
 
     def add(self, text: bytes) -> None:
         """Takes the JSON text of one request's usage."""
@@ -46,6 +56,27 @@ class Usage:
         if self._cached_tokens is not None:
             found["prompt_tokens_details"] = {"cached_tokens": self._cached_tokens}
         return found
+
+
+def count_words(text: str) -> int:
+    """How many words and signs a text has, which stand for the tokens of a model that does not tell of them."""
+    return len(_WORDS.findall(text))
+
+
+class WordCount:
+    """The words and signs of a text that comes in pieces."""
+
+    __slots__ = ("_is_in_word", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._is_in_word = False
+
+    def add(self, text: str) -> None:
+        """One more piece, which may go on with a word."""
+        if text:
+            self.count += count_words(text) - (self._is_in_word and _WORD_SIGN.match(text) is not None)
+            self._is_in_word = _WORD_SIGN.match(text, len(text) - 1) is not None
 
 
 def _counts_of(text: bytes) -> dict[str, Any]:

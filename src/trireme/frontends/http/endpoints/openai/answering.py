@@ -74,7 +74,7 @@ class GenerationAnswer(ABC):
         return partial(self._respond, reader)
 
     def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
-        if self.exchange.is_answered:
+        if self.exchange.is_answered or reader.is_over:
             return
         try:
             if response.error is not None:
@@ -85,7 +85,11 @@ class GenerationAnswer(ABC):
         except (ValueError, TypeError, KeyError) as error:  # in what the model has written
             self._fail(_unreadable(error))
         else:
-            self._open_count -= response.is_final
+            if reader.is_stopped and not response.is_final:
+                reader.is_over = True
+                pieces += reader.close()
+                reader.end_request()
+            self._open_count -= response.is_final or reader.is_over
             self.take(pieces, is_last=not self._open_count)
             if not self._open_count:
                 self.group = None  # which leads back here
@@ -120,6 +124,8 @@ class WholeAnswer(GenerationAnswer):
 
     def _respond(self, reader: ResponseReader, response: InferenceResponse) -> None:
         self._size_bytes += sum(len(tensor.data) for tensor in response.outputs)
+        if reader.is_over:
+            return
         is_short = self._work is None and self._size_bytes <= INLINE_JSON_BYTES
         if is_short or response.error is not None or self.exchange.is_answered:
             super()._respond(reader, response)

@@ -81,8 +81,9 @@ def _generate(
         answer = WholeAnswer(exchange, writer, usage, background)
     requests = []
     for entry in model_inputs:
-        respond = answer.receiver(ResponseReader(form, entry, usage))
-        made = InferenceRequest(request.model, "", writer.answer_id, entry.inputs, respond)
+        reader = ResponseReader(form, entry, usage)
+        made = InferenceRequest(request.model, "", writer.answer_id, entry.inputs, answer.receiver(reader))
+        reader.end_request = made.cancel
         made.parameters = entry.parameters
         made.requested_outputs = entry.outputs
         requests.append(made)

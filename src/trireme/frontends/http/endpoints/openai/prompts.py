@@ -12,7 +12,9 @@ from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_t
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.options import Options
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, Message, Prompt, text_of
-from trireme.server.text_models.forms import GenerationForm
+from trireme.protocol.openai.stop_texts import MAX_CHARACTERS
+from trireme.protocol.openai.usage import count_words
+from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
 
 _NAMES_OF_ROLES: Final = {"developer": "System", "function": "Tool"}
 
@@ -29,6 +31,10 @@ class ModelInput:
     choice_count: int
     echoed: str = ""
     """What the server puts before the text, where the model does not do so itself."""
+    stops: tuple[str, ...] = ()
+    """What ends the text, where the model is not told of it."""
+    prompt_count: int | None = None
+    """How many tokens the prompt counts, where the model does not count itself; 0 where another request counts it."""
 
 
 def completion_inputs(form: GenerationForm, request: CompletionRequest) -> list[ModelInput]:
@@ -38,6 +44,7 @@ def completion_inputs(form: GenerationForm, request: CompletionRequest) -> list[
     for position, prompt in enumerate(request.prompts):
         inputs = {_prompt_name(form, prompt): _prompt_tensor(form, prompt)}
         found += _choices(form, request, inputs, options, position * request.choice_count)
+        _count_here(form, found[-1 if options.are_for_all_choices else -request.choice_count :], prompt)
     if request.has_echo and not form.takes_options and form.backend != "transformers":
         for position, entry in enumerate(found):
             prompt = request.prompts[position // request.choice_count]
@@ -51,7 +58,9 @@ def chat_inputs(form: GenerationForm, request: ChatRequest) -> list[ModelInput]:
         inputs = {"messages": input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)}
     else:
         inputs = {form.prompt_input: _prompt_tensor(form, written_out(request.messages))}
-    return _choices(form, request, inputs, OptionInputs(form, request), 0)
+    found = _choices(form, request, inputs, OptionInputs(form, request), 0)
+    _count_here(form, found, "\n".join(text_of(message) or "" for message in request.messages))
+    return found
 
 
 def messages_text(messages: list[Message]) -> bytes:
@@ -70,6 +79,15 @@ def written_out(messages: list[Message]) -> str:
         role = str(message["role"])
         lines.append(f"{_NAMES_OF_ROLES.get(role, role.capitalize())}: {text}")
     return "\n".join([*lines, "Assistant:"])
+
+
+def _count_here(form: GenerationForm, entries: list[ModelInput], prompt: Prompt) -> None:
+    """Lets the first of a prompt's requests stand for the prompt, where the model does not count."""
+    if "usage" in form.outputs:
+        return
+    count = count_words(prompt) if isinstance(prompt, str) else len(prompt)
+    for position, entry in enumerate(entries):
+        entry.prompt_count = 0 if position else count
 
 
 def _prompt_name(form: GenerationForm, prompt: Prompt) -> str:
@@ -94,12 +112,21 @@ def _choices(
 ) -> list[ModelInput]:
     outputs = _outputs(form, isinstance(request, ChatRequest), request.options)
     count = 1 if options.are_for_all_choices else request.choice_count
+    stops = tuple(request.options.get("stop", ())) if not _takes_stops(form) else ()
+    if sum(map(len, stops)) > MAX_CHARACTERS:
+        raise FieldError("stop", f"The texts in 'stop' have more than {MAX_CHARACTERS} characters together.")
     found = []
     for index in range(count):
         inputs, parameters = options.of_choice(index)
         own_count = request.choice_count // count
-        found.append(ModelInput({**prompt, **inputs}, dict(parameters), outputs, first_index + index, own_count))
+        place = first_index + index
+        found.append(ModelInput({**prompt, **inputs}, dict(parameters), outputs, place, own_count, stops=stops))
     return found
+
+
+def _takes_stops(form: GenerationForm) -> bool:
+    """Whether the model looks at stop texts itself."""
+    return form.takes_options or any(name in form.inputs for name in OPTION_INPUTS["stop"])
 
 
 def _outputs(form: GenerationForm, is_chat: bool, options: Options) -> tuple[str, ...]:

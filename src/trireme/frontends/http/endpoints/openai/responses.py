@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -13,14 +14,26 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.prompts import ModelInput
 from trireme.protocol.openai.pieces import Piece
-from trireme.protocol.openai.usage import Usage
+from trireme.protocol.openai.stop_texts import StopTexts
+from trireme.protocol.openai.usage import Usage, WordCount
 from trireme.server.text_models.forms import GenerationForm
 
 
 class ResponseReader:
     """Reads the responses to one request. A character may come in two halves, so each choice has a decoder."""
 
-    __slots__ = ("_decoders", "_echoed", "_finished", "_form", "_input", "_usage")
+    __slots__ = (
+        "_decoders",
+        "_echoed",
+        "_finished",
+        "_form",
+        "_input",
+        "_stops",
+        "_usage",
+        "_words",
+        "end_request",
+        "is_over",
+    )
 
     def __init__(self, form: GenerationForm, model_input: ModelInput, usage: Usage) -> None:
         self._form = form
@@ -28,6 +41,12 @@ class ResponseReader:
         self._usage = usage
         self._echoed = model_input.echoed
         self._finished: set[int] = set()
+        self._stops: dict[int, StopTexts] = {}
+        self._words: dict[int, WordCount] = {}
+        self.end_request: Callable[[], object] = _nothing
+        """Ends the request, where a stop text has ended its answer; set once there is one."""
+        self.is_over = False
+        """Whether nothing that the model still says is of interest."""
         self._decoders: dict[int, codecs.IncrementalDecoder] = {}
 
     def read(self, response: InferenceResponse) -> list[Piece]:
@@ -52,26 +71,51 @@ class ResponseReader:
             for position, reason in enumerate([*reasons, *[""] * (count - len(reasons))])
         ]
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop text has ended every choice."""
+        return len(self._stops) == self._input.choice_count and all(stop.is_found for stop in self._stops.values())
+
     def close(self) -> list[Piece]:
         """What is left to be said once the model has answered: the end of choices that it has not ended itself."""
         first = self._input.first_index
         unfinished = [index for index in range(first, first + self._input.choice_count) if index not in self._finished]
-        return [Piece(index, self._decode(index, b"", is_last=True), finish_reason="stop") for index in unfinished]
+        pieces = [Piece(index, self._decode(index, b"", is_last=True), finish_reason="stop") for index in unfinished]
+        if self._input.prompt_count is not None:
+            self._usage.add_counts(self._input.prompt_count, sum(words.count for words in self._words.values()))
+        return pieces
 
     def _piece(self, index: int, text: bytes | None, delta: Any, reason: str, logprobs: Any, prompt: Any) -> Piece:
         if not 0 <= index < self._input.choice_count:
             raise InternalError(f"the model has answered with the choice {index}, which nobody asked for")
         index += self._input.first_index
+        is_cut = index in self._stops and self._stops[index].is_found
+        told = self._decode(index, text or b"", bool(reason))
+        if not is_cut and index in self._stops and self._stops[index].is_found:
+            reason = "stop"
+        if is_cut:
+            reason = ""
         if reason:
             self._finished.add(index)
-        return Piece(index, self._decode(index, text or b"", bool(reason)), delta, reason, logprobs or None, prompt)
+        return Piece(index, told, delta, reason, logprobs or None, prompt)
 
     def _decode(self, index: int, text: bytes, is_last: bool) -> str:
-        decoder = self._decoders.get(index)
+        decoder, echoed = self._decoders.get(index), ""
         if decoder is None:
             decoder = self._decoders[index] = codecs.getincrementaldecoder("utf-8")("replace")
-            return self._echoed + decoder.decode(text, is_last)
-        return decoder.decode(text, is_last)
+            echoed = self._echoed
+            if self._input.stops:
+                self._stops[index] = StopTexts(self._input.stops)
+        told = decoder.decode(text, is_last)
+        if index in self._stops:
+            told = self._stops[index].cut(told, is_last)
+        if self._input.prompt_count is not None:
+            self._words.setdefault(index, WordCount()).add(told)
+        return echoed + told
+
+
+def _nothing() -> None:
+    """There is no request yet."""
 
 
 def _at(values: list[Any], position: int) -> Any:
