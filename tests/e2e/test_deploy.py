@@ -78,10 +78,21 @@ def test_an_id_of_the_hub_is_fetched_served_answers_the_printed_lines_and_ends_o
             assert len(asked_for_weights) == 2, "once for its size, once for its content"
             lines = [line for line in server.log.splitlines() if line.startswith("curl ")]
             assert len(lines) == 2
-            for line in lines:
-                answer = json.loads(subprocess.run(line, shell=True, capture_output=True, check=True).stdout)
-                assert answer["model_name"] == "tiny-opt"
-            assert answer["text_output"] == generate(server, "tiny-opt", "Hello")
+            streamed, chatted = (
+                subprocess.run(line, shell=True, capture_output=True, check=True).stdout.decode() for line in lines
+            )
+            events = [json.loads(event.removeprefix("data: ")) for event in streamed.split("\n\n") if event]
+            assert len(events) > 1
+            assert {event["model_name"] for event in events} == {"tiny-opt"}
+            text = generate(server, "tiny-opt", "Once upon a time", max_tokens=40)
+            assert "".join(event["text_output"] for event in events) == text
+            assert json.loads(chatted)["usage"]["completion_tokens"] <= 4, "as the command says"
+            messages = json.dumps([{"role": "user", "content": "Who are you?"}])
+            status, _, body = server.ask("POST", "/v2/models/tiny-opt/generate", {"messages": messages})
+            assert (status, json.loads(body)["text_output"]) == (
+                200,
+                json.loads(chatted)["choices"][0]["message"]["content"],
+            )
             assert server.interrupt(signal.SIGTERM) == 0
         log = server.log
         assert re.search(r"^fetching me/tiny-opt: done after \d", log, re.MULTILINE)
@@ -228,7 +239,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     assert "loading broken: stopped after" in server.log
     last = server.log.splitlines()[-1]
     assert last.startswith("error: 'broken' could not be deployed: ")
-    assert "could not be loaded by transformers" in last
+    assert "holds 'layers.0.up.weight' as [128, 64], but its config.json asks for [96, 64]" in last
     # It keeps nobody else from being deployed; letters of other alphabets do neither.
     name = "modèle-模型"
     chat = shutil.copytree(cached("opt"), tmp_path / name)
@@ -238,10 +249,10 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
         server.until(lambda: "warning: another model of the repository, 'broken', could not be loaded: " in server.log)
         lines = [line for line in server.log.splitlines() if line.startswith("curl ")]
         answers = [subprocess.run(line, shell=True, capture_output=True, check=True).stdout for line in lines]
-        inferred, generated = map(json.loads, answers)
-        assert generated["text_output"] == generate(server, name, "Hello")
-        assert (generated["model_name"], inferred["model_name"]) == (name, name)
-        assert inferred["outputs"][0]["data"] == [generated["text_output"]]
+        streamed, chatted = answers
+        assert streamed.count(json.dumps(name, ensure_ascii=False).encode()) == streamed.count(b"data: ") > 1
+        assert json.loads(chatted)["model"] == name
+        assert json.loads(chatted)["choices"][0]["message"]["content"] == generate(server, name, "Who are you?")
         assert server.interrupt(signal.SIGTERM) == 0
     (broken / "config.json").write_text(json.dumps({**config, "architectures": None}))
     with RunningDeploy(tmp_path, "broken", "--task=text-generation", "--max-new-tokens=4") as server:

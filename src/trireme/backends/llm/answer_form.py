@@ -41,12 +41,20 @@ class AnswerForm:
 class AnswerForms:
     """Reads the options of requests for one model."""
 
-    def __init__(self, engine: Engine, tool_format: ToolFormat | None, reasoning: ReasoningTags | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tool_format: ToolFormat | None,
+        reasoning: ReasoningTags | None,
+        max_new_tokens: int | None = None,
+    ) -> None:
         self._tokenizer = engine.tokenizer
         self._grammars: GrammarCompiler = engine.grammars
         self._end_ids = engine.end_ids
         self.max_length = engine.core.spec.max_positions
         """Tokens of a prompt and its answer together."""
+        self.max_new_tokens = max_new_tokens
+        """Of an answer whose request does not say; None: what fits."""
         self._format = tool_format
         self._reasoning = reasoning
 

@@ -53,6 +53,7 @@ class TritonPythonModel:
             self._engine,
             find_tool_format(settings.tool_parser, template),
             find_reasoning(settings.reasoning_parser, template),
+            settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)

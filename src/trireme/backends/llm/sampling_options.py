@@ -13,6 +13,8 @@ from trireme.llm.tokenizer.port import Tokenizer
 MAX_ID = 2**31
 """Token ids are smaller."""
 MAX_WORDS_SIZE = 256 * 1024
+MAX_TOKENS = frozenset({"max_tokens", "max_new_tokens", "max_completion_tokens"})
+"""The names of how much to write."""
 _PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_tokens": ("max_tokens", int),
     "max_new_tokens": ("max_tokens", int),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.llm.hub_folder import hub_folder, is_hub_id
 from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
 from trireme.llm.chat.formats import AUTO, NONE, REASONING_TAGS, TOOL_FORMATS
 from trireme.llm.options import EngineOptions, WarmUpMode
@@ -27,6 +28,8 @@ class Settings:
     options: EngineOptions
     tool_parser: str
     reasoning_parser: str
+    max_new_tokens: int | None
+    """How many tokens an answer has whose request does not say; None: what fits."""
 
 
 def read_settings(
@@ -53,12 +56,14 @@ def read_settings(
     )
     reader.text("device", "")  # which the server has followed when it placed the worker
     executor, dtype = reader.choice("executor", ("auto", "numpy")), reader.text("dtype", "auto")
-    folder = _folder(reader.text("model", ""), Path(args["model_repository"]), args["model_version"])
+    named, revision = reader.text("model", ""), reader.text("revision", "") or None
+    folder = _folder(named, revision, Path(args["model_repository"]), args["model_version"])
     tool_parser = reader.choice("tool_parser", (AUTO, NONE, *TOOL_FORMATS))
     reasoning_parser = reader.choice("reasoning_parser", (AUTO, NONE, *REASONING_TAGS))
+    max_new_tokens = reader.number("max_new_tokens", 0, 0) or None
     reader.refuse_rest()
     device = "numpy" if executor == "numpy" else _placed(args)
-    return Settings(folder, device, dtype, options, tool_parser, reasoning_parser)
+    return Settings(folder, device, dtype, options, tool_parser, reasoning_parser, max_new_tokens)
 
 
 def _placed(args: Mapping[str, str]) -> str:
@@ -68,13 +73,15 @@ def _placed(args: Mapping[str, str]) -> str:
     return f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "auto"
 
 
-def _folder(named: str, model_dir: Path, version: str) -> Path:
-    """The folder that `model` names, relative to the version's or the model's; by itself the version's."""
+def _folder(named: str, revision: str | None, model_dir: Path, version: str) -> Path:
+    """What `model` names: a folder beside the model's files or an id of the hub; else the version's."""
     version_dir = model_dir / version
     tried = [version_dir / named, model_dir / named, Path(named)] if named else [version_dir, model_dir]
     for folder in tried:
         if (folder / "config.json").is_file():
             return folder
+    if named and is_hub_id(named):
+        return hub_folder(named, revision)
     places = " nor ".join(f"'{folder}'" for folder in tried)
     raise ModelLoadError(
         f"there is no language model: neither {places} has a config.json; put the files of a Hugging Face model there, "

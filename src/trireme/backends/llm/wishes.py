@@ -10,6 +10,7 @@ from typing import Any
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForm, AnswerForms
 from trireme.backends.llm.sampling_options import (
     MAX_ID,
+    MAX_TOKENS,
     SAMPLING_OPTIONS,
     WishError,
     number,
@@ -78,6 +79,8 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         else [token for token in prompt if isinstance(token, int)]
     )
     form = forms.read(options, is_chat, tokens)
+    if forms.max_new_tokens is not None and not options.keys() & MAX_TOKENS:
+        options["max_tokens"] = forms.max_new_tokens
     is_prompt_only = options.get("max_tokens") == 0 and _has_prompt(inputs, options)
     if is_prompt_only:
         options["max_tokens"] = 1  # which is not told

@@ -16,7 +16,7 @@ from trireme.config.options.scanner import HelpRequested
 from trireme.config.options.server import ServerOptions
 from trireme.config.options.usage import usage_text
 from trireme.tools.deploy.checks.task import TASKS
-from trireme.tools.deploy.options import DeployOptions
+from trireme.tools.deploy.options import BACKENDS, DeployOptions
 from trireme.tools.deploy.sizes import parse_size
 
 _PROGRAM = "trireme deploy"
@@ -75,6 +75,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DeployOptions, list[str]]
     options = DeployOptions(
         model=found.model,
         task=found.task,
+        backend=found.backend,
         name=found.name,
         repository=found.repository,
         device=found.device,
@@ -139,6 +140,13 @@ def _parser() -> _Parser:
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--task", help="what the model is for; default: what its config.json says")
+    group.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="auto",
+        metavar="BACKEND",
+        help="llm, transformers; default: llm for language models that its engine knows",
+    )
     group.add_argument("--name", help="what it is called when it is served; default: the last part of MODEL")
     group.add_argument(
         "--repository",

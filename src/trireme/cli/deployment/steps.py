@@ -14,7 +14,7 @@ from trireme.cli.deployment.ports import check_ports
 from trireme.cli.deployment.serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.options.server import ServerOptions
 from trireme.observe.table import render_table
-from trireme.tools.deploy.checks.task import is_conversing
+from trireme.tools.deploy.checks.task import is_conversing, is_engine_served
 from trireme.tools.deploy.hub.hub import token_of
 from trireme.tools.deploy.hub.resolve import fetch_weights
 from trireme.tools.deploy.memory.estimate import check_fit
@@ -74,7 +74,9 @@ def _print_plan(plan: Plan, options: DeployOptions, *, loads_all: bool) -> None:
     others = other_models(options.repository, plan.name) if loads_all else []
     rows = [*plan.estimate.table(plan.memory), *other_model_rows(others)]
     print(render_table(("Memory", "Size"), rows), flush=True)
-    if is_conversing(plan.model, options):
+    if is_engine_served(plan.model, options, plan.memory.device):
+        print("The engine for language models serves it: send 'text_input' to go on with, or 'messages' to chat.")
+    elif is_conversing(plan.model, options):
         print("Its chat template writes the prompts: send 'messages'. --no-chat takes prompts as they are.")
     if options.is_dry_run:
         for name, text in plan.folder.texts.items():

@@ -23,6 +23,7 @@ SHIPPED_TEMPLATE = (
 """The template of the shipped model, which is rendered without Jinja."""
 
 _CONTINUATION = "\ue000the answer goes on here\ue001"
+_NAMES_OF_ROLES = {"developer": "System", "function": "Tool"}
 _ROLES_OF_SHIPPED = ("system", "user", "assistant")
 
 Tools = Sequence[Mapping[str, Any]] | None
@@ -49,7 +50,7 @@ class ChatTemplate(Protocol):
 
 
 class NoTemplate:
-    """Of a model that brings none: its texts are completed, it does not chat."""
+    """Of a model that brings none: it goes on with a line for each message, and an open one at the end."""
 
     source = ""
 
@@ -61,10 +62,16 @@ class NoTemplate:
         special_tokens: Mapping[str, str],
         extra: Mapping[str, Any],
     ) -> str:
-        raise ChatError(
-            "the model has no chat template: neither chat_template.jinja nor 'chat_template' in tokenizer_config.json. "
-            "Ask it to complete a text instead, or add a template to its folder"
-        )
+        if tools:
+            raise ChatError(
+                "the model has no chat template, and so no way to be told of tools: neither chat_template.jinja nor "
+                "'chat_template' in tokenizer_config.json. Ask it without tools, or add a template to its folder"
+            )
+        lines = [
+            f"{_NAMES_OF_ROLES.get(message['role'], message['role'].capitalize())}: {message.get('content') or ''}"
+            for message in plain_messages(messages, keeps_parts=False)
+        ]
+        return "\n".join([*lines, "Assistant:"] if add_generation_prompt else lines)
 
 
 class ShippedTemplate:

@@ -33,6 +33,6 @@ class TemplatedTokenizer(ABC):
         add_generation_prompt: bool = True,
         **extra: Any,
     ) -> list[int]:
-        """The tokens of a conversation. The template writes special tokens itself, so none are added."""
+        """The tokens of a conversation. A template writes special tokens itself, so none are added."""
         text = self._template.render(messages, tools, add_generation_prompt, self.special_tokens, extra)
-        return self.encode(text, add_special=False)
+        return self.encode(text, add_special=not self.template_text)

@@ -36,6 +36,9 @@ class NameTakenError(DeployError):
     exit_code = 5
 
 
+BACKENDS = ("auto", "llm", "transformers")
+
+
 @dataclass(frozen=True, slots=True)
 class DeployOptions:
     """One wish to deploy a model."""
@@ -44,6 +47,8 @@ class DeployOptions:
     """A folder, or the id of a model on the hub."""
     task: str | None = None
     """What the model is for; None: read from its configuration."""
+    backend: str = "auto"
+    """Which of BACKENDS serves it; auto: the engine for language models where it knows the architecture."""
     name: str | None = None
     """What it is called when it is served; None: the last part of the model's own name."""
     repository: Path = Path("model_repository")

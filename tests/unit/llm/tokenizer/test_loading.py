@@ -116,8 +116,12 @@ def test_older_files_are_read_by_transformers(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.decode(tokenizer.encode(TEXTS[0])) == TEXTS[0]
     assert tokenizer.eos_ids == (0,)
-    with pytest.raises(ChatError, match="no chat template"):
-        tokenizer.chat(GREETING)
+    text = "System: Be brief.\nUser: Hi\nAssistant:"
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    assert tokenizer.chat(messages) == tokenizer.encode(text)
+    assert tokenizer.chat(messages, add_generation_prompt=False) == tokenizer.encode(text.removesuffix("\nAssistant:"))
+    with pytest.raises(ChatError, match="no chat template, and so no way to be told of tools"):
+        tokenizer.chat(messages, tools=[{"function": {"name": "f"}}])
 
 
 class _Slow:

@@ -98,7 +98,7 @@ def test_dry_run_prints_the_table_and_the_files_and_writes_nothing(
     ):
         assert row in printed
     assert "# model_repository/opt/config.pbtxt\n" in printed
-    assert 'backend: "transformers"' in printed
+    assert 'backend: "llm"' in printed
     assert list(working_folder.iterdir()) == []
 
 
@@ -133,7 +133,7 @@ def test_deploying_twice_says_so_and_keeps_edits(
     )
     assert config.read_text().endswith("# mine\n")
     assert deploy(model, "--no-serve", "--batch", "4", "--overwrite") == 0
-    assert "max_batch_size: 4\n" in config.read_text()
+    assert 'key: "max_sequences" value: { string_value: "4" }' in config.read_text()
     assert trireme_command.main(["config", "check", "model_repository"]) == 0
 
 

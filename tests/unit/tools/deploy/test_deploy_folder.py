@@ -12,7 +12,8 @@ import pytest
 
 from trireme.backends.transformers.tasks import canonical_task
 from trireme.config.text.pbtxt import parse_text
-from trireme.tools.deploy.checks.task import TASKS, checked_task, is_causal
+from trireme.llm.models.catalog import ARCHITECTURES
+from trireme.tools.deploy.checks.task import ENGINE_ARCHITECTURES, TASKS, checked_task, is_causal
 from trireme.tools.deploy.folder.texts import folder_of
 from trireme.tools.deploy.hub.model_files import (
     ModelFile,
@@ -26,6 +27,8 @@ from trireme.tools.deploy.hub.resolve import find_model, served_name
 from trireme.tools.deploy.options import DeployError, DeployOptions, ModelNotUsableError, NameTakenError
 
 CAUSAL = {"architectures": ["OPTForCausalLM"]}
+OTHER_CAUSAL = {"architectures": ["BloomForCausalLM"]}
+"""One that the engine for language models does not know."""
 CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
 
 
@@ -129,7 +132,7 @@ def test_folders_that_hold_no_model_are_explained(tmp_path: Path) -> None:
 
 
 def test_the_backend_is_told_what_was_asked_for_and_no_more(tmp_path: Path) -> None:
-    message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m")
+    message, parameters, texts = written(OTHER_CAUSAL, "cpu", tmp_path / "m")
     assert message.backend == "transformers"
     assert message.max_batch_size == 8
     assert parameters == {"model": "owner/model", "revision": "abc123", "max_new_tokens": "64"}
@@ -151,6 +154,48 @@ def test_the_backend_is_told_what_was_asked_for_and_no_more(tmp_path: Path) -> N
         "task": "text-classification",
         "trust_remote_code": "true",
     }
+
+
+def test_language_models_go_to_the_engine_that_knows_them(tmp_path: Path) -> None:
+    message, parameters, texts = written(CAUSAL, "cpu", tmp_path / "m")
+    assert (message.backend, message.max_batch_size) == ("llm", 0)
+    assert parameters == {"model": "owner/model", "revision": "abc123"}
+    assert set(texts) == {"config.pbtxt", "1/.keep"}
+    _, parameters, _ = written(
+        CAUSAL, "cuda:1", tmp_path / "m", device="cuda:1", dtype="float16", batch_size=4, max_new_tokens=7
+    )
+    assert parameters == {
+        "model": "owner/model",
+        "revision": "abc123",
+        "device": "cuda:1",
+        "dtype": "float16",
+        "max_new_tokens": "7",
+        "max_sequences": "4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "wishes", "backend"),
+    [
+        ({}, "cpu", {"task": "text-generation"}, "llm"),
+        ({}, "cpu", {"task": "feature-extraction"}, "transformers"),
+        ({}, "cpu", {"backend": "transformers"}, "transformers"),
+        ({}, "cpu", {"trusts_remote_code": True}, "transformers"),
+        ({}, "hpu", {}, "transformers"),
+        ({"quantization_config": {}}, "cuda", {}, "transformers"),
+        ({"architectures": ["BloomForCausalLM"]}, "cpu", {}, "transformers"),
+        ({"architectures": ["BloomForCausalLM"]}, "cpu", {"backend": "llm"}, "llm"),
+        ({"architectures": None}, "cpu", {"task": "text-generation"}, "transformers"),
+    ],
+)
+def test_other_models_go_to_the_transformers_backend(
+    tmp_path: Path, changes: dict[str, Any], device: str, wishes: dict[str, Any], backend: str
+) -> None:
+    assert written({**CAUSAL, **changes}, device, tmp_path / "m", **wishes)[0].backend == backend
+
+
+def test_the_command_knows_what_the_engine_knows() -> None:
+    assert set(ENGINE_ARCHITECTURES) == ARCHITECTURES.keys() - {"Gemma3ForConditionalGeneration"}  # which sees, too
 
 
 def test_ejected_code_stands_beside_an_ordinary_configuration(tmp_path: Path) -> None:
@@ -192,8 +237,8 @@ def test_deploying_again_keeps_what_was_changed_and_restores_what_is_gone(tmp_pa
 
 
 def test_what_nobody_edited_follows_the_options_and_what_was_edited_does_not(tmp_path: Path) -> None:
-    first = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model"))
-    other = folder_of(tmp_path / "m", model_of(CAUSAL), "cpu", DeployOptions("owner/model", dtype="float16"))
+    first = folder_of(tmp_path / "m", model_of(OTHER_CAUSAL), "cpu", DeployOptions("owner/model"))
+    other = folder_of(tmp_path / "m", model_of(OTHER_CAUSAL), "cpu", DeployOptions("owner/model", dtype="float16"))
     config = tmp_path / "m" / "config.pbtxt"
     first.write(is_overwriting=False)
     written = other.write(is_overwriting=False)
@@ -220,7 +265,8 @@ def test_code_that_was_ejected_is_not_put_out_of_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "wishes", "is_chat"),
     [
-        (CAUSAL, {}, True),
+        (OTHER_CAUSAL, {}, True),
+        (CAUSAL, {"backend": "transformers"}, True),
         (CAUSAL, {"uses_chat_template": False}, False),
         (CAUSAL, {"is_ejected": True}, False),
         (CLASSIFIER, {}, False),

@@ -7,7 +7,13 @@ from importlib import resources
 from pathlib import Path
 
 from trireme.huggingface.saved_classes import telling_names
-from trireme.tools.deploy.checks.task import GENERATION, is_causal, is_conversing, is_generating
+from trireme.tools.deploy.checks.task import (
+    GENERATION,
+    is_causal,
+    is_conversing,
+    is_engine_served,
+    is_generating,
+)
 from trireme.tools.deploy.folder.fingerprint import stamped
 from trireme.tools.deploy.folder.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines
 from trireme.tools.deploy.hub.model_files import ModelFiles
@@ -18,8 +24,29 @@ _EJECTED = "ejected_model.txt"
 
 def folder_of(path: Path, model: ModelFiles, device: str, options: DeployOptions) -> ModelFolder:
     """The folder as it was asked for."""
-    texts = _ejected(model, device, options) if options.is_ejected else _with_backend(model, device, options)
+    if options.is_ejected:
+        texts = _ejected(model, device, options)
+    elif is_engine_served(model, options, device):
+        texts = _with_engine(model, device, options)
+    else:
+        texts = _with_backend(model, device, options)
     return ModelFolder(path, model.reference, texts)
+
+
+def _with_engine(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
+    """Names the model, and leaves everything else to the engine for language models."""
+    parameters = _parameters(model, device, options)
+    usual = DeployOptions("")
+    if options.max_new_tokens == usual.max_new_tokens:  # nobody has said so: answers end by themselves
+        del parameters["max_new_tokens"]
+    if options.batch_size != usual.batch_size:
+        parameters["max_sequences"] = str(options.batch_size)
+    lines = [
+        f"# {model.reference}. It takes 'text_input' or 'messages', streams, and speaks OpenAI's API.",
+        'backend: "llm"',
+        *parameter_lines(parameters),
+    ]
+    return {CONFIG_NAME: stamped("\n".join(lines) + "\n"), "1/.keep": ""}
 
 
 def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
