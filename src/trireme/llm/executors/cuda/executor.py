@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -100,27 +99,28 @@ class CudaExecutor:
         self._outputs = [torch.empty(slots, dtype=torch.int32).pin_memory() for _ in range(RING)]
 
     def warm_ups(self) -> list[WarmUp]:
-        """The steps that are recorded: small ones first, then those of longer sequences."""
+        """The steps that are recorded: batches and prompts from small to large, then batches of longer sequences."""
         if not self._has_graphs:
             return []
-        prompts = [
-            WarmUp(f"prompts of {size}", partial(self._warm, self._recorded_prompt, size)) for size in PROMPT_BUCKETS
-        ]
-        for reach in _WARM_REACHES:
-            decodes = [
-                WarmUp(f"batches of {size}, {reach} tokens", partial(self._warm, self._recorded_decode, size, reach))
+        prompts = [self._warm_up(f"prompts of {size}", self._recorded_prompt, size, 1) for size in PROMPT_BUCKETS]
+        short, *longer = (
+            [
+                self._warm_up(f"batches of {size} up to {reach}", self._recorded_decode, size, reach)
                 for size in self._buckets
             ]
-            if reach == _WARM_REACHES[0]:
-                mixed = [kind for pair in zip_longest(decodes, prompts) for kind in pair if kind is not None]
-                found = [replace(kind, is_first=place < 2) for place, kind in enumerate(mixed)]
-            elif reach <= self.spec.max_positions:
-                found += decodes
-        return found
+            for reach in _WARM_REACHES
+            if reach <= max(self.spec.max_positions, _WARM_REACHES[0])
+        )
+        found = [kind for pair in zip_longest(short, prompts) for kind in pair if kind is not None]
+        found[:2] = [replace(kind, is_first=True) for kind in found[:2]]
+        return found + [kind for kinds in longer for kind in kinds]
 
-    def _warm(self, record: Callable[..., object], *sizes: int) -> None:
-        with torch.cuda.stream(self._stream):
-            record(*sizes)
+    def _warm_up(self, name: str, record: Callable[[int, int], object], first: int, second: int) -> WarmUp:
+        def run() -> None:
+            with torch.cuda.stream(self._stream):
+                record(first, second)
+
+        return WarmUp(name, run)
 
     def submit(self, plan: StepPlan) -> _Handle:
         """Begins a step."""
@@ -261,7 +261,8 @@ class CudaExecutor:
         splits = self._decoder.splits_for(max(singles, 1), max(chunk.start for chunk in ordered) + 1)
         with self._preparing((count.bit_length(), singles.bit_length(), splits, len(sampling).bit_length())):
             x, slots, positions = self._begin(rows, count)
-            x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles.view(-1, 4)))
+            tiles_there = tiles.view(-1, 4) if singles < len(ordered) else None
+            x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles_there))
             prompts = self._prompt_reports(chunks, ordered, x)
             if not sampling:
                 return self._finish([], x[:0], slots[:0], prompts)
