@@ -209,6 +209,7 @@ class FakeStatistics:
                 execution_count=2,
                 batches=(batch,),
                 responses={},
+                measured={},
                 **phases,
             )
         ]
