@@ -145,7 +145,7 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         choices=BACKENDS,
         default="auto",
         metavar="BACKEND",
-        help="llm, transformers; default: llm for language models that its engine knows",
+        help="llm, transformers; default: llm for models that continue text",
     )
     group.add_argument("--name", help="what it is called when it is served; default: the last part of MODEL")
     group.add_argument(

@@ -48,7 +48,7 @@ class DeployOptions:
     task: str | None = None
     """What the model is for; None: read from its configuration."""
     backend: str = "auto"
-    """Which of BACKENDS serves it; auto: the engine for language models where it knows the architecture."""
+    """Which of BACKENDS serves it; auto: the engine for language models where it takes the model."""
     name: str | None = None
     """What it is called when it is served; None: the last part of the model's own name."""
     repository: Path = Path("model_repository")

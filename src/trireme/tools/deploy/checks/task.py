@@ -12,13 +12,6 @@ from trireme.tools.deploy.options import DeployError, DeployOptions
 GENERATION = "text-generation"
 TASKS = tuple(TASK_CLASSES)
 """What the transformers backend serves."""
-ENGINE_ARCHITECTURES = (
-    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "GemmaForCausalLM",
-    "Gemma2ForCausalLM", "Gemma3ForCausalLM", "PhiForCausalLM", "Phi3ForCausalLM", "FalconForCausalLM",
-    "GPTNeoXForCausalLM", "PersimmonForCausalLM", "OPTForCausalLM", "GPT2LMHeadModel", "MixtralForCausalLM",
-    "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM",
-)  # fmt: skip
-"""What the llm backend's engine computes itself."""
 _WRITING = {GENERATION, "text2text-generation", "summarization", "translation", "automatic-speech-recognition"}
 _WRITING |= {"image-text-to-text", "image-to-text", "visual-question-answering", "any-to-any"}
 _SEEING = {"image-text-to-text", "any-to-any"}
@@ -59,7 +52,8 @@ def is_engine_served(model: ModelFiles, options: DeployOptions, device: str) -> 
         options.task in (None, GENERATION)
         and not options.trusts_remote_code
         and device.partition(":")[0] in ("cpu", "cuda")
-        and list(model.config.get("architectures") or ())[:1] in [[name] for name in ENGINE_ARCHITECTURES]
+        and is_causal(model)
+        and not _is_seeing(model)
         and "quantization_config" not in model.config
     )
 

@@ -21,7 +21,7 @@ from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import load_weights, read_spec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import EngineOptions, WarmUpMode
 from trireme.llm.sampling_params import SamplingParams
 
 COUNT = 6
@@ -46,12 +46,17 @@ def start_hpu(events: list[Event], running_engine: type) -> Iterator[Callable[..
 
     def start(folder: Path, **options: Any) -> Any:
         executor = make(folder, **options)
-        engines.append(EngineCore(executor, EngineOptions()))
+        engines.append(EngineCore(executor, EngineOptions(warm_up=WarmUpMode.OFF)))
         return running_engine(engines[-1])
 
     yield start
     for engine in engines:
         engine.close()
+
+
+def warm(executor: HpuExecutor) -> None:
+    for kind in executor.warm_ups():
+        kind.run()
 
 
 def make(folder: Path, **options: Any) -> HpuExecutor:
