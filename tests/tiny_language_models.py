@@ -179,6 +179,22 @@ class TinyModel:
             )
         return found[0, len(prompt) :].tolist()  # type: ignore[no-any-return]
 
+    def beams(self, prompt: Sequence[int], count: int, beams: int) -> list[list[int]]:
+        """So many continuations of a search with as many beams, as transformers finds them."""
+        ids = torch.tensor([list(prompt)])
+        with torch.no_grad():
+            found = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=count,
+                num_beams=beams,
+                num_return_sequences=beams,
+                do_sample=False,
+                eos_token_id=None,
+                pad_token_id=0,
+            )
+        return found[:, len(prompt) :].tolist()  # type: ignore[no-any-return]
+
     def logits(self, tokens: Sequence[int]) -> Any:
         """Of every position, as an array."""
         with torch.no_grad():

@@ -42,6 +42,15 @@ class RunningEngine:
                 self.core.submit(prompt, one, inbox.put)
         return [list(self._until_end(inbox)) for inbox in inboxes]
 
+    def beams(self, prompt: Sequence[int], count: int, beams: int) -> list[list[int]]:
+        """The continuations that a search finds."""
+        inboxes: list[queue.Queue[SequenceOutput]] = [queue.Queue() for _ in range(beams)]
+        params = SamplingParams(max_tokens=count, beams=beams, choices=beams)
+        self.core.submit(prompt, params, *(inbox.put for inbox in inboxes))
+        news = [list(self._until_end(inbox)) for inbox in inboxes]
+        assert [one[-1].error for one in news] == [""] * beams
+        return [[token for piece in one for token in piece.token_ids] for one in news]
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps the engine from its next step, in the listener of a sequence of its own."""

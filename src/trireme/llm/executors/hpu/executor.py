@@ -103,8 +103,10 @@ class HpuExecutor:
 
     def copy_blocks(self, copies: Items[tuple[int, int]]) -> None:
         with torch.inference_mode():
-            sources, targets = torch.tensor(copies, device=self._device).unbind(1)
-            self._pages.copy(sources, targets)
+            for source, target in copies:  # one by one: another number of them would be another shape
+                places = torch.tensor([[source], [target]], device=self._device)
+                self._pages.copy(places[0], places[1])
+        self._software.finish()
 
     def close(self) -> None:
         del self._decode, self._chunk, self._pages, self._tables

@@ -110,9 +110,10 @@ def test_nothing_is_recorded_any_more_after_the_warm_up(
 ) -> None:
     model = tiny_model("qwen 3")
     executor = make(model.folder, max_step_tokens=40, max_sequences=4, max_length=32)
-    warm(executor)
+    for kind in executor.warm_ups():
+        kind.run()
     made = len(recorded(events))
-    core = EngineCore(executor, EngineOptions())
+    core = EngineCore(executor, EngineOptions(warm_up=WarmUpMode.OFF))
     try:
         found = running_engine(core).tokens(PROMPTS, COUNT)
     finally:
@@ -134,6 +135,12 @@ def test_too_few_blocks_and_known_prefixes(tiny_model: Any, start_hpu: Any) -> N
     (news,) = engine.answers([PROMPTS[-1]], [SamplingParams(max_tokens=COUNT)])
     assert [token for one in news for token in one.token_ids] == wanted[-1]
     assert news[-1].cached_tokens == 20
+
+
+def test_beams_are_those_of_transformers(tiny_model: Any, start_hpu: Any) -> None:
+    model = tiny_model("llama")
+    engine = start_hpu(model.folder)
+    assert engine.beams(PROMPTS[1], COUNT, 3) == model.beams(PROMPTS[1], COUNT, 3)
 
 
 def test_what_is_not_greedy_is_what_the_executor_in_pytorch_gives(
@@ -182,7 +189,8 @@ def test_eager_mode_compiles_and_has_nothing_to_finish(
     asked = []
     monkeypatch.setattr(torch, "compile", lambda module, **options: asked.append(options) or module)
     executor = make(tiny_model("llama").folder)
-    warm(executor)
+    for kind in executor.warm_ups():
+        kind.run()
     assert asked == [{"backend": "hpu_backend", "dynamic": False}] * 2
     assert events == []
 
