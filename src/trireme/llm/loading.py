@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from trireme.llm.executors.limits import check_room
+from trireme.llm.executors.limits import check_room, refuse_batch_invariance
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.checkpoint import read_config
@@ -59,6 +59,7 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
 def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str) -> Executor:
     if dtype not in ("auto", "float32"):
         raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")
+    refuse_batch_invariance(options, "with numpy")
     from trireme.llm.executors.numpy.executor import NumpyExecutor
 
     check_room(spec, options, 4, "float32", free_host_bytes(), "the machine has {} of memory free")
@@ -71,6 +72,8 @@ def _with_torch(folder: Path, spec: DecoderSpec, options: EngineOptions, device:
 
     weights = load_weights(folder, spec)
     place = loading.place(device)
+    if not place.startswith("cuda"):
+        refuse_batch_invariance(options, f"on '{place}'")
     chosen = _dtype(dtype, place, lambda: _stored_dtype(folder, spec))
     if place == "cpu":
         return loading.load_on_cpu(spec, weights, options, chosen)
@@ -85,6 +88,7 @@ def _with_transformers(
     folder: Path, options: EngineOptions, device: str, dtype: str, why: UnsupportedModelError
 ) -> Executor:
     """The model through the code that transformers has for it."""
+    refuse_batch_invariance(options, "through transformers' code")
     missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if device == "numpy":
         raise UnsupportedModelError(f"{why}; others run through transformers, which does not compute with numpy")

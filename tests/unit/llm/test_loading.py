@@ -150,3 +150,10 @@ def test_a_gpu_gives_the_same_token(name: str, tiny_model: Callable[[str], TinyM
     model, prompt = tiny_model(name), [5, 9, 17, 40]
     executor = load_executor(model.folder, OPTIONS, "cuda", "float32")
     assert [first_token(executor, prompt)] == model.continuation(prompt, 1)
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_batch_invariance_is_refused_where_it_is_not_kept(device: str, tiny_model: Any) -> None:
+    options = EngineOptions(is_batch_invariant=True)
+    with pytest.raises(ExecutorError, match="batch_invariant needs the kernels for NVIDIA GPUs"):
+        load_executor(tiny_model("llama").folder, options, device)

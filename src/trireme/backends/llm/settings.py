@@ -51,6 +51,7 @@ def read_settings(
         has_prefix_cache=reader.flag("prefix_cache", True),
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
         has_graphs=reader.flag("graphs", True),
+        is_batch_invariant=reader.flag("batch_invariant", False),
         warm_up=WarmUpMode(reader.choice("warm_up", tuple(mode.value for mode in WarmUpMode))),
         around_texts=around_texts,
     )

@@ -87,3 +87,11 @@ def _modules_outside_layers(spec: DecoderSpec) -> list[str]:
 
 def _size(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 // 10 else f"{count / 2**20:.2f} MiB"
+
+
+def refuse_batch_invariance(options: EngineOptions, how: str) -> None:
+    """Raises ExecutorError where texts are wished that no batch changes, and the model does not run with our kernels."""
+    if options.is_batch_invariant:
+        raise ExecutorError(
+            f"batch_invariant needs the kernels for NVIDIA GPUs, and this model runs {how}: leave the parameter out"
+        )

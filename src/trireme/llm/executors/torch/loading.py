@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from trireme.llm.executors.limits import check_room, weight_count
+from trireme.llm.executors.limits import check_room, refuse_batch_invariance, weight_count
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.executors.torch.executor import TorchExecutor
 from trireme.llm.executors.torch.memory import usable_bytes
@@ -74,6 +74,7 @@ def _on_cuda(
 ) -> Executor:
     problem = _why_not_kernels(spec)
     if problem:
+        refuse_batch_invariance(options, f"with PyTorch's: ours do not cover {problem}")
         log.info("%s runs on %s with PyTorch's kernels: ours do not cover %s", spec.architecture, device, problem)
         return TorchExecutor(spec, tensors, options, device, dtype)
     from trireme.llm.executors.cuda.executor import CudaExecutor
