@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import ARCHITECTURES
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
-from trireme.llm.request import Sequence, TokenLogprobs
+from trireme.llm.request import Sequence, SequenceOutput, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Scheduler
 
@@ -187,6 +188,21 @@ def test_sixteen_bits_go_the_same_way(name: str, tiny_model: Any) -> None:
     executor = load_executor(tiny_model(name).folder, EngineOptions(cache_bytes=2**20), "cpu", "bfloat16")
     assert isinstance(executor, TransformersExecutor)
     executor.close()
+
+
+@pytest.mark.parametrize("name", ["stablelm", "deepseek 3", "gpt-j", "mamba"])
+def test_beams_are_those_of_transformers(name: str, tiny_model: Any, start_general: Any) -> None:
+    model = tiny_model(name)
+    engine = start_general(model.folder)
+    found: queue.Queue[SequenceOutput] = queue.Queue()
+    engine.core.submit(PROMPTS[1], SamplingParams(max_tokens=6, beams=3, choices=1), found.put)
+    ids = torch.tensor([PROMPTS[1]])
+    wanted = model.model.generate(
+        ids, attention_mask=torch.ones_like(ids), num_beams=3, do_sample=False, max_new_tokens=6, eos_token_id=None,
+        pad_token_id=0,
+    )  # fmt: skip
+    assert list(found.get(timeout=60).token_ids) == wanted[0, len(PROMPTS[1]) :].tolist()
+    assert engine.core.stats().free_blocks == engine.core.stats().block_count
 
 
 def test_states_of_sequences_that_have_ended_are_dropped(tiny_model: Any, start_general: Any) -> None:
