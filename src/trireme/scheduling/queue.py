@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from trireme.config.model_config import DynamicBatchingConfig, QueuePolicy
 from trireme.core.errors import QueueFullError
 from trireme.core.request import InferenceRequest
+
+_LEAST_LEVELS_TO_SWEEP: Final = 64
+"""From so many levels on empty ones are forgotten: a model may have as many as a number of 64 bits counts."""
 
 
 class QueueLevel:
@@ -54,17 +59,40 @@ class QueueLevel:
 
 
 class RequestQueue:
-    """All the requests of one model that wait for an instance."""
+    """All the requests of one model that wait for an instance. A level exists from its first request on."""
 
-    __slots__ = ("_default", "_levels", "_only", "count", "has_timeouts", "size")
+    __slots__ = (
+        "_default",
+        "_default_policy",
+        "_highest",
+        "_levels",
+        "_only",
+        "_policies",
+        "_priorities",
+        "_sweep_at",
+        "count",
+        "has_timeouts",
+        "size",
+    )
 
     def __init__(self, batching: DynamicBatchingConfig | None = None) -> None:
         self.count = 0
         self.size = 0  # the sum of the requests' batch sizes
-        self._levels = _levels(batching)
-        self._default = max(1, batching.default_priority_level) - 1 if batching else 0
-        self._only = self._levels[0] if len(self._levels) == 1 else None
-        self.has_timeouts = any(level.timeout_us for level in self._levels)
+        self._highest = max(1, batching.priority_levels) if batching else 1
+        self._default = max(1, batching.default_priority_level) if batching else 1
+        self._default_policy = batching.default_queue_policy if batching else QueuePolicy()
+        has_priorities = batching is not None and batching.priority_levels > 0
+        self._policies: Mapping[int, QueuePolicy] = (
+            batching.priority_queue_policies if batching is not None and has_priorities else {}
+        )
+        self._priorities: list[int] = []  # ascending, beside their levels
+        self._levels: list[QueueLevel] = []
+        self._sweep_at = _LEAST_LEVELS_TO_SWEEP
+        self._only = self._level_at(1) if self._highest == 1 else None
+        policies = list(self._policies.values())
+        if len(policies) < self._highest:
+            policies.append(self._default_policy)
+        self.has_timeouts = any(policy.default_timeout_us for policy in policies)
 
     def push(self, request: InferenceRequest, is_forced: bool = False) -> int | None:
         """Takes the request at the end of its level; raises where the level is full, unless forced. Returns the
@@ -134,18 +162,27 @@ class RequestQueue:
 
     def _level_of(self, request: InferenceRequest) -> QueueLevel:
         priority = request.priority
-        return self._levels[priority - 1 if 1 <= priority <= len(self._levels) else self._default]
+        return self._level_at(priority if 1 <= priority <= self._highest else self._default)
+
+    def _level_at(self, priority: int) -> QueueLevel:
+        place = bisect_left(self._priorities, priority)
+        if place < len(self._priorities) and self._priorities[place] == priority:
+            return self._levels[place]
+        if len(self._levels) >= self._sweep_at:
+            self._forget_empty_levels()
+            place = bisect_left(self._priorities, priority)
+        level = QueueLevel(self._policies.get(priority, self._default_policy))
+        self._priorities.insert(place, priority)
+        self._levels.insert(place, level)
+        return level
+
+    def _forget_empty_levels(self) -> None:
+        used = [place for place, level in enumerate(self._levels) if level.waiting or level.delayed]
+        self._priorities = [self._priorities[place] for place in used]
+        self._levels = [self._levels[place] for place in used]
+        self._sweep_at = max(_LEAST_LEVELS_TO_SWEEP, 2 * len(used))
 
     def _left(self, requests: list[InferenceRequest]) -> None:
         self.count -= len(requests)
         for request in requests:
             self.size -= request.batch_size
-
-
-def _levels(batching: DynamicBatchingConfig | None) -> list[QueueLevel]:
-    if batching is None:
-        return [QueueLevel(QueuePolicy())]
-    if not batching.priority_levels:
-        return [QueueLevel(batching.default_queue_policy)]
-    policies, default = batching.priority_queue_policies, batching.default_queue_policy
-    return [QueueLevel(policies.get(level + 1, default)) for level in range(batching.priority_levels)]

@@ -1,0 +1,63 @@
+"""The queue's priority levels: as many as a configuration can name, and no more kept than are in use."""
+
+from __future__ import annotations
+
+import random
+
+from trireme.config.model_config import DynamicBatchingConfig, QueuePolicy
+from trireme.core.request import InferenceRequest
+from trireme.scheduling.queue import RequestQueue
+
+MOST_LEVELS = 2**64 - 1
+
+
+def request_of(priority: int) -> InferenceRequest:
+    request = InferenceRequest("model", "", str(priority), {}, lambda response: None)
+    request.priority = priority
+    return request
+
+
+def queue_of(policies: dict[int, QueuePolicy] | None = None, levels: int = MOST_LEVELS) -> RequestQueue:
+    batching = DynamicBatchingConfig(
+        (), priority_levels=levels, default_priority_level=7, priority_queue_policies=policies or {}
+    )
+    return RequestQueue(batching)
+
+
+def test_a_model_may_have_every_level_that_a_configuration_can_name() -> None:
+    queue = queue_of()
+    for priority in (MOST_LEVELS, 3, 0, 1, 8):
+        queue.push(request_of(priority))
+
+    assert [request.id for request in queue.in_order()] == ["1", "3", "0", "8", str(MOST_LEVELS)]
+    assert [request.id for request in queue.take(5)] == ["1", "3", "0", "8", str(MOST_LEVELS)]
+    assert queue.count == 0
+
+
+def test_levels_that_are_empty_again_are_forgotten() -> None:
+    queue = queue_of()
+    for priority in range(1, 10_000):
+        queue.push(request_of(priority))
+        queue.take(1)
+
+    assert len(queue._levels) <= 64
+
+
+def test_many_levels_in_use_keep_their_order() -> None:
+    queue = queue_of()
+    priorities = list(range(1, 2_000))
+    random.Random(7).shuffle(priorities)
+    for priority in priorities:
+        queue.push(request_of(priority))
+
+    assert queue.remove(next(request for request in queue.in_order() if request.priority == 1_000))
+    assert [request.priority for request in queue.take(1_998)] == [*range(1, 1_000), *range(1_001, 2_000)]
+
+
+def test_timeouts_count_where_a_level_can_have_them() -> None:
+    timed = QueuePolicy(default_timeout_us=5)
+
+    assert not queue_of().has_timeouts
+    assert queue_of({9: timed}).has_timeouts
+    batching = DynamicBatchingConfig((), default_queue_policy=timed, priority_queue_policies={})
+    assert RequestQueue(batching).has_timeouts
