@@ -60,8 +60,15 @@ def exception_text(error: BaseException) -> str:
         for frame in reversed(traceback.extract_tb(error.__traceback__))
         if not _is_plumbing(frame.filename)
     ]
-    text = f"{type(error).__name__}: {str(error) or '<EMPTY MESSAGE>'}"
+    text = f"{type(error).__name__}: {_message_of(error)}"
     return f"{text}\n\nAt:\n{''.join(frames)}" if frames else text
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error) or "<EMPTY MESSAGE>"
+    except BaseException as failure:  # the model's own code, which is no reason to lose its process
+        return f"<its text could not be made: {type(failure).__name__}>"
 
 
 def _is_plumbing(path: str) -> bool:

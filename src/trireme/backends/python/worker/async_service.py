@@ -10,7 +10,7 @@ from trireme.backends.python.channel import messages
 from trireme.backends.python.pb_utils.errors import exception_text
 from trireme.backends.python.worker.link import Link
 from trireme.backends.python.worker.trace_context import enter_trace
-from trireme.backends.python.worker.worker import MODEL_FAILURES, Worker
+from trireme.backends.python.worker.worker import Worker
 
 
 class AsyncService:
@@ -96,7 +96,7 @@ class AsyncService:
             answer = worker.model.is_ready()
             if hasattr(answer, "__await__"):
                 answer = await answer
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             worker.channel.send((messages.READINESS, token, False, exception_text(error)))
         else:
             worker.answer_readiness(token, answer)
@@ -112,7 +112,7 @@ async def execute(worker: Worker, batch: int, forms: list[tuple[Any, ...]]) -> N
         enter_trace(forms[0][8])  # for this task alone, so that nothing has to end it
     try:
         result = await worker.model.execute(requests)
-    except (*MODEL_FAILURES, asyncio.CancelledError) as error:
+    except BaseException as error:
         failure = worker.describe(error)
     message = worker.settle(batch, requests, result, failure, (start_ns, begin_ns))
     del requests, result

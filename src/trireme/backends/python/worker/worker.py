@@ -23,12 +23,12 @@ from trireme.backends.python.worker.torch_threads import TorchThreads
 from trireme.backends.python.worker.trace_context import enter_trace
 
 _INTERNAL = 1  # ErrorKind.INTERNAL
-MODEL_FAILURES = (Exception, SystemExit, KeyboardInterrupt)
-"""What a model may raise without ending its process: `sys.exit` in a library is an error of one request."""
-
-
 class Worker:
-    """Owns the model object. `receive` may be called in any thread; everything else belongs to the main thread."""
+    """Owns the model object. `receive` may be called in any thread; everything else belongs to the main thread.
+
+    Whatever a model raises is an error of what it was asked, and ends no process: `sys.exit` in a library, a
+    GeneratorExit that was thrown by hand, a base class of one's own.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -111,7 +111,7 @@ class Worker:
             result = self._execute(requests)
             if hasattr(result, "__await__"):
                 result = self._complete(result)
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             failure = self.describe(error)
         if leave is not None:
             leave()
@@ -134,7 +134,7 @@ class Worker:
         if failure is None:
             try:
                 answers = encode_results(result, requests, self.runtime, self._settings["instance_name"])
-            except MODEL_FAILURES as error:
+            except BaseException as error:
                 failure = self.describe(error)
         if failure is not None:
             for request in requests:
@@ -184,7 +184,7 @@ class Worker:
     def _on_auto_complete(self, message: tuple[Any, ...]) -> None:
         try:
             completed = self._auto_complete(message[1])
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             self._fail(error)
         else:
             self.channel.send((messages.COMPLETED, completed))
@@ -212,7 +212,7 @@ class Worker:
             runtime.phase = pb_runtime.INITIALIZING
             runtime.is_decoupled = self._is_decoupled(message[1])
             with_second_try(lambda: self._start_model(model_class, message[1]))
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             self._fail(error)
             return
         self._execute = getattr(self.model, "execute", self._refuse_execution)
@@ -254,7 +254,7 @@ class Worker:
             answer = self.model.is_ready()
             if hasattr(answer, "__await__"):
                 answer = self._complete(answer)
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             self.channel.send((messages.READINESS, message[1], False, exception_text(error)))
         else:
             self.answer_readiness(message[1], answer)
@@ -273,7 +273,7 @@ class Worker:
                 answer = finalize()
                 if hasattr(answer, "__await__"):
                     self._complete(answer)
-        except MODEL_FAILURES as error:
+        except BaseException as error:
             frame = error.__traceback__
             path, line = __file__, 0
             while frame is not None:
