@@ -10,6 +10,7 @@ from typing import Any
 from trireme.backends.python.channel import messages
 from trireme.backends.python.host.link import HostLink
 from trireme.backends.python.host.tensor_messages import error_message
+from trireme.backends.python.process.log_budget import LogBudget, dropped_text
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.ports import CustomMetricsPort, ModelControlPort
 
@@ -29,6 +30,7 @@ class Control:
         self._models = models
         self._metrics = metrics
         self._logger = logging.getLogger(f"trireme.model.{model_name}")
+        self._budget = LogBudget(self._report_dropped)
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations: dict[str, Callable[..., Any]] = {
             "create_family": self._create_family,
@@ -63,12 +65,16 @@ class Control:
         """A line written through `pb_utils.Logger` (LOG)."""
         _, letter, path, line, text = message
         level = _LEVELS.get(letter, logging.INFO)
-        if self._logger.isEnabledFor(level):
+        if self._logger.isEnabledFor(level) and self._budget.take(len(text)):
             self._logger.handle(self._logger.makeRecord(self._logger.name, level, path, line, text, (), None))
 
     def close(self) -> None:
         """The worker is gone: its metrics go, and what it had begun ends without an answer."""
         self._metrics.release(self._owner)
+        self._budget.close()
+
+    def _report_dropped(self, count: int) -> None:
+        self._logger.warning("[%s] %s", self._owner, dropped_text(count))
 
     async def _control(self, token: int, operation: str, arguments: tuple[Any, ...]) -> None:
         value, failure = None, None

@@ -7,11 +7,16 @@ import logging
 import os
 from collections import deque
 
+from trireme.backends.python.process.log_budget import LogBudget, dropped_text
+
 KEPT_LINES = 20
 MAX_LINE_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
 PARTIAL_DELAY_S = 1.0
 """A line without its end (a prompt, a progress bar) is logged after this time."""
+REST_S = 0.002
+"""How long the pipes of a worker that writes more than the log takes are left alone between two reads: whatever it
+writes, the event loop is not busy with it."""
 
 
 class OutputCapture:
@@ -25,6 +30,7 @@ class OutputCapture:
         belongs = instance_name == model_name or instance_name.startswith(f"{model_name}_")
         self._label = instance_name if belongs else f"{model_name} {instance_name}"
         self._pipes: dict[int, _Pipe] = {}
+        self._budget = LogBudget(self._report_dropped)
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
 
     def add(self, fd: int, stream: str, level: int) -> None:
@@ -47,6 +53,7 @@ class OutputCapture:
         self.drain()
         for fd in list(self._pipes):
             self._close(fd)
+        self._budget.close()
 
     def _on_readable(self, fd: int) -> bool:
         try:
@@ -60,15 +67,40 @@ class OutputCapture:
             self._flush(pipe)
             self._close(fd)
             return False
-        lines = (pipe.partial + data).split(b"\n")
-        pipe.partial = lines.pop()
-        for line in lines:
-            self._write(line, pipe)
+        self._take(pipe, pipe.partial + data)
+        if self._budget.has_dropped and pipe.rest is None:
+            self._loop.remove_reader(fd)
+            pipe.rest = self._loop.call_later(REST_S, self._read_again, fd)
         if len(pipe.partial) > MAX_LINE_BYTES:
             self._flush(pipe)
         elif pipe.partial and pipe.timer is None:
             pipe.timer = self._loop.call_later(PARTIAL_DELAY_S, self._flush, pipe)
         return True
+
+    def _take(self, pipe: _Pipe, data: bytes) -> None:
+        """Writes the complete lines, as many as the log takes; of the others the last ones are kept. A line that is
+        dropped costs next to nothing, or a model that writes newlines would keep the event loop busy."""
+        whole, _, pipe.partial = data.rpartition(b"\n")
+        count = data.count(b"\n")
+        if not count:
+            return
+        left = self._budget.lines_left()
+        if count <= max(left, KEPT_LINES):
+            for line in whole.split(b"\n"):
+                self._write(line, pipe)
+            return
+        lines = whole.split(b"\n", left)
+        rest = lines.pop()
+        for line in lines:
+            self._write(line, pipe)
+        if self._logger.isEnabledFor(pipe.level):
+            self._budget.drop(count - left)
+        self.tail.extend(map(_text_of, rest.rsplit(b"\n", KEPT_LINES)[-KEPT_LINES:]))
+
+    def _read_again(self, fd: int) -> None:
+        pipe = self._pipes[fd]
+        pipe.rest = None
+        self._loop.add_reader(fd, self._on_readable, fd)
 
     def _flush(self, pipe: _Pipe) -> None:
         if pipe.timer is not None:
@@ -79,21 +111,25 @@ class OutputCapture:
             self._write(line, pipe)
 
     def _write(self, line: bytes, pipe: _Pipe) -> None:
-        # A progress bar overwrites its line with carriage returns: what counts is what would be visible.
-        text = line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_LINE_BYTES].decode("utf-8", "replace")
+        text = _text_of(line)
         self.tail.append(text)
+        if self._logger.isEnabledFor(pipe.level) and self._budget.take(len(text)):
+            self._log(pipe.level, pipe.stream, text)
+
+    def _report_dropped(self, count: int) -> None:
+        self._log(logging.WARNING, "stdout", dropped_text(count))
+
+    def _log(self, level: int, stream: str, text: str) -> None:
         logger = self._logger
-        if logger.isEnabledFor(pipe.level):
-            extra = {"model": self._model_name, "instance": self._instance_name, "stream": pipe.stream}
-            message = f"[{self._label}] {text}"
-            logger.handle(
-                logger.makeRecord(logger.name, pipe.level, pipe.stream, 0, message, (), None, None, extra, None)
-            )
+        extra = {"model": self._model_name, "instance": self._instance_name, "stream": stream}
+        message = f"[{self._label}] {text}"
+        logger.handle(logger.makeRecord(logger.name, level, stream, 0, message, (), None, None, extra, None))
 
     def _close(self, fd: int) -> None:
         pipe = self._pipes.pop(fd)
-        if pipe.timer is not None:
-            pipe.timer.cancel()
+        for timer in (pipe.timer, pipe.rest):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(fd)
         os.close(fd)
 
@@ -101,10 +137,16 @@ class OutputCapture:
 class _Pipe:
     """The state of one stream."""
 
-    __slots__ = ("level", "partial", "stream", "timer")
+    __slots__ = ("level", "partial", "rest", "stream", "timer")
 
     def __init__(self, stream: str, level: int) -> None:
         self.stream = stream
         self.level = level
         self.partial = b""
         self.timer: asyncio.TimerHandle | None = None
+        self.rest: asyncio.TimerHandle | None = None  # until when nothing is read
+
+
+def _text_of(line: bytes) -> str:
+    """A progress bar overwrites its line with carriage returns: what counts is what would be visible."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2][:MAX_LINE_BYTES].decode("utf-8", "replace")

@@ -23,6 +23,8 @@ from trireme.backends.python.worker.torch_threads import TorchThreads
 from trireme.backends.python.worker.trace_context import enter_trace
 
 _INTERNAL = 1  # ErrorKind.INTERNAL
+
+
 class Worker:
     """Owns the model object. `receive` may be called in any thread; everything else belongs to the main thread.
 

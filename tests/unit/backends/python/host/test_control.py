@@ -131,3 +131,20 @@ def test_log_lines_carry_the_models_file_and_line(make: SimpleNamespace, caplog:
     assert (record.levelno, record.filename, record.lineno) == (logging.WARNING, "model.py", 17)
     assert record.getMessage() == "100% odd"
     assert record.name == "trireme.model.m"
+
+
+def test_log_lines_beyond_the_budget_are_dropped_and_counted(
+    make: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="trireme.model.m")
+
+    async def main() -> None:
+        asking = control(make)[0]
+        for number in range(10_000):
+            asking.on_log((messages.LOG, "I", "model.py", 1, f"line {number}"))
+        asking.close()
+
+    asyncio.run(main())
+    *lines, last = [record.getMessage() for record in caplog.records]
+    assert len(lines) < 5000
+    assert last.startswith(f"[m_0] {10_000 - len(lines)} lines of this model's output were dropped")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from trireme.backends.python.process import output_capture
+from trireme.backends.python.process.log_budget import LINES_PER_S
 from trireme.backends.python.process.output_capture import KEPT_LINES, OutputCapture
 
 
@@ -94,3 +96,52 @@ def test_bytes_that_are_no_text_and_endless_lines_do_no_harm() -> None:
     capture = with_pipe(test)
     assert capture.tail[0] == "\ufffd\ufffd"
     assert len(capture.tail[1]) == output_capture.MAX_LINE_BYTES
+
+
+def test_a_flood_of_lines_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    flood = b"\n" * 1_000_000 + b"".join(b"last %d\n" % number for number in range(KEPT_LINES))
+
+    async def test(capture: OutputCapture, write: int) -> None:
+        writing = asyncio.get_running_loop().run_in_executor(None, _write_all, write, flood)
+        longest = 0.0
+        while not writing.done():
+            start = time.perf_counter()
+            await asyncio.sleep(0)
+            longest = max(longest, time.perf_counter() - start)
+        await until(lambda: capture.tail[-1] == f"last {KEPT_LINES - 1}")
+        assert longest < 0.5
+
+    capture = with_pipe(test)
+    messages = [record.getMessage() for record in caplog.records]
+    logged = [message for message in messages if "dropped" not in message]
+    dropped = [int(message.split()[1]) for message in messages if "dropped" in message]
+    assert len(logged) + sum(dropped) == 1_000_000 + KEPT_LINES
+    assert LINES_PER_S <= len(logged) < 20 * LINES_PER_S
+    assert list(capture.tail) == [f"last {number}" for number in range(KEPT_LINES)]
+
+
+def test_long_lines_use_up_the_budget_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        line = b"x" * 10_000 + b"\n"
+        await asyncio.get_running_loop().run_in_executor(None, _write_all, write, line * 1000 + b"end\n")
+        await until(lambda: capture.tail[-1] == "end")
+
+    with_pipe(test)
+    assert sum(len(record.getMessage()) for record in caplog.records) < 8 << 20
+    assert "dropped" in caplog.records[-1].getMessage()
+
+
+def test_nothing_counts_as_dropped_where_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="trireme.model.m")
+
+    async def test(capture: OutputCapture, write: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, _write_all, write, b"\n" * 100_000 + b"end\n")
+        await until(lambda: capture.tail[-1] == "end")
+
+    with_pipe(test)
+    assert caplog.records == []
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data[: 1 << 16]) :]
