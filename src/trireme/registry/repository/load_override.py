@@ -22,7 +22,15 @@ class TemporaryFolder:
         root = tempfile.mkdtemp(prefix="trireme-model-")
         self.path = Path(root) / model_name
         self._removal = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
-        self.path.mkdir()
+        try:
+            self.path.mkdir()
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """At once, where the load is refused: an error on its way to the client keeps this object alive."""
+        self._removal()
 
     def write(self, parameter: str, content: bytes) -> None:
         """Writes the file that the parameter `file:<relative path>` names; refuses a path that leaves the folder."""
@@ -52,6 +60,10 @@ class LoadOverride:
         if config_json is None:
             raise InvalidArgumentError("Load parameter 'config' must be specified for model file override")
         folder = TemporaryFolder(model_name)
-        for parameter, content in files.items():
-            folder.write(parameter, content)
+        try:
+            for parameter, content in files.items():
+                folder.write(parameter, content)
+        except BaseException:
+            folder.remove()
+            raise
         return cls(config_json, folder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trireme.core.errors import ErrorKind
+from trireme.core.errors import ErrorKind, InvalidArgumentError
 from trireme.registry.repository.load_override import LoadOverride, TemporaryFolder
 
 POLL_FAILURE = "failed to load 'model', failed to poll from model repository"
@@ -145,3 +147,19 @@ def test_temporary_folder_goes_with_its_last_user() -> None:
     assert (path / "1" / "model.py").exists()
     del folder
     assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [("a/b", {"file:1/model.py": b""}), ("model", {"file:1/model.py": b"", "file:../../x": b""})],
+)
+def test_a_refused_load_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    with pytest.raises((InvalidArgumentError, OSError)) as caught:
+        LoadOverride.create(name, "{}", files)
+
+    assert caught.value is not None  # which keeps the frames that know the folder
+    assert list(tmp_path.iterdir()) == []
