@@ -169,6 +169,11 @@ def test_a_missing_or_misnamed_file_is_named(repository: Any) -> None:
         with pytest.raises(ServingError) as caught:
             await repository.backend()[0].complete_config()
         assert caught.value.message == "Model name must end with '.py'. Model name is \"model.txt\"."
+        (folder.parent / "other.py").write_text("")
+        for outside in ("../../other.py", str(folder.parent / "other.py")):
+            (folder / "config.pbtxt").write_text(f'backend: "python" default_model_filename: "{outside}"')
+            with pytest.raises(ServingError, match="must stay within the version's folder"):
+                await repository.backend()[0].complete_config()
 
     repository.run(main())
 

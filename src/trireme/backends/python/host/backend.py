@@ -204,7 +204,10 @@ class PythonBackend:
         name = model_file_name(self._source)
         if not name.endswith(".py"):
             raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
-        path = self._source.version_dir / name
+        folder = os.path.normpath(self._source.version_dir)
+        path = Path(os.path.normpath(self._source.version_dir / name))
+        if not path.is_relative_to(folder):  # links that lie in the folder may lead elsewhere
+            raise InvalidArgumentError(f"default_model_filename '{name}' must stay within the version's folder")
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
 
