@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from trireme.app import cache as app_cache
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
+from trireme.app.interruption import INTERRUPTED
 from trireme.app.start_tables import log_tables
 from trireme.app.worker_limits import worker_limits
 from trireme.app.worker_memory import resident_bytes
@@ -161,7 +163,10 @@ class _Application:
         self._kept_signal = number
 
     def _on_signal(self, number: int) -> None:
+        """The first one begins the shutdown; a second Ctrl+C ends it, and workers go with this process."""
         if self._signal.is_set():
+            if number == signal.SIGINT:
+                os._exit(INTERRUPTED)
             return
         self._signal.set()
         try:
