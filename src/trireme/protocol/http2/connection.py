@@ -51,6 +51,9 @@ from trireme.protocol.http2.wire import (
 
 _SMALL_BYTES: Final = 4096
 """Below this a copy of a payload is cheaper than a view of it."""
+_BYTES_PER_WINDOW_UPDATE: Final = 1024.0
+_STREAMS_PER_CONTROL: Final = 64.0
+"""How many streams one SETTINGS frame may get going at the price of another control frame."""
 
 
 class StreamSink(Protocol):
@@ -72,6 +75,28 @@ class StreamSink(Protocol):
         """The peer answered our PING."""
 
 
+class _Nobody:
+    """Stands for the sink of a connection that has ended."""
+
+    def request_started(self, stream: Stream, is_ended: bool) -> None:
+        pass
+
+    def data_arrived(self, stream: Stream, data: Buffer, is_ended: bool) -> None:
+        pass
+
+    def stream_reset(self, stream: Stream) -> None:
+        pass
+
+    def ping_arrived(self) -> None:
+        pass
+
+    def ping_answered(self) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
 class Http2Connection(FrameReader):
     """One connection from preface to GOAWAY. `receive` never raises for what a peer may send; faults of the
     connection end in GOAWAY and `is_closed`."""
@@ -80,6 +105,7 @@ class Http2Connection(FrameReader):
         "_block",
         "_clock",
         "_control_budget",
+        "_credited_bytes",
         "_decoder",
         "_expects_settings",
         "_limits",
@@ -87,6 +113,7 @@ class Http2Connection(FrameReader):
         "_reset_budget",
         "_sink",
         "_stalled_since_ns",
+        "_window_budget",
         "close_reason",
         "last_stream_id",
         "outbound",
@@ -99,13 +126,15 @@ class Http2Connection(FrameReader):
         self.outbound = Outbound(self.streams)
         self.last_stream_id = 0
         self.close_reason = ""
-        self._sink = sink
+        self._sink: StreamSink = sink
         self._limits = limits
         self._clock = clock
         self._decoder = HeaderBlockDecoder(limits.max_header_list_bytes)
         self._block = HeaderBlockAssembly(limits.max_header_list_bytes, limits.max_continuations)
         self._reset_budget = Budget("stream resets", limits.reset_budget, limits.resets_per_s, clock)
         self._control_budget = Budget("control frames", limits.control_budget, limits.controls_per_s, clock)
+        self._window_budget = Budget("window updates", limits.window_update_budget, limits.window_updates_per_s, clock)
+        self._credited_bytes = 0  # of what was sent, those that window updates were earned with
         self._expects_settings = True
         self._receive_left = limits.connection_window_bytes
         self._stalled_since_ns: int | None = None
@@ -126,6 +155,13 @@ class Http2Connection(FrameReader):
             self.is_closed = True
             self.close_reason = reason
             self.outbound.pieces.append(goaway_frame(self.last_stream_id, code, reason.encode()))
+
+    def end(self) -> None:
+        """The socket is gone: nothing that waited is held any longer, nor whoever was reported to, which holds this."""
+        self.is_closed = True
+        self._partial.clear()
+        self.outbound.drop_all()
+        self._sink = _NOBODY
 
     def announce_shutdown(self) -> None:
         """GOAWAY that lets everything the peer may have sent already finish."""
@@ -264,7 +300,7 @@ class Http2Connection(FrameReader):
             if not is_end:
                 self.outbound.abandon(stream_id)
             return
-        stream = Stream(stream_id, headers, self.outbound.initial_window, limits.stream_window_bytes)
+        stream = Stream(stream_id, headers, limits.stream_window_bytes)
         stream.is_received = is_end
         self.streams[stream_id] = stream
         self._sink.request_started(stream, is_end)
@@ -304,13 +340,14 @@ class Http2Connection(FrameReader):
             if payload:
                 raise ConnectionFault(FRAME_SIZE_ERROR, "SETTINGS with ACK and a payload")
             return
-        for key, value in decode_settings(payload):
-            if key == SETTING_INITIAL_WINDOW_SIZE:
-                self.outbound.change_initial_window(value)
-            elif key == SETTING_MAX_FRAME_SIZE:
-                self.outbound.change_max_frame(value)
-            elif key == SETTING_HEADER_TABLE_SIZE and value < DEFAULT_HEADER_TABLE_SIZE:
-                self.outbound.shrink_table()
+        settings = decode_settings(payload)
+        if SETTING_MAX_FRAME_SIZE in settings:
+            self.outbound.change_max_frame(settings[SETTING_MAX_FRAME_SIZE])
+        if settings.get(SETTING_HEADER_TABLE_SIZE, DEFAULT_HEADER_TABLE_SIZE) < DEFAULT_HEADER_TABLE_SIZE:
+            self.outbound.shrink_table()
+        if SETTING_INITIAL_WINDOW_SIZE in settings:
+            moved = self.outbound.change_initial_window(settings[SETTING_INITIAL_WINDOW_SIZE])
+            self._control_budget.spend(moved / _STREAMS_PER_CONTROL)
         self.outbound.pieces.append(SETTINGS_ACK)
 
     def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -330,6 +367,7 @@ class Http2Connection(FrameReader):
             raise ConnectionFault(FRAME_SIZE_ERROR, "a malformed WINDOW_UPDATE frame")
         increment = int.from_bytes(payload, "big") & LARGEST_STREAM_ID
         stream = self.streams.get(stream_id)
+        self._spend_window_update()
         if stream_id and stream is None:
             self._check_not_idle(stream_id, "WINDOW_UPDATE")
             return
@@ -340,6 +378,13 @@ class Http2Connection(FrameReader):
         if stream is None:
             raise ConnectionFault(code, "a malformed WINDOW_UPDATE of the connection")
         self._fault_stream(stream, code)
+
+    def _spend_window_update(self) -> None:
+        """Whoever reads much may open windows often."""
+        sent_bytes = self.outbound.sent_bytes
+        self._window_budget.earn((sent_bytes - self._credited_bytes) / _BYTES_PER_WINDOW_UPDATE)
+        self._credited_bytes = sent_bytes
+        self._window_budget.spend()
 
     def _check_not_idle(self, stream_id: int, what: str) -> None:
         if not stream_id & 1 or stream_id > self.last_stream_id:

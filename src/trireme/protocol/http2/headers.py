@@ -84,8 +84,8 @@ class HeaderBlockDecoder:
             decoded = self._decoder.decode(block, raw=True)
         except OversizedHeaderListError:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the header list is too large") from None
-        except (HPACKError, IndexError, ValueError) as error:
-            raise ConnectionFault(COMPRESSION_ERROR, f"a header block cannot be decoded: {error}") from None
+        except (HPACKError, IndexError, ValueError):
+            raise ConnectionFault(COMPRESSION_ERROR, "a header block cannot be decoded") from None
         headers = _request_headers([(bytes(name), bytes(value)) for name, value in decoded])
         if table.has_changed:
             self._cache.clear()

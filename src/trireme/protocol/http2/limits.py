@@ -30,6 +30,9 @@ class Http2Limits:
     control_budget: int = 1000
     """PING, SETTINGS, PRIORITY, empty DATA and unknown frames at once."""
     controls_per_s: int = 200
+    window_update_budget: int = 20_000
+    """WINDOW_UPDATE frames at once; besides, each kilobyte that was sent allows one."""
+    window_updates_per_s: int = 5_000
     stall_s: float = 300.0
     """How long responses may wait for a client that grants no window at all."""
 
@@ -47,13 +50,17 @@ class Budget:
         self._clock = clock
         self._updated_ns = clock()
 
-    def spend(self) -> None:
-        """Takes one token, or ends the connection."""
-        if self._level < 1.0:
+    def earn(self, tokens: float) -> None:
+        """Puts tokens in, up to the capacity."""
+        self._level = min(self._capacity, self._level + tokens)
+
+    def spend(self, tokens: float = 1.0) -> None:
+        """Takes one token, or several, or ends the connection."""
+        if self._level < tokens:
             now = self._clock()
             refill = (now - self._updated_ns) * self._refill_per_ns
             self._level = min(self._capacity, self._level + refill)
             self._updated_ns = now
-            if self._level < 1.0:
+            if self._level < tokens:
                 raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many {self._what}")
-        self._level -= 1.0
+        self._level -= tokens

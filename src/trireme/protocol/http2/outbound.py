@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from trireme.core.elements import Buffer
@@ -42,17 +42,21 @@ class Outbound:
     """Collects what is to be written; whoever owns the socket takes `pieces` and writes them in order."""
 
     __slots__ = (
-        "_blocked",
+        "_granted_bytes",
         "_is_clear",
         "_is_paused",
+        "_largest_credit",
         "_max_frame",
         "_must_shrink_table",
+        "_ready",
         "_streams",
+        "_stuck",
         "_window",
         "abandoned",
         "has_sent_data",
         "initial_window",
         "pieces",
+        "queued_bytes",
     )
 
     def __init__(self, streams: dict[int, Stream]) -> None:
@@ -62,24 +66,29 @@ class Outbound:
         """Streams we ended before the peer did; what it still sends on them is not its fault."""
         self.has_sent_data = False
         """Whether HEADERS or DATA were sent since somebody set this to False."""
+        self.queued_bytes = 0
+        """DATA that waits for a window or for the socket."""
         self._streams = streams
-        self._blocked: dict[int, Stream] = {}
-        self._window = DEFAULT_WINDOW
+        self._ready: OrderedDict[int, Stream] = OrderedDict()  # wait for the connection's window or the socket, in turn
+        self._stuck: dict[int, Stream] = {}  # wait for a window of their own
+        self._largest_credit = 0  # no stream has more
+        self._window = self._granted_bytes = DEFAULT_WINDOW
         self._max_frame = DEFAULT_FRAME_SIZE
         self._is_paused = False
         self._must_shrink_table = False
         self._is_clear = True  # nothing blocked, not paused, no table update due: the short way is right
 
     @property
-    def queued_bytes(self) -> int:
-        """DATA that waits for a window or for the socket."""
-        return sum(stream.queued_bytes for stream in self._blocked.values())
+    def sent_bytes(self) -> int:
+        """DATA that was sent so far."""
+        return self._granted_bytes - self._window
 
     def send_unary(
         self, stream: Stream, block: PreparedBlock, message: list[Buffer], size: int, trailers: PreparedBlock
     ) -> None:
         """A whole response: headers, one message of `size` bytes in pieces, trailers."""
-        if not (self._is_clear and size <= self._max_frame and size <= self._window and size <= stream.send_window):
+        stream_window = self.initial_window + stream.send_credit
+        if not (self._is_clear and size <= self._max_frame and size <= self._window and size <= stream_window):
             self.send_headers(stream, block.block)
             self.send_data(stream, message, size)
             self.send_trailers(stream, trailers.block)
@@ -110,9 +119,10 @@ class Outbound:
         if stream.id not in self._streams or not size:
             return
         if stream.queue is None:
-            if self._is_clear and size <= self._max_frame and size <= self._window and size <= stream.send_window:
+            stream_window = self.initial_window + stream.send_credit
+            if self._is_clear and size <= self._max_frame and size <= self._window and size <= stream_window:
                 self._window -= size
-                stream.send_window -= size
+                stream.send_credit -= size
                 self.has_sent_data = True
                 self.pieces.append((size << 16).to_bytes(5, "big") + stream.id_bytes)
                 self.pieces += pieces
@@ -120,6 +130,7 @@ class Outbound:
             stream.queue = deque()
         stream.queue.extend(piece for piece in pieces if len(piece))
         stream.queued_bytes += size
+        self.queued_bytes += size
         self._send_some(stream, size)
         self._settle(stream)
 
@@ -144,11 +155,22 @@ class Outbound:
 
     def drop(self, stream: Stream) -> None:
         """Forgets what waited on a stream that is gone."""
+        self.queued_bytes -= stream.queued_bytes
         stream.queue = None
         stream.trailers = None
         stream.queued_bytes = 0
-        if self._blocked.pop(stream.id, None) is not None:
-            self._refresh()
+        self._unblock(stream)
+
+    def drop_all(self) -> None:
+        """Forgets everything: the connection is gone, and nobody may hold the data any longer."""
+        for stream in self._streams.values():
+            stream.queue = None
+            stream.queued_bytes = 0
+        self._streams.clear()
+        self._ready.clear()
+        self._stuck.clear()
+        self.pieces.clear()
+        self.queued_bytes = 0
 
     def grant(self, stream: Stream | None, increment: int) -> bool:
         """The peer opened a window, of the connection without a stream; False where it opens it too far."""
@@ -156,23 +178,35 @@ class Outbound:
             if self._window + increment > LARGEST_WINDOW:
                 return False
             self._window += increment
+            self._granted_bytes += increment
         else:
-            if stream.send_window + increment > LARGEST_WINDOW:
+            credit = stream.send_credit + increment
+            if self.initial_window + credit > LARGEST_WINDOW:
                 return False
-            stream.send_window += increment
-        if self._blocked:
+            stream.send_credit = credit
+            if credit > self._largest_credit:
+                self._largest_credit = credit
+            if stream.id in self._stuck:
+                self._settle(stream)
+        if self._ready:
             self._pump()
         return True
 
-    def change_initial_window(self, size: int) -> None:
-        """SETTINGS_INITIAL_WINDOW_SIZE: moves the window of every open stream."""
-        difference = size - self.initial_window
-        self.initial_window = size
-        for stream in self._streams.values():
-            stream.send_window += difference
-            if stream.send_window > LARGEST_WINDOW:
+    def change_initial_window(self, size: int) -> int:
+        """SETTINGS_INITIAL_WINDOW_SIZE: moves the window of every open stream; how many of them may go on now."""
+        if size + self._largest_credit > LARGEST_WINDOW:
+            self._largest_credit = max((stream.send_credit for stream in self._streams.values()), default=0)
+            if size + self._largest_credit > LARGEST_WINDOW:
                 raise ConnectionFault(FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE opens a window beyond 2^31-1")
+        is_larger = size > self.initial_window
+        self.initial_window = size
+        if not is_larger or not self._stuck:
+            return 0
+        stuck, self._stuck = self._stuck, {}
+        for stream in stuck.values():
+            self._settle(stream)
         self._pump()
+        return len(stuck)
 
     def change_max_frame(self, size: int) -> None:
         self._max_frame = size
@@ -193,39 +227,47 @@ class Outbound:
         self._pump()
 
     def _refresh(self) -> None:
-        self._is_clear = not (self._blocked or self._is_paused or self._must_shrink_table)
+        self._is_clear = not (self._ready or self._stuck or self._is_paused or self._must_shrink_table)
 
     def _pump(self) -> None:
         """Sends what the windows now allow, a frame of each stream in turn."""
-        is_moving = True
-        while is_moving and self._blocked:
-            is_moving = False
-            for stream in list(self._blocked.values()):
-                limit = self._max_frame if len(self._blocked) > 1 else stream.queued_bytes
-                if self._send_some(stream, limit):
-                    is_moving = True
-                self._settle(stream)
+        ready = self._ready
+        while ready and self._window > 0 and not self._is_paused:
+            stream = ready.popitem(last=False)[1]
+            self._send_some(stream, self._max_frame if ready else stream.queued_bytes)
+            self._settle(stream)
 
     def _settle(self, stream: Stream) -> None:
+        """Notes what the stream waits for, or ends it where that is nothing."""
         if stream.queued_bytes:
-            self._blocked[stream.id] = stream
             self._is_clear = False
+            if self.initial_window + stream.send_credit > 0:
+                self._stuck.pop(stream.id, None)
+                self._ready[stream.id] = stream
+            else:
+                self._ready.pop(stream.id, None)
+                self._stuck[stream.id] = stream
             return
         stream.queue = None
-        if self._blocked.pop(stream.id, None) is not None:
-            self._refresh()
+        self._unblock(stream)
         if stream.trailers is not None:
             self._header_frames(stream, stream.trailers, True)
             self._forget(stream)
 
+    def _unblock(self, stream: Stream) -> None:
+        self._ready.pop(stream.id, None)
+        self._stuck.pop(stream.id, None)
+        self._refresh()
+
     def _send_some(self, stream: Stream, limit: int) -> bool:
         """Sends as much of the queue as windows, socket and `limit` allow; False where that is nothing."""
-        size = min(stream.queued_bytes, limit, self._window, stream.send_window)
+        size = min(stream.queued_bytes, limit, self._window, self.initial_window + stream.send_credit)
         if size <= 0 or self._is_paused:
             return False
         self._window -= size
-        stream.send_window -= size
+        stream.send_credit -= size
         stream.queued_bytes -= size
+        self.queued_bytes -= size
         self.has_sent_data = True
         max_frame = self._max_frame
         full_head = (max_frame << 16).to_bytes(5, "big") + stream.id_bytes

@@ -21,18 +21,18 @@ class Stream:
         "queue",
         "queued_bytes",
         "receive_left",
-        "send_window",
+        "send_credit",
         "trailers",
     )
 
-    def __init__(self, stream_id: int, headers: RequestHeaders, send_window: int, receive_left: int) -> None:
+    def __init__(self, stream_id: int, headers: RequestHeaders, receive_left: int) -> None:
         self.id = stream_id
         self.id_bytes = stream_id.to_bytes(4, "big")
         self.headers = headers
         self.call: Any = None
         self.is_received = False  # the peer has ended its side
         self.receive_left = receive_left  # bytes the peer may still send before we grant more
-        self.send_window = send_window  # bytes we may still send; negative after a shrinking SETTINGS
+        self.send_credit = 0  # what the peer granted less what was sent; with the initial window, what we may send
         self.queue: deque[Buffer] | None = None  # DATA that waits for a window
         self.queued_bytes = 0
         self.trailers: bytes | None = None  # the block to send once the queue is empty

@@ -55,6 +55,7 @@ LARGEST_STREAM_ID: Final = 2**31 - 1
 
 SETTINGS_ACK: Final = FRAME_HEAD.pack(0, 0, SETTINGS, ACK, 0)
 
+_MAX_SETTINGS_BYTES: Final = 6 * 128  # there are some ten settings in all
 _SETTING: Final = struct.Struct(">HI")
 _TWO_WORDS: Final = struct.Struct(">II")
 _WORD: Final = struct.Struct(">I")
@@ -95,11 +96,13 @@ def goaway_frame(last_stream_id: int, code: int, reason: bytes) -> bytes:
     return frame(GOAWAY, 0, 0, _TWO_WORDS.pack(last_stream_id, code) + reason)
 
 
-def decode_settings(payload: bytes) -> list[tuple[int, int]]:
-    """The settings of a SETTINGS payload, checked; unknown ones are left out."""
+def decode_settings(payload: bytes) -> dict[int, int]:
+    """The settings of a SETTINGS payload, checked; of one that is repeated the last value counts."""
     if len(payload) % 6:
         raise ConnectionFault(FRAME_SIZE_ERROR, "a SETTINGS frame is not a multiple of six bytes")
-    settings = []
+    if len(payload) > _MAX_SETTINGS_BYTES:
+        raise ConnectionFault(ENHANCE_YOUR_CALM, "a SETTINGS frame has too many entries")
+    settings = {}
     for key, value in _SETTING.iter_unpack(payload):
         if key == SETTING_ENABLE_PUSH and value > 1:
             raise ConnectionFault(PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
@@ -107,5 +110,5 @@ def decode_settings(payload: bytes) -> list[tuple[int, int]]:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is above 2^31-1")
         if key == SETTING_MAX_FRAME_SIZE and not DEFAULT_FRAME_SIZE <= value <= LARGEST_FRAME_SIZE:
             raise ConnectionFault(PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of range")
-        settings.append((key, value))
+        settings[key] = value
     return settings
