@@ -44,8 +44,8 @@ def survives(target: Target) -> Iterator[None]:
         (b'{"a":1e999}', "Number too big to be stored in double. at 5"),
         (b'{"a":-}', "Invalid value. at 6"),
         (b"\xef\xbb\xbf{}", "Invalid value. at 0"),
-        (b"[" * 100_000, "Invalid value. at 100000"),
-        (b'{"a":' * 100_000, "Invalid value. at 500000"),
+        (b"[" * 1000, "Invalid value. at 1000"),
+        (b'{"a":' * 1000, "Invalid value. at 5000"),
     ],
 )
 @pytest.mark.parametrize("path", [INFER, "/v2/models/copy/generate"])
@@ -53,16 +53,18 @@ def test_text_that_is_not_json_is_told_with_its_place(target: Target, path: str,
     assert target.post(path, body) == (500, PARSE + text)
 
 
-def test_a_quarter_of_a_million_levels_are_read_and_millions_refused(target: Target) -> None:
-    deep = b"[" * 250_000 + b"]" * 250_000
-    body = b'{"inputs":[{"name":"IN","datatype":"INT32","shape":[1],"data":%b}]}' % deep
-    assert target.post(INFER, body) == (400, "JSON nesting depth exceeds maximum allowed limit (100)")
+def test_depth_is_limited(target: Target) -> None:
+    deep = b"[" * 900 + b"]" * 900
+    entry = b'{"inputs":[{"name":"IN","datatype":"INT32","shape":[1],"data":%b}]}'
+    assert target.post(INFER, entry % deep) == (400, "JSON nesting depth exceeds maximum allowed limit (100)")
     assert target.post(INFER, deep) == (
         500,
         "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'",
     )
-    assert target.post("/v2/repository/index", b'{"ready":%b}' % deep[200_000:300_000])[0] == 400
-    assert target.post(INFER, b"[" * 2_000_000) == (500, PARSE + "The document is too complex. at 500000")
+    for text in (b"[" * 130_000, b'{"a":' * 100_000, b"[" * 2_000_000, entry % (b"[" * 5000 + b"]" * 5000)):
+        for path in (INFER, "/v2/models/copy/generate"):
+            assert target.post(path, text) == (400, "JSON nesting depth exceeds maximum allowed limit (1024)")
+    assert target.post("/v2/repository/index", b'{"ready":%b}' % deep)[0] == 400
 
 
 NOT_ONE = (

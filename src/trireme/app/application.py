@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = (10_000, 10, 10)
 """Requests in flight are many small objects that live for a moment and form no cycles."""
+SWITCH_INTERVAL_S = 0.001
+"""How long work in Python beside the event loop keeps the interpreter when the loop wants it: for that long, many times
+over, a health check would wait."""
 REAP_INTERVAL_S = 10.0
 """How often processes that models left behind are collected."""
 
@@ -68,6 +71,7 @@ def run(
         return 1
     for notice in options.notices:
         log.warning("%s", notice)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             application = _Application(

@@ -10,11 +10,12 @@ Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 
 
-def count_strings(data: Buffer) -> tuple[int, int]:
-    """How many complete BYTES elements there are from the beginning, and the offset behind the last."""
+def count_strings(data: Buffer, max_count: int | None = None) -> tuple[int, int]:
+    """How many complete BYTES elements there are from the beginning, no more than `max_count`, and the offset behind
+    the last."""
     count = position = 0
     last = len(data) - 4
-    while position <= last:
+    while position <= last and count != max_count:
         following = position + 4 + _LENGTH.unpack_from(data, position)[0]
         if following > last + 4:
             break

@@ -145,6 +145,14 @@ class MessageAssembler:
 
 def decompress(data: Buffer, encoding: str, max_bytes: int) -> bytes:
     """A compressed message as it was; raises MessageFault where it is damaged or inflates beyond the limit."""
+    inflated = decompress_within(data, encoding, max_bytes)
+    if inflated is None:
+        raise MessageFault(RESOURCE_EXHAUSTED, f"Decompressed message larger than max ({max_bytes} bytes)")
+    return inflated
+
+
+def decompress_within(data: Buffer, encoding: str, max_bytes: int) -> bytes | None:
+    """The same, but None where it inflates beyond the limit."""
     if encoding not in ("gzip", "deflate"):
         raise MessageFault(INTERNAL, "a message is marked compressed but the call names no compression")
     inflater = zlib.decompressobj(_GZIP_WINDOW if encoding == "gzip" else _ZLIB_WINDOW)
@@ -153,7 +161,7 @@ def decompress(data: Buffer, encoding: str, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise MessageFault(INTERNAL, f"failed to decompress a message: {error}") from None
     if len(inflated) > max_bytes:
-        raise MessageFault(RESOURCE_EXHAUSTED, f"Decompressed message larger than max ({max_bytes} bytes)")
+        return None
     if not inflater.eof:
         raise MessageFault(INTERNAL, "failed to decompress a message: it is cut short")
     return inflated

@@ -14,14 +14,20 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from trireme.core.datatype import BYTES
+from trireme.core.elements import count_strings
 from trireme.core.tensor import CountedTensor, Tensor
 
 INLINE_INFLATE_BYTES: Final = 8 << 10
 """Larger compressed messages are inflated beside the event loop: they may become a thousand times as large."""
+INLINE_INFLATED_BYTES: Final = 16 << 10
+"""So are those that become larger than this."""
+INLINE_BYTES_PER_READ: Final = 256 << 10
+"""So is everything, once so much was inflated at once of what a client sent in one go."""
 INLINE_DEFLATE_BYTES: Final = 128 << 10
 """Larger messages are compressed there."""
-INLINE_STRINGS_BYTES: Final = 1 << 20
-"""The strings of larger inputs are counted there."""
+INLINE_STRINGS_BYTES: Final = 16 << 10
+"""The strings of larger inputs are counted there, where there are many."""
+INLINE_STRINGS: Final = 2048
 INLINE_JSON_BYTES: Final = 256 << 10
 """Larger tensors are written as JSON there."""
 INLINE_CLASSES_BYTES: Final = 256 << 10
@@ -57,7 +63,12 @@ def count_strings_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _is_long_text(tensor: Tensor) -> bool:
-    return len(tensor.data) > INLINE_STRINGS_BYTES and tensor.datatype == BYTES
+    data = tensor.data
+    return (
+        len(data) > INLINE_STRINGS_BYTES
+        and tensor.datatype == BYTES
+        and count_strings(data, INLINE_STRINGS)[0] == INLINE_STRINGS
+    )
 
 
 class OrderedWork:

@@ -15,7 +15,7 @@ from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
-from trireme.server.long_work import OrderedWork
+from trireme.server.long_work import INLINE_INFLATE_BYTES, INLINE_INFLATED_BYTES, OrderedWork
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection
@@ -120,6 +120,8 @@ class Call(ABC):
                 self._deadline.cancel()
             if self._work is not None:
                 self._work.drop()
+                self._work = None  # it would tell this call of errors
+            self._assembler = None
             if self._charged_bytes:
                 self.charge(-self._charged_bytes)
             if self.visit is not None:
@@ -155,3 +157,12 @@ class Call(ABC):
     def _inflated(self, message: Buffer) -> Buffer:
         """A compressed message as it was before; raises MessageFault. May run on a thread."""
         return grpc.decompress(message, self.plan.request_encoding, self.context.options.max_decompressed_bytes)
+
+    def _inflated_at_once(self, message: Buffer) -> Buffer | None:
+        """The same on the event loop's thread; None where that is to be done beside it."""
+        connection = self.connection
+        if len(message) > INLINE_INFLATE_BYTES or connection.inline_bytes_left <= 0:
+            return None
+        inflated = grpc.decompress_within(message, self.plan.request_encoding, INLINE_INFLATED_BYTES)
+        connection.inline_bytes_left -= INLINE_INFLATED_BYTES if inflated is None else len(inflated)
+        return inflated

@@ -16,6 +16,7 @@ from trireme.frontends.peer import peer_address
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.stream import Stream
+from trireme.server.long_work import INLINE_BYTES_PER_READ
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class GrpcConnection(asyncio.Protocol):
         "_unread_limit",
         "context",
         "http2",
+        "inline_bytes_left",
         "is_draining",
         "is_held_off",
         "last_received",
@@ -61,6 +63,8 @@ class GrpcConnection(asyncio.Protocol):
         self.is_held_off = False
         """Nothing is read: what the client sent compressed is too much as it is."""
         self.last_received = 0.0
+        self.inline_bytes_left = INLINE_BYTES_PER_READ
+        """What of this read may still be inflated at once, and not beside the event loop."""
         self._inflated_bytes = 0
         self._planner = planner
         self._open_connections = open_connections
@@ -89,6 +93,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_received = self.context.loop.time()
+        self.inline_bytes_left = INLINE_BYTES_PER_READ
         self._is_flush_due = True  # so that nobody schedules what happens below
         self.http2.receive(data)
         self.flush()
@@ -101,7 +106,10 @@ class GrpcConnection(asyncio.Protocol):
         self._open_connections.discard(self)
         if self._keepalive is not None:
             self._keepalive.stop()
+            self._keepalive = None
         self._abandon_calls()
+        self._dirty.clear()
+        self.http2.end()
 
     def pause_writing(self) -> None:
         self._is_paused = True

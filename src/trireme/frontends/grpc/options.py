@@ -63,7 +63,7 @@ class GrpcFrontendOptions:
     """`--grpc-max-connection-age-grace`."""
     max_decompressed_bytes: int = 256 << 20
     """The largest message a compressed one may inflate to."""
-    max_inflight_inflated_bytes: int = 512 << 20
+    max_inflight_inflated_bytes: int = 256 << 20
     """What the unanswered requests of one connection may have inflated to before no more is read from it."""
     http2: Http2Limits = field(default_factory=Http2Limits)
     """Windows, sizes and budgets of a connection."""

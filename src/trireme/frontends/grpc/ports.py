@@ -35,6 +35,8 @@ class Connection(Protocol):
 
     context: ServiceContext
     http2: Http2Connection
+    inline_bytes_left: int
+    """What of the present read may still be inflated at once, and not beside the event loop."""
     is_draining: bool
     """The connection closes with its last call."""
     is_held_off: bool

@@ -11,7 +11,7 @@ from trireme.frontends.grpc.call import Call, Framed
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
-from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, OrderedWork
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, OrderedWork
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection
@@ -115,19 +115,25 @@ class StreamCall(Call):
 
     def _take(self, message: Buffer, is_compressed: bool) -> None:
         """Hands a message on when those before it have been."""
-        expected = self._expect(message) if is_compressed else 0
-        if is_compressed and len(message) > INLINE_INFLATE_BYTES:
-            self.ordered_work().compute(partial(self._inflated, message), partial(self._arrive_inflated, expected))
-        elif self._work is not None:
-            self._work.follow(partial(self._arrive, message, expected))
+        work = self._work
+        if not is_compressed:
+            if work is None:
+                self.message_arrived(message)
+            else:
+                work.follow(partial(self.message_arrived, message))
+            return
+        expected = self._expect(message)
+        if work is None:
+            self._arrive(expected, message)
         else:
-            self._arrive(message, expected)
+            work.follow(partial(self._arrive, expected, message))
 
-    def _arrive(self, message: Buffer, expected: int) -> None:
-        if expected:
-            self._arrive_inflated(expected, self._inflated(message))
+    def _arrive(self, expected: int, message: Buffer) -> None:
+        inflated = self._inflated_at_once(message)
+        if inflated is not None:
+            self._arrive_inflated(expected, inflated)
         else:
-            self.message_arrived(message)
+            self.ordered_work().compute(partial(self._inflated, message), partial(self._arrive_inflated, expected))
 
     def _arrive_inflated(self, expected: int, message: Buffer) -> None:
         self.charge(len(message) - expected)
@@ -175,5 +181,7 @@ class StreamCall(Call):
 
     def _close(self) -> None:
         super()._close()
+        self._outbox = []
         if self._sending is not None:
             self._sending.drop()
+            self._sending = None

@@ -9,7 +9,7 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.frontends.grpc.call import Call, Framed
 from trireme.protocol import grpc_frames as grpc
-from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
+from trireme.server.long_work import INLINE_DEFLATE_BYTES
 
 
 class UnaryCall(Call):
@@ -45,7 +45,7 @@ class UnaryCall(Call):
         except Exception as error:
             self._fail_with(error)
             return
-        if is_ended:
+        if is_ended and not self.is_done:
             if assembler.is_midway or (assembler.kept is None and self._work is None):
                 self.finish(grpc.INTERNAL, "the request ended without its message")
             elif self._work is None:
@@ -80,8 +80,9 @@ class UnaryCall(Call):
             assembler.kept = message
             return
         expected = self._expect(message)
-        if len(message) <= INLINE_INFLATE_BYTES:
-            self._keep(expected, self._inflated(message))
+        inflated = self._inflated_at_once(message)
+        if inflated is not None:
+            self._keep(expected, inflated)
         else:
             self.ordered_work().compute(partial(self._inflated, message), partial(self._keep, expected))
 

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _HEAD_END: Final = b"\r\n\r\n"
 _WRITE_HIGH_WATER_BYTES: Final = 1 << 20
+_TURN_S: Final = 0.02
+"""How long the requests of one connection may keep the event loop before others have their turn."""
 
 
 class ConnectionOwner(Protocol):
@@ -157,15 +159,19 @@ class Connection(asyncio.Protocol):
     def _advance(self, data: bytes) -> None:
         """Cuts as many requests out of the data as are there and may be begun."""
         rest: bytes | None = data
+        turn_end_s = monotonic() + _TURN_S
         while rest and not self._is_last_read:
             if self._head is not None:
                 rest = self._take_body(rest)
-            elif len(self._exchanges) < self._limits.max_pipelined:
-                rest = self._take_head(rest)
-            else:
+                continue
+            is_full = len(self._exchanges) >= self._limits.max_pipelined
+            if is_full or monotonic() > turn_end_s:
                 self._unread = rest
                 self._pause_reading()
+                if not is_full:
+                    asyncio.get_running_loop().call_soon(self._read_on)
                 return
+            rest = self._take_head(rest)
 
     def _take_head(self, data: bytes) -> bytes | None:
         if data[0] in b"\r\n":
@@ -360,6 +366,10 @@ class Connection(asyncio.Protocol):
             if self._owes_continue:
                 self._owes_continue = False
                 transport.write(answers.CONTINUE)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Goes on with what was left unread."""
         if self._unread and self._is_reading_paused and not self._write_paused_s:
             self._resume_reading()
 

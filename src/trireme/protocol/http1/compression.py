@@ -27,6 +27,17 @@ def choose_coding(accept_encoding: str) -> str:
 
 def decompress(body: Buffer, max_size_bytes: int) -> bytes:
     """The body behind a gzip or zlib wrapper; raises InvalidArgumentError where it is none or grows too large."""
+    inflated = decompress_within(body, max_size_bytes)
+    if inflated is None:
+        raise InvalidArgumentError(
+            f"Decompressed data size exceeds the maximum allowed value of {max_size_bytes} bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+    return inflated
+
+
+def decompress_within(body: Buffer, max_size_bytes: int) -> bytes | None:
+    """The same, but None where it grows too large."""
     if not body:
         raise InvalidArgumentError("nothing to be decompressed")
     inflater = zlib.decompressobj(_ANY_WINDOW)
@@ -35,10 +46,7 @@ def decompress(body: Buffer, max_size_bytes: int) -> bytes:
     except zlib.error as error:
         raise InvalidArgumentError(f"failed to decompress the request body: {error}") from None
     if len(inflated) > max_size_bytes:
-        raise InvalidArgumentError(
-            f"Decompressed data size exceeds the maximum allowed value of {max_size_bytes} bytes. "
-            "Use --http-max-input-size to increase the limit."
-        )
+        return None
     if not inflater.eof:
         raise InvalidArgumentError("failed to decompress the request body: it ends early")
     return inflated

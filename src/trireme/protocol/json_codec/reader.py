@@ -1,7 +1,7 @@
 """The exact JSON reader: Triton's grammar with its error reasons and byte offsets, for texts the fast parsers refuse.
 
-It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8, hundreds of
-thousands of levels) and keeps repeated members. Runs of list elements are handed to a fast parser in pieces, so that
+It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8) and keeps repeated
+members. Runs of list elements are handed to a fast parser in pieces, so that
 a long text never holds up other threads for long; what has to be read value by value is slow, and bounded.
 """
 
@@ -27,6 +27,11 @@ _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 NO_NAME = "Missing a name for object member."
 MAX_STEPS = 500_000
 """Values and containers read one by one before a text counts as too complex: some seconds, some hundred megabytes."""
+
+MAX_DEPTH = 1024
+"""Lists and objects inside each other; the fast parser has the same limit."""
+MAX_VALUES = 4 << 20
+"""Values of one text: as objects they take sixteen times the memory of the shortest text, and more."""
 
 _RUN_BYTES = 32 << 10
 _LISTS_PER_STEP = 16  # in a run, where they cost less
@@ -57,6 +62,10 @@ class JsonSyntaxError(ValueError):
         self.offset = offset
 
 
+class JsonLimitError(ValueError):
+    """There is more in a text than is read; says what the limit is."""
+
+
 def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A dict of the members, or RepeatedMembers where a name occurs more than once."""
     members = dict(pairs)
@@ -64,7 +73,7 @@ def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(text: bytes) -> Any:
-    """The value of the text; raises JsonSyntaxError."""
+    """The value of the text; raises JsonSyntaxError and JsonLimitError."""
     start = _skip(text, 0)
     if start == len(text):
         raise JsonSyntaxError("The document is empty.", start)
@@ -80,19 +89,24 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
     stack: list[tuple[list[Any], str | None]] = []
     items: list[Any] = []  # of the innermost open container; (name, value) pairs for an object
     name: str | None = None  # of the member being read, None inside a list
-    steps = no_run_before = 0
+    steps = values_in_runs = no_run_before = 0
     while True:
         if name is None and stack and position >= no_run_before:
-            position, no_run_before, weight = _take_run(text, position, items)
+            position, no_run_before, weight, count = _take_run(text, position, items)
             steps += weight
+            values_in_runs += count
         steps += 1
         if steps > MAX_STEPS:
             raise JsonSyntaxError("The document is too complex.", position)
+        if steps + values_in_runs > MAX_VALUES:
+            raise JsonLimitError(f"the JSON text holds more than {MAX_VALUES} values, which is the limit")
         first = text[position] if position < len(text) else 0
         if first in (_OPEN_LIST, _OPEN_OBJECT):
             position = _skip(text, position + 1)
             is_empty = text[position : position + 1] == (b"]" if first == _OPEN_LIST else b"}")
             if not is_empty:
+                if len(stack) >= MAX_DEPTH:
+                    raise JsonLimitError(f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})")
                 stack.append((items, name))
                 items, name = [], None
                 if first == _OPEN_OBJECT:
@@ -120,19 +134,22 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
             position += 1
 
 
-def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, int]:
+def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, int, int]:
     """Adds a run of list elements to the items. Returns the position behind it, the one from which the next run may
-    be tried, and how many steps it counts for."""
+    be tried, how many steps it counts for, and how many values it has."""
     end = position + _RUN_BYTES
     match = _NUMBERS.match(text, position, end) or _RUN.match(text, position, end)
     if match is None:
-        return position, position + 1, 0
+        return position, position + 1, 0, 0
+    run = match.group()
     try:
-        values = orjson.loads(b"[%b]" % match.group()[:-1])
+        values = orjson.loads(b"[%b]" % run[:-1])
     except orjson.JSONDecodeError:  # something the standard does not know, or an error: value by value
-        return position, match.end(), 0
+        return position, match.end(), 0, 0
     items += values
-    return _skip(text, match.end()), match.end(), match.group().count(b"[") // _LISTS_PER_STEP
+    list_count = run.count(b"[")
+    value_count = run.count(b",") if list_count else len(values)
+    return _skip(text, match.end()), match.end(), list_count // _LISTS_PER_STEP, value_count
 
 
 def _missing_comma(name: str | None) -> str:

@@ -16,13 +16,10 @@ from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import Buffer, decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.tensor import Tensor
+from trireme.protocol.json_codec.slices import SLICE, join_slices, types_of
 from trireme.protocol.json_codec.text import encode_number, escape_bytes
 
 MAX_NESTING: Final = 100
-SLICE = 32 << 10
-"""Elements that are read at once, and bytes that are written at once: more would keep other threads from running for
-long."""
-
 CODES: Final = {
     "BOOL": "?",
     "UINT8": "B",
@@ -68,14 +65,14 @@ def decode_elements(datatype: str, data: Any, count: int) -> bytes:
         return b""
     if type(data) is not list:
         raise InternalError("Unable to parse 'data': " + _ACCESS.format("non-array", "array"))
-    types = set(map(type, data)) if len(data) <= SLICE else _types_of(data)
+    types = set(map(type, data)) if len(data) <= SLICE else types_of(data)
     if list in types:
         data = _flatten(data, types)
-        types = _types_of(data)
+        types = types_of(data)
     if datatype == BYTES:
         return _encode_strings(data, types)
     if len(data) > count:
-        _encode_fixed(datatype, data[:count], _types_of(data[:count]))  # what is wrong with these is told first
+        _encode_fixed(datatype, data[:count], types_of(data[:count]))  # what is wrong with these is told first
         raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
     encoded = _encode_fixed(datatype, data, types) if count <= SLICE else _encode_many(datatype, data)
     if len(data) < count:
@@ -138,15 +135,6 @@ def pack_string(raw: bytes) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _types_of(data: list[Any]) -> set[type]:
-    if len(data) <= SLICE:
-        return set(map(type, data))
-    types: set[type] = set()
-    for start in range(0, len(data), SLICE):
-        types.update(map(type, data[start : start + SLICE]))
-    return types
-
-
 def _flatten(data: list[Any], types: set[type]) -> list[Any]:
     """The elements of nested lists in order, level by level as long as there are only lists, else one by one."""
     depth = 1
@@ -157,7 +145,7 @@ def _flatten(data: list[Any], types: set[type]) -> list[Any]:
         for start in range(0, len(data), SLICE):
             joined += chain.from_iterable(data[start : start + SLICE])
         data = joined
-        types = _types_of(data)
+        types = types_of(data)
     return _walk(data, depth) if list in types else data
 
 
@@ -182,8 +170,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _encode_many(datatype: str, data: list[Any]) -> bytes:
-    pieces = (data[start : start + SLICE] for start in range(0, len(data), SLICE))
-    return b"".join([_encode_fixed(datatype, piece, set(map(type, piece))) for piece in pieces])
+    return join_slices(lambda piece: _encode_fixed(datatype, piece, set(map(type, piece))), data)
 
 
 def _encode_fixed(datatype: str, data: list[Any], types: set[type]) -> bytes:
@@ -220,6 +207,10 @@ def _unreadable(found: str, wanted: str) -> ServingError:
 def _encode_strings(data: list[Any], types: set[type]) -> bytes:
     if not types <= {str}:
         raise InternalError("Unable to parse JSON bytes array: " + _ACCESS.format("non-string", "string"))
+    return join_slices(_pack_strings, data) if len(data) > SLICE else _pack_strings(data)
+
+
+def _pack_strings(data: list[Any]) -> bytes:
     parts: list[bytes] = []
     for text in data:
         raw = text.encode("utf-8", "surrogateescape")

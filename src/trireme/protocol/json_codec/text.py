@@ -13,13 +13,15 @@ from typing import Any, Final
 
 import orjson
 
-from trireme.core.errors import InternalError
-from trireme.protocol.json_codec.reader import JsonSyntaxError, RepeatedMembers, make_object, read
+from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.protocol.json_codec.reader import JsonLimitError, JsonSyntaxError, RepeatedMembers, make_object, read
 
 QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
 WHOLE_BYTES: Final = 1 << 20
 """Longer texts are read in pieces: a fast parser does not let other threads run until it is done."""
+
+_QUICK_EXACT_BYTES: Final = 4 << 10  # of a text that the fast parser does not take
 
 _TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
 _SHORT_ESCAPES: Final = {
@@ -33,13 +35,20 @@ _SHORT_ESCAPES: Final = {
 }
 
 
-def parse(text: bytes) -> Any:
-    """The value of a request's JSON text; raises InternalError with the reason and the byte offset."""
+class SlowTextError(Exception):
+    """A text takes long to read although it is short; it belongs into a thread."""
+
+
+def parse(text: bytes, is_quick: bool = False) -> Any:
+    """The value of a request's JSON text; raises InternalError with the reason and the byte offset, and
+    InvalidArgumentError where it is too deep or holds too much. With `is_quick` SlowTextError, where it takes long."""
     if len(text) > WHOLE_BYTES:
         return _parse_exactly(text)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
+        if is_quick and len(text) > _QUICK_EXACT_BYTES:
+            raise SlowTextError from None
         return _parse_tolerantly(text)
     if text.count(b":") != _member_count(value):
         return _parse_repeated(text, value)
@@ -135,6 +144,8 @@ def _parse_exactly(text: bytes) -> Any:
         return read(text)
     except JsonSyntaxError as error:
         raise InternalError(f"failed to parse the request JSON buffer: {error}") from None
+    except JsonLimitError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def _finite(literal: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from trireme.core.errors import InternalError
+from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.openai.errors import FieldError, TooLargeError
 
@@ -90,13 +90,13 @@ class Fields:
         return value
 
 
-def read_body(body: bytes, limit_bytes: int) -> Fields:
-    """The fields of a request's body."""
+def read_body(body: bytes, limit_bytes: int, is_quick: bool = False) -> Fields:
+    """The fields of a request's body. With `is_quick` SlowTextError is raised where it takes long to read."""
     if len(body) > limit_bytes:
         raise TooLargeError(len(body), limit_bytes)
     try:
-        root = parse(body)
-    except InternalError as error:
+        root = parse(body, is_quick)
+    except (InternalError, InvalidArgumentError) as error:
         raise FieldError(None, f"The request is not valid JSON: {error.message}") from None
     if not isinstance(root, dict):
         raise FieldError(None, "The request has to be a JSON object.")

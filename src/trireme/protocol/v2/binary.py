@@ -50,10 +50,10 @@ class InferDecoder:
     def decode(self, text: bytes, is_alone: bool) -> tuple[InferDocument, str]:
         """The document and the request's id, which a remembered document does not know. A text that is alone, with
         no binary data behind it, holds its data itself, unless it is in shared memory, and is not looked for among
-        the remembered."""
+        the remembered. Raises ServingError, or SlowTextError where the text takes long to read."""
         document: InferDocument | None
         if is_alone and not (self._has_regions and _REGION in text):
-            document = decode_document(text, self._max_input_size_bytes)
+            document = decode_document(text, self._max_input_size_bytes, True)
             return document, document.request_id
         if not text.startswith(_ID_PREFIX):
             document = self._documents.get(text)
@@ -63,7 +63,7 @@ class InferDecoder:
         end = text.find(b'"', 7)
         request_id = text[7:end].decode("utf-8", "surrogateescape") if end > 0 else "\\"
         if "\\" in request_id or not request_id.isprintable():
-            document = decode_document(text, self._max_input_size_bytes)
+            document = decode_document(text, self._max_input_size_bytes, True)
             return document, document.request_id
         document = self._documents.get(text[end:])
         if document is None:
@@ -71,7 +71,7 @@ class InferDecoder:
         return document, request_id
 
     def _decode_new(self, text: bytes, key: bytes) -> InferDocument:
-        document = decode_document(text, self._max_input_size_bytes)
+        document = decode_document(text, self._max_input_size_bytes, True)
         if len(text) <= _MAX_CACHED_DOCUMENT_BYTES and all(entry.data is None for entry in document.inputs):
             self._documents.keep(key, document, 2 * len(text))
         return document

@@ -40,13 +40,17 @@ class GenerateDocument:
 
 
 def decode_generate(
-    text: bytes, forms: Mapping[str, InputForm], max_input_size_bytes: int, json_input: str = ""
+    text: bytes,
+    forms: Mapping[str, InputForm],
+    max_input_size_bytes: int,
+    json_input: str = "",
+    is_quick: bool = False,
 ) -> GenerateDocument:
     """Reads a request to a model with these inputs; raises ServingError with Triton's text. A list of objects in
-    `json_input` becomes its JSON text."""
+    `json_input` becomes its JSON text. With `is_quick` SlowTextError, where that takes long."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
-    root = members_of(parse(text))
+    root = members_of(parse(text, is_quick))
     document = GenerateDocument()
     if "id" in root:
         try:

@@ -8,7 +8,10 @@ import numpy as np
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
-from trireme.core.errors import InvalidArgumentError
+from trireme.core.errors import InvalidArgumentError, ServingError
+
+_SLICE = 32 << 10
+"""Elements that are converted at once: more would keep other threads from running for long."""
 
 _FIELDS = (
     ("bool_contents", "BOOL", ("BOOL",)),
@@ -36,6 +39,28 @@ def decode_contents(contents: Any, name: str, datatype: str, model_name: str) ->
         return b""
     field, field_type, _ = present[0]  # no datatype fits two fields
     values = getattr(contents, field)
+    slices = [values[start : start + _SLICE] for start in range(0, len(values), _SLICE)]
     if datatype == BYTES:
-        return encode_bytes(values)
-    return np.array(values, dtype=NUMPY_DTYPE[field_type]).astype(NUMPY_DTYPE[datatype]).tobytes()
+        return b"".join([encode_bytes(elements) for elements in slices])
+    source, wanted = NUMPY_DTYPE[field_type], NUMPY_DTYPE[datatype]
+    return b"".join([np.array(elements, dtype=source).astype(wanted).tobytes() for elements in slices])
+
+
+class DecodedContents:
+    """Contents that were decoded before anybody asked for them, or the error of it."""
+
+    __slots__ = ("_data", "_error")
+
+    def __init__(self, contents: Any, name: str, datatype: str, model_name: str) -> None:
+        self._data = b""
+        self._error: ServingError | None = None
+        try:
+            self._data = decode_contents(contents, name, datatype, model_name)
+        except ServingError as error:
+            self._error = error.with_traceback(None)
+
+    def data(self) -> bytes:
+        """The data; raises the ServingError that decoding did."""
+        if self._error is not None:
+            raise self._error
+        return self._data

@@ -18,18 +18,24 @@ from trireme.core.request import InferenceRequest, OutputWishes, ReadRegion, Reg
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.v2.grpc_contents import decode_contents
+from trireme.protocol.v2.grpc_contents import DecodedContents, decode_contents
 from trireme.protocol.v2.grpc_parameters import RequestParameters, classification_count, region_place
 
 _MAX_TEMPLATES_BYTES: Final = 4 << 20
 _MAX_CACHED_HEAD_BYTES: Final = 4096
 _SMALL_MESSAGE_BYTES: Final = 4096
+_MAX_SHORT_FIELDS: Final = 256
+_MAX_SHORT_HEAD_BYTES: Final = 16 << 10
 _UNKNOWN_DATATYPE: Final = "<invalid>"
 
 _ID_TAG: Final = 0x1A
 _RAW_TAG: Final = 0x3A
 _HEAD_TAGS: Final = frozenset((0x0A, 0x12, 0x22, 0x2A, 0x32))
 """model_name, model_version, parameters, inputs, outputs, each with a length."""
+
+
+class LongRequestError(Exception):
+    """There is so much in a message besides raw data that it is to be read beside the event loop, by `decode_long`."""
 
 
 class InferTemplate:
@@ -84,6 +90,14 @@ class InferTemplate:
     def has_contents(self) -> bool:
         """Whether the head itself carries tensor data."""
         return self._contents is not None
+
+    def decode_contents(self) -> None:
+        """Brings typed contents into wire layout now, where that takes long, and not when the request is made."""
+        if self._contents is not None:
+            self._contents = tuple(
+                None if typed is None else DecodedContents(typed, name, datatype, self.model_name)
+                for (name, datatype, _), typed in zip(self._inputs, self._contents, strict=True)
+            )
 
     def with_regions(self, raw_contents: list[Buffer], read_region: ReadRegion) -> list[Buffer]:
         """The raw contents with the data of inputs in shared memory at their places among them, so that `request`
@@ -202,7 +216,8 @@ class InferTemplate:
                     f"for model '{self.model_name}'"
                 )
             else:
-                data = decode_contents(typed, name, datatype, self.model_name)
+                is_decoded = isinstance(typed, DecodedContents)
+                data = typed.data() if is_decoded else decode_contents(typed, name, datatype, self.model_name)
             inputs[name] = Tensor(name, datatype, shape, data)
         return inputs
 
@@ -233,7 +248,7 @@ class InferRequestDecoder:
 
     def decode(self, message: Buffer) -> tuple[InferTemplate, str, list[Buffer]]:
         """Template, id and raw tensor data; the data are slices of `message` where it is not small. Raises
-        ServingError where the bytes are not such a message."""
+        ServingError where the bytes are not such a message, LongRequestError where they take long to read."""
         try:
             if len(message) > _SMALL_MESSAGE_BYTES:
                 message = memoryview(message)
@@ -241,10 +256,14 @@ class InferRequestDecoder:
                 known = _split_as_before(message, len(self._before), self._after)
                 if known is not None:
                     return self._last, *known
-            runs, request_id, raw_contents = _split(message)
+            runs, request_id, raw_contents = split(message, _MAX_SHORT_FIELDS)
         except (IndexError, UnicodeDecodeError):
-            runs, request_id, raw_contents = _split_by_parsing(message)
+            if len(message) > _MAX_SHORT_HEAD_BYTES:
+                raise LongRequestError from None
+            runs, request_id, raw_contents = split_by_parsing(message)
         head = runs[0] if len(runs) == 1 else b"".join(runs)
+        if len(head) > _MAX_SHORT_HEAD_BYTES:
+            raise LongRequestError
         template = self._templates.get(head)
         if template is None:
             template = self._parse(head)
@@ -255,13 +274,18 @@ class InferRequestDecoder:
         return template, request_id, raw_contents
 
     def _parse(self, head: bytes) -> InferTemplate:
-        try:
-            template = InferTemplate(service_pb2.ModelInferRequest.FromString(head))
-        except DecodeError:
-            raise InternalError("Unable to parse request") from None
+        template = parse_head(head)
         if len(head) <= _MAX_CACHED_HEAD_BYTES and not template.has_contents:
             self._templates.keep(head, template, 2 * len(head))
         return template
+
+
+def parse_head(head: bytes) -> InferTemplate:
+    """The template of a head; raises ServingError where it is none."""
+    try:
+        return InferTemplate(service_pb2.ModelInferRequest.FromString(head))
+    except DecodeError:
+        raise InternalError("Unable to parse request") from None
 
 
 def _split_as_before(message: bytes, position: int, after: bytes) -> tuple[str, list[Buffer]] | None:
@@ -294,14 +318,17 @@ def _split_as_before(message: bytes, position: int, after: bytes) -> tuple[str, 
     return request_id, raw_contents
 
 
-def _split(message: Buffer) -> tuple[list[bytes], str, list[Buffer]]:
-    """The head in runs, id and raw contents; raises IndexError where a field runs out of the message."""
+def split(message: Buffer, max_fields: int) -> tuple[list[bytes], str, list[Buffer]]:
+    """The head in runs, id and raw contents; raises IndexError where a field runs out of the message or is one that no
+    present client sends, LongRequestError where there are more than so many."""
     raw_contents: list[Buffer] = []
     runs: list[bytes] = []
     request_id = ""
     position = run_start = 0
     end = len(message)
-    while position < end:
+    for _ in range(max_fields):
+        if position >= end:
+            break
         tag = message[position]
         size = message[position + 1]
         start = position + 2
@@ -318,9 +345,11 @@ def _split(message: Buffer) -> tuple[list[bytes], str, list[Buffer]]:
             elif tag == _ID_TAG:
                 request_id = str(message[start:stop], "utf-8")
             else:
-                return _split_by_parsing(message)
+                raise IndexError
             run_start = stop
         position = stop
+    if position < end:
+        raise LongRequestError
     if run_start < end:
         runs.append(bytes(message[run_start:end]))
     return runs, request_id, raw_contents
@@ -339,7 +368,7 @@ def _long_size(message: Buffer, position: int) -> tuple[int, int]:
             raise IndexError
 
 
-def _split_by_parsing(message: Buffer) -> tuple[list[bytes], str, list[Buffer]]:
+def split_by_parsing(message: Buffer) -> tuple[list[bytes], str, list[Buffer]]:
     """The same for a message with fields that no present client sends, or that is none at all."""
     try:
         parsed = service_pb2.ModelInferRequest.FromString(bytes(message))

@@ -16,6 +16,8 @@ RESERVED_PARAMETERS: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 )
 MAX_CORRELATION_ID_CHARS: Final = 128
+MAX_TENSORS: Final = 16_384
+"""Inputs, or outputs, of one request."""
 _MAX_COUNT: Final = 2**63 - 1
 _SURE_RANK: Final = 4
 _SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
@@ -100,11 +102,11 @@ class InferDocument:
         self.is_all_binary = False  # whether no output is to be written out, as JSON or as classes
 
 
-def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
-    """Reads a document; raises ServingError with Triton's text."""
+def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = False) -> InferDocument:
+    """Reads a document; raises ServingError with Triton's text, and with `is_quick` SlowTextError for a slow text."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
-    root = parse(text)
+    root = parse(text, is_quick)
     document = InferDocument()
     if isinstance(root, dict):
         if "id" in root:
@@ -116,6 +118,7 @@ def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
         inputs = list_of(member_of(root, "inputs"))
     except InternalError as error:
         raise in_field("inputs", error) from None
+    _check_tensor_count("inputs", inputs)
     document.inputs = [_read_input(entry, max_input_size_bytes) for entry in inputs]
     for entry in document.inputs:
         if entry.place is not None:
@@ -123,7 +126,9 @@ def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
     if len(inputs) > 1:
         _check_unique(document, "input", [entry.name for entry in document.inputs])
     if "outputs" in root:
-        _read_outputs(document, _field(list_of, root["outputs"], "outputs"))
+        outputs = _field(list_of, root["outputs"], "outputs")
+        _check_tensor_count("outputs", outputs)
+        _read_outputs(document, outputs)
     if document.outputs:
         document.is_all_binary = all(
             wish.place is not None or (wish.is_binary and not wish.class_count) for wish in document.outputs.values()
@@ -131,6 +136,11 @@ def decode_document(text: bytes, max_input_size_bytes: int) -> InferDocument:
     else:
         document.is_all_binary = document.is_binary_by_default
     return document
+
+
+def _check_tensor_count(what: str, entries: list[Any]) -> None:
+    if len(entries) > MAX_TENSORS:
+        raise InvalidArgumentError(f"the request has {len(entries)} {what}; the limit is {MAX_TENSORS}")
 
 
 def document_too_large(size_bytes: int, max_size_bytes: int) -> ServingError:

@@ -14,7 +14,7 @@ import pytest
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2 import wire
-from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, INLINE_STRINGS_BYTES
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, INLINE_STRINGS
 
 
 class Bench:
@@ -141,7 +141,7 @@ def wide(tools) -> Callable[..., Any]:
 @pytest.fixture
 def strings() -> Callable[..., Any]:
     """A request whose strings take long to count."""
-    count = INLINE_STRINGS_BYTES // 64 + 1
+    count = INLINE_STRINGS + 1
 
     def build(model: str = "held", request_id: str = "") -> Any:
         message = service_pb2.ModelInferRequest(model_name=model, id=request_id)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trireme.core.errors import InternalError, ServingError
-from trireme.protocol.json_codec.reader import JsonSyntaxError, read
-from trireme.protocol.json_codec.text import encode_error, encode_scalar, encode_string, members, parse
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.protocol.json_codec.reader import MAX_DEPTH, MAX_VALUES, JsonSyntaxError, read
+from trireme.protocol.json_codec.text import SlowTextError, encode_error, encode_scalar, encode_string, members, parse
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -96,16 +96,32 @@ def test_colons_inside_strings_repeat_nothing() -> None:
     assert parse(b'{"a":"b:c"}') == {"a": "b:c"}
 
 
-def test_very_deep_texts_neither_crash_nor_fail_for_their_depth() -> None:
-    deep = 250_000
-    value = parse(b"[" * deep + b"1" + b"]" * deep)
-    depth = 0
-    while type(value) is list:
-        (value,) = value
-        depth += 1
-    assert (value, depth) == (1, deep)
-    with pytest.raises(InternalError, match=r"Invalid value\. at 250000"):
-        parse(b"[" * deep)
+def test_texts_may_be_a_thousand_levels_deep_and_no_deeper() -> None:
+    for scalar in (b"1", b"NaN"):
+        value = parse(b"[" * MAX_DEPTH + scalar + b"]" * MAX_DEPTH)
+        depth = 0
+        while type(value) is list:
+            (value,) = value
+            depth += 1
+        assert depth == MAX_DEPTH
+    for text in (b"[" * 250_000 + b"1" + b"]" * 250_000, b"[" * 250_000, b'{"a":' * 250_000, b"[" * 1100 + b"NaN"):
+        with pytest.raises(InvalidArgumentError, match=r"JSON nesting depth exceeds maximum allowed limit \(1024\)"):
+            parse(text)
+
+
+@pytest.mark.parametrize("element", [b"1", b'""', b"[]", b"[1,2]"])
+def test_a_text_holds_no_more_values_than_the_limit(element: bytes) -> None:
+    text = b"[" + (element + b",") * (MAX_VALUES + 1) + b"0]"
+    with pytest.raises(InvalidArgumentError, match="more than 4194304 values, which is the limit"):
+        parse(text)
+
+
+def test_what_takes_long_is_told_where_it_must_be_quick() -> None:
+    slow = b"[" + b'{"":0},' * 1000 + b"NaN]"
+    assert len(parse(slow)) == 1001
+    with pytest.raises(SlowTextError):
+        parse(slow, is_quick=True)
+    assert len(parse(b"[NaN," + b"1," * 1000 + b"1]", is_quick=True)) == 1002
 
 
 def test_integers_beyond_64_bits_are_doubles() -> None:

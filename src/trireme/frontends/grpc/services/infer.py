@@ -18,7 +18,8 @@ from trireme.frontends.grpc.call import Call
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.unary import UnaryCall
 from trireme.protocol.http2.stream import Stream
-from trireme.protocol.v2.grpc_request import InferTemplate
+from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long
+from trireme.protocol.v2.grpc_request import InferTemplate, LongRequestError
 from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
 from trireme.server.single_response import SingleResponse
@@ -43,8 +44,16 @@ class InferCall(UnaryCall):
     def handle(self, message: Buffer) -> None:
         if self.is_done:
             return
+        try:
+            decoded = self.context.decoder.decode(message)
+        except LongRequestError:
+            self.ordered_work().compute(partial(decode_long, message), partial(self._start, message))
+            return
+        self._start(message, decoded)
+
+    def _start(self, message: Buffer, decoded: DecodedRequest) -> None:
         context = self.context
-        template, request_id, raw_contents = context.decoder.decode(message)
+        template, request_id, raw_contents = decoded
         if self.visit is not None:
             self.visit.model = template.model_name
         inference = context.calls.open(template.model_name, template.model_version)

@@ -57,6 +57,12 @@ def _expect(what: str, kind: str | None, expected: str) -> None:
 
 
 REPOSITORY_METHODS = tuple(
-    unary(f"/{INFERENCE_SERVICE}/{name}", "model-repository", getattr(service_pb2, f"{name}Request"), rpc)
+    unary(
+        f"/{INFERENCE_SERVICE}/{name}",
+        "model-repository",
+        getattr(service_pb2, f"{name}Request"),
+        rpc,
+        is_large=rpc is _load,  # it may bring the model's files along
+    )
     for name, rpc in (("RepositoryIndex", _index), ("RepositoryModelLoad", _load), ("RepositoryModelUnload", _unload))
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from trireme.access.actor import acting
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, ServingError
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.frontends.grpc.plan import CallPlan, Method
 from trireme.frontends.grpc.unary import UnaryCall
 from trireme.protocol.http2.stream import Stream
+from trireme.protocol.v2.grpc_long_request import check_fields
 
 if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection
@@ -22,20 +24,29 @@ Rpc = Callable[[Any, Any], Any]
 """Server and request message to response message, or to an awaitable of it; raises ServingError."""
 
 INFERENCE_SERVICE: Final = "inference.GRPCInferenceService"
+MAX_CONTROL_BYTES: Final = 1 << 20
+"""The message of a call that asks for something small: the index, statistics, settings."""
 
 
 class RpcCall(UnaryCall):
     """One call of such a function."""
 
-    __slots__ = ("_request_class", "_rpc")
+    __slots__ = ("_parse", "_rpc")
 
-    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan, request_class: Any, rpc: Rpc) -> None:
+    def __init__(
+        self, connection: Connection, stream: Stream, plan: CallPlan, parse_message: Callable[[Buffer], Any], rpc: Rpc
+    ) -> None:
         super().__init__(connection, stream, plan)
-        self._request_class = request_class
+        self._parse = parse_message
         self._rpc = rpc
 
     def handle(self, message: Buffer) -> None:
-        request = parse(self._request_class, message)
+        if len(message) > MAX_CONTROL_BYTES:
+            self.ordered_work().compute(partial(self._parse, message), self._ask)
+        else:
+            self._ask(self._parse(message))
+
+    def _ask(self, request: Any) -> None:
         if self.visit is None:
             self._call(request)
         else:
@@ -71,17 +82,32 @@ def _model_of(request: Any) -> str:
 
 
 def parse(message_class: Any, message: Buffer) -> Any:
-    """The message; raises ServingError where the bytes are none."""
+    """A small message; raises ServingError where the bytes are none or too many."""
+    if len(message) > MAX_CONTROL_BYTES:
+        raise InvalidArgumentError(
+            f"the message has {len(message)} bytes; such a call takes no more than {MAX_CONTROL_BYTES} bytes"
+        )
+    return _parse(message_class, message)
+
+
+def parse_large(message_class: Any, message: Buffer) -> Any:
+    """A message of any size, with no more fields than a request may have; raises ServingError."""
+    check_fields(message)
+    return _parse(message_class, message)
+
+
+def _parse(message_class: Any, message: Buffer) -> Any:
     try:
         return message_class.FromString(bytes(message))
     except DecodeError:
         raise InternalError("Unable to parse request") from None
 
 
-def unary(path: str, protocol: str, request_class: Any, rpc: Rpc) -> Method:
-    """The method that serves this function."""
+def unary(path: str, protocol: str, request_class: Any, rpc: Rpc, *, is_large: bool = False) -> Method:
+    """The method that serves this function; with `is_large` its messages may have any size."""
+    parse_message = partial(parse_large if is_large else parse, request_class)
 
     def open_call(connection: Connection, stream: Stream, plan: CallPlan) -> RpcCall:
-        return RpcCall(connection, stream, plan, request_class, rpc)
+        return RpcCall(connection, stream, plan, parse_message, rpc)
 
     return Method(path.encode(), protocol, open_call)

@@ -18,6 +18,8 @@ from trireme.frontends.grpc.status import status_of
 from trireme.frontends.grpc.streaming import StreamCall
 from trireme.proto import service_pb2
 from trireme.protocol.http2.stream import Stream
+from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long_or_refuse
+from trireme.protocol.v2.grpc_request import LongRequestError
 from trireme.server.call import CalledModel
 from trireme.server.long_work import count_strings_of, has_many_strings
 from trireme.server.trace.tracing import Arrival
@@ -57,14 +59,32 @@ class StreamedRequest:
         call = self._call
         if call.is_done:
             return
-        context = call.context
-        request_id = ""
         call.ordered.append(self)
         try:
             if call.visit is not None:
                 call.visit.begin_request()
                 self.is_counted = True
-            template, request_id, raw_contents = context.decoder.decode(message)
+            decoded = call.context.decoder.decode(message)
+        except LongRequestError:
+            work = partial(decode_long_or_refuse, message)
+            call.ordered_work().compute(work, partial(self._start_long, message))
+            return
+        except Exception as error:
+            self._refuse("", error)
+            return
+        self._start(message, decoded)
+
+    def _start_long(self, message: Buffer, decoded: DecodedRequest | ServingError) -> None:
+        if isinstance(decoded, ServingError):
+            self._refuse("", decoded)
+        else:
+            self._start(message, decoded)
+
+    def _start(self, message: Buffer, decoded: DecodedRequest) -> None:
+        call = self._call
+        context = call.context
+        template, request_id, raw_contents = decoded
+        try:
             if call.visit is not None:
                 call.visit.model = template.model_name
             inference = context.calls.open(template.model_name, template.model_version)
@@ -94,6 +114,13 @@ class StreamedRequest:
             self._pass_on(encoded)
         if response.is_final:
             self._complete()
+
+    def give_up(self) -> InferenceRequest | None:
+        """Nobody waits for it any more; the request, which leads back here, so that one of the two has to let go."""
+        request, self.request = self.request, None
+        self.is_complete = True
+        self._waiting = None
+        return request
 
     def release(self) -> None:
         """Sends what waited for its turn."""
@@ -235,7 +262,11 @@ class StreamInferCall(StreamCall):
 
     def _take_requests(self) -> list[InferenceRequest]:
         inflight, self.inflight = self.inflight, {}
-        return [item.request for item in inflight if item.request is not None]
+        return [request for item in inflight if (request := item.give_up()) is not None]
+
+    def _close(self) -> None:
+        super()._close()
+        self.ordered.clear()
 
 
 def _whole(message: bytes) -> Encoded:

@@ -22,7 +22,7 @@ from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
 from trireme.protocol.http1.chunks import LAST_CHUNK, frame
 from trireme.protocol.http1.compression import IDENTITY
-from trireme.protocol.json_codec.text import QUICK_BYTES, encode_error
+from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError, encode_error
 from trireme.protocol.v2.generate import (
     NOT_ONE_RESPONSE,
     GenerateDocument,
@@ -89,10 +89,14 @@ class GenerateEndpoints:
         json_input = "messages" if call.backend in _TAKING_CHATS else ""
         decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes, json_input)
         begin = partial(self._begin, exchange, call, answer_type)
-        if len(text) > QUICK_BYTES:
+        try:
+            document = decode(is_quick=True) if len(text) <= QUICK_BYTES else None
+        except SlowTextError:
+            document = None
+        if document is None:
             self._background.ordered_work(exchange).compute(decode, begin)
         else:
-            begin(decode())
+            begin(document)
 
     async def _start_when_loaded(self, exchange: Exchange, answer_type: AnswerType) -> None:
         await self._server.calls.wait_until_loaded(exchange.head.model_name, exchange.head.model_version)

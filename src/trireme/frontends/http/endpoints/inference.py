@@ -19,8 +19,8 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
-from trireme.protocol.http1.compression import IDENTITY, decompress
-from trireme.protocol.json_codec.text import QUICK_BYTES
+from trireme.protocol.http1.compression import IDENTITY, decompress, decompress_within
+from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError
 from trireme.protocol.v2.binary import (
     RAW_DOCUMENT,
     InferDecoder,
@@ -34,6 +34,7 @@ from trireme.protocol.v2.repeated_documents import DocumentFrames
 from trireme.server.call import CalledModel
 from trireme.server.long_work import (
     INLINE_INFLATE_BYTES,
+    INLINE_INFLATED_BYTES,
     INLINE_STRINGS_BYTES,
     count_strings_of,
     has_many_strings,
@@ -93,11 +94,20 @@ class InferEndpoint:
         elif head.content_encoding not in _CODINGS:
             message = "Unsupported compression type"
             exchange.send(answers.plain_error(head, 501, message, _ACCEPTED_CODINGS))
-        elif len(exchange.body) <= INLINE_INFLATE_BYTES:
-            self._decode(exchange, call, decompress(exchange.body, self._max_input_size_bytes))
         else:
-            inflate = partial(decompress, exchange.body, self._max_input_size_bytes)
-            self._background.compression_work(exchange).compute(inflate, partial(self._decode, exchange, call))
+            self._inflate(exchange, call)
+
+    def _inflate(self, exchange: Exchange, call: CalledModel) -> None:
+        """Goes on with the body as it was before it was compressed: at once where it is small, and small then."""
+        body, limit = exchange.body, self._max_input_size_bytes
+        if len(body) <= INLINE_INFLATE_BYTES:
+            is_limited = limit <= INLINE_INFLATED_BYTES
+            inflated = decompress(body, limit) if is_limited else decompress_within(body, INLINE_INFLATED_BYTES)
+            if inflated is not None:
+                self._decode(exchange, call, inflated)
+                return
+        inflate = partial(decompress, body, limit)
+        self._background.compression_work(exchange).compute(inflate, partial(self._decode, exchange, call))
 
     def _open(self, head: RequestHead) -> CalledModel:
         call = self._calls.open(head.model_name, head.model_version)
@@ -109,9 +119,7 @@ class InferEndpoint:
         """Reads what the body says. From here on errors are told as JSON."""
         text, offset = split_body(body, exchange.head.header_length)
         if len(text) > QUICK_BYTES:
-            read = partial(decode_document, text, self._max_input_size_bytes)
-            work = self._background.ordered_work(exchange, exchange.send_error)
-            work.compute(read, partial(self._take_inputs, exchange, call, body, offset))
+            self._decode_long(exchange, call, body, text, offset)
             return
         try:
             if not text:
@@ -126,8 +134,16 @@ class InferEndpoint:
                     self._start(exchange, call, document, request_id, inputs)
             else:
                 self._decode_json(exchange, call, text)
+        except SlowTextError:
+            self._decode_long(exchange, call, body, text, offset)
         except ServingError as error:
             exchange.send_error(error)
+
+    def _decode_long(self, exchange: Exchange, call: CalledModel, body: Buffer, text: bytes, offset: int) -> None:
+        """The same beside the event loop."""
+        read = partial(decode_document, text, self._max_input_size_bytes)
+        work = self._background.ordered_work(exchange, exchange.send_error)
+        work.compute(read, partial(self._take_inputs, exchange, call, body, offset))
 
     def _decode_json(self, exchange: Exchange, call: CalledModel, text: bytes) -> None:
         """The same for a document with no binary data behind it, which may differ from an earlier one in its data

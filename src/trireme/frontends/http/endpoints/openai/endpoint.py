@@ -14,7 +14,7 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.protocol.http1.compression import IDENTITY
-from trireme.protocol.json_codec.text import QUICK_BYTES
+from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError
 from trireme.protocol.openai.errors import (
     FieldError,
     TooLargeError,
@@ -91,13 +91,17 @@ class ModelCalls:
             exchange.received_ns = monotonic_ns()
         body = bytes(exchange.body)
 
-        def decode() -> RequestT:
-            return read(read_body(body, self._max_input_size_bytes))
+        def decode(is_quick: bool = False) -> RequestT:
+            return read(read_body(body, self._max_input_size_bytes, is_quick))
 
-        if len(body) > QUICK_BYTES:
+        try:
+            request = decode(True) if len(body) <= QUICK_BYTES else None
+        except SlowTextError:
+            request = None
+        if request is None:
             self.background.ordered_work(exchange).compute(decode, partial(self._open, answer, exchange))
         else:
-            self._open(answer, exchange, decode())
+            self._open(answer, exchange, request)
 
     def _open(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
         if exchange.is_abandoned:
