@@ -244,6 +244,6 @@ def test_metrics_are_on_their_own_port(running: Running) -> None:
 
 def test_a_refused_client_that_is_still_sending_reads_its_refusal(running: Running) -> None:
     with socket.create_connection(("127.0.0.1", running.http.port)) as raw:
-        raw.sendall(b"GET /v2 HTTP/1.1\r\nX: " + b"a" * 300_000)
+        raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 300_000)
         raw.settimeout(10)
         assert raw.recv(100).startswith(b"HTTP/1.1 431 ")

@@ -78,7 +78,7 @@ class Target(RunningServer):
     def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         """The status and the error's text, or the whole answer."""
         lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {path} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
         status, answer = self.send(head.encode() + body)
         with contextlib.suppress(ValueError, TypeError, KeyError):
             return status, str(json.loads(answer)["error"])
@@ -89,7 +89,7 @@ class Target(RunningServer):
 
     def health_seconds(self) -> float:
         began = time.monotonic()
-        assert self.send(b"GET /v2/health/live HTTP/1.1\r\n\r\n")[0] == 200
+        assert self.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
         return time.monotonic() - began
 
     def memory_bytes(self) -> int:

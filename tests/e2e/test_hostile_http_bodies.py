@@ -167,7 +167,7 @@ def test_names_may_come_only_once(target: Target) -> None:
 
 def test_bytes_that_are_not_utf_8_come_back_as_they_were(target: Target) -> None:
     body = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":["\xff\xfe"]}]}'
-    head = b"POST /v2/models/text/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v2/models/text/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     status, answer = target.send(head + body)
     assert (status, b'"data":["\xff\xfe"]' in answer) == (200, True)
     status, answer = target.send(head.replace(b"text", b"\xff\xff") + body)

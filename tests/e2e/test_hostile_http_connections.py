@@ -15,9 +15,9 @@ import pytest
 from hostile_client import INFER, Target, copy_answer, copy_body, read_answer, running_target
 
 MEMORY_BYTES = 512 << 20
-GET = b"GET /v2/health/live HTTP/1.1\r\n"
-POST = b"POST /v2/models/copy/infer HTTP/1.1\r\n"
-SMUGGLED = b"GET /v2 HTTP/1.1\r\n\r\n"
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v2/models/copy/infer HTTP/1.1\r\nHost: x\r\n"
+SMUGGLED = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def survives(target: Target) -> Iterator[None]:
         (GET + b"A b: c\r\n\r\n", 400),
         (GET + b"A: b\n\r\n", 400),
         (GET + b"A: b\r\r\n\r\n", 400),
-        (b"GET /v2\0 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /v2\0 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /v2/health/live\r\n\r\n", 400),
         (b"GET /v2 HTTP/9.9\r\n\r\n", 400),
-        (b"get /v2 HTTP/1.1\r\n\r\n", 400),
+        (b"get /v2 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
         (b"\0" * 100, 400),
-        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
         (b"GET /" + b"a" * 400_000, 431),
         (GET + b"A: " + b"b" * 70_000 + b"\r\n\r\n", 431),
         (GET + b"A: b\r\n" * 20_000 + b"\r\n", 431),
@@ -94,7 +94,7 @@ def test_a_head_that_can_be_misread_ends_the_connection(target: Target, raw: byt
 
 def test_many_headers_and_a_long_path_are_read(target: Target) -> None:
     assert target.send(GET + b"".join(b"X-%d: y\r\n" % n for n in range(5000)) + b"\r\n")[0] == 200
-    assert target.send(b"GET /v2/models/" + b"m" * 60_000 + b" HTTP/1.1\r\n\r\n")[0] == 404
+    assert target.send(b"GET /v2/models/" + b"m" * 60_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def binary_request(
     entry = {"name": "IN", "datatype": datatype, "shape": [count], "parameters": {"binary_data_size": 4 * count}}
     element = b"\0\0\x80?" if datatype == "FP32" else bytes(4)
     text = json.dumps({"inputs": [entry], "outputs": [{"name": "OUT", "parameters": parameters}]}).encode()
-    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nInference-Header-Content-Length: {len(text)}\r\n"
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {len(text)}\r\n"
     return head.encode() + b"Content-Length: %d\r\n\r\n" % (len(text) + 4 * count) + text + element * count
 
 
@@ -206,7 +206,7 @@ def test_a_stream_that_nobody_reads_is_given_up(target: Target) -> None:
     before = target.memory_bytes()
     with target.open() as connection:
         body = b'{"IN":400}'
-        path = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\n"
+        path = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\nHost: x\r\n"
         connection.sendall(path + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         connection.recv(1)
         target.until(lambda: '"flood"' in target.log or target.statistics("flood")["inference_count"] > 0)
@@ -216,7 +216,10 @@ def test_a_stream_that_nobody_reads_is_given_up(target: Target) -> None:
 def test_streams_behind_a_stream_are_bounded(target: Target) -> None:
     before = target.memory_bytes()
     body = b'{"IN":300}'
-    one = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    one = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
     with target.open() as connection:
         connection.sendall(one * 20)
         time.sleep(1)
@@ -248,22 +251,24 @@ def test_thousands_of_connections_come_and_go(target: Target) -> None:
 
 def test_requests_of_http_1_0_and_absolute_targets_are_answered(target: Target) -> None:
     assert target.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")[0] == 200
-    assert target.send(b"GET http://other.example/v2/health/live HTTP/1.1\r\n\r\n")[0] == 200
-    assert target.send(b"OPTIONS * HTTP/1.1\r\n\r\n")[0] in (400, 404)
-    assert target.send(b"CONNECT other.example:80 HTTP/1.1\r\n\r\n")[0] in (400, 404)
-    assert target.send(b"HEAD /v2 HTTP/1.1\r\nConnection: close\r\n\r\n")[0] in (0, 405)
+    assert target.send(b"GET http://other.example/v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
+    assert target.send(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")[0] in (400, 404)
+    assert target.send(b"CONNECT other.example:80 HTTP/1.1\r\nHost: x\r\n\r\n")[0] in (400, 404)
+    assert target.send(b"HEAD /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0] in (0, 405)
 
 
 def test_the_metrics_port_is_as_robust(target: Target) -> None:
     assert target.send(b"\0" * 100, port="metrics")[0] == 400
-    assert target.send(b"GET /metrics HTTP/1.1\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", port="metrics")[0] == 431
-    assert target.send(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", port="metrics")[0] == 405
-    assert target.send(b"GET /metrics HTTP/1.1\r\n\r\n", port="metrics")[0] == 200
+    assert (
+        target.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", port="metrics")[0] == 431
+    )
+    assert target.send(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", port="metrics")[0] == 405
+    assert target.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", port="metrics")[0] == 200
 
 
 def json_input(model: str, datatype: str, count: int, data: bytes) -> bytes:
     text = b'{"inputs":[{"name":"IN","datatype":"%b","shape":[%d],"data":%b}]}' % (datatype.encode(), count, data)
-    return f"POST /v2/models/{model}/infer HTTP/1.1\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+    return f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
 
 
 def compressed() -> bytes:

@@ -22,8 +22,8 @@ from pathlib import Path
 GOOD = json.dumps({"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}).encode()
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 REQUEST_LINES = (
-    b"POST /v2/models/batch/infer HTTP/1.1\r\n",
-    b"GET /v2 HTTP/1.1\r\n",
+    b"POST /v2/models/batch/infer HTTP/1.1\r\nHost: x\r\n",
+    b"GET /v2 HTTP/1.1\r\nHost: x\r\n",
     b"\x16\x03\x01",
     b"GET / HTTP/9.9\r\n",
     b"\r\n" * 50,
@@ -120,7 +120,7 @@ def http_mutations(source: random.Random) -> bytes:
     for _ in range(source.choice((0, 0, 1, 3))):
         extra += source.choice(HEADER_NAMES) + b": " + source.choice(HEADER_VALUES) + b"\r\n"
     method = source.choice((b"POST", b"POST", b"POST", b"GET", b"HEAD", b"PUT"))
-    one = b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, path, extra, len(body), body)
+    one = b"%b %b HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n%b" % (method, path, extra, len(body), body)
     return one * source.choice((1, 1, 1, 5))
 
 

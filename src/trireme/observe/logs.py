@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -63,8 +64,17 @@ class LogSettings:
             setattr(self, name, value)
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\n(?=[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\dT\d\d:)")
+"""What would move a terminal's cursor or colour it, and line feeds in front of what looks like a line of its own."""
+
+
+def _escaped(message: str) -> str:
+    """The message without characters that do something: names and texts in it may come from anybody."""
+    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
+
+
 class LineFormatter(logging.Formatter):
-    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message as it is, unquoted."""
+    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message unquoted, its control characters escaped."""
 
     def __init__(self, log_format: str) -> None:
         super().__init__()
@@ -78,9 +88,9 @@ class LineFormatter(logging.Formatter):
         else:
             micros = int(record.created % 1 * 1_000_000)
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', moment)}.{micros:06d}"
-        message = record.getMessage()
+        message = _escaped(record.getMessage())
         if record.exc_info:
-            message = f"{message}\n{self.formatException(record.exc_info)}"
+            message = f"{message}\n{_escaped(self.formatException(record.exc_info))}"
         return f"{head} {record.process} {record.filename}:{record.lineno}] {message}"
 
 

@@ -8,6 +8,7 @@ from trireme.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
     UnsupportedError,
 )
 from trireme.core.request import InferenceRequest
@@ -18,6 +19,7 @@ from trireme.memory.system import SystemRegion
 CUDA_HANDLE_BYTES = HANDLE_BYTES
 """The size of the handles that GPU memory is registered with."""
 DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+DEFAULT_MAX_REGIONS = 4096
 _KINDS: dict[str, type[SystemRegion | CudaRegion]] = {"system": SystemRegion, "cuda": CudaRegion}
 _LABELS = {"system": "system", "cuda": "CUDA"}
 _OTHER = {"system": "cuda", "cuda": "system"}
@@ -26,8 +28,11 @@ _OTHER = {"system": "cuda", "cuda": "system"}
 class SharedMemory:
     """Keeps the registered regions by name. To unregister one only forgets it: requests that run with it hold it."""
 
-    def __init__(self, is_allowed: bool = False, copies_inputs: bool = False) -> None:
+    def __init__(
+        self, is_allowed: bool = False, copies_inputs: bool = False, max_regions: int = DEFAULT_MAX_REGIONS
+    ) -> None:
         self.is_allowed = is_allowed
+        self._max_regions = max_regions
         # With a response cache: a client that changes an input after it was looked up would spoil the cache for all.
         self._copies_inputs = copies_inputs
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
@@ -97,6 +102,11 @@ class SharedMemory:
             raise InvalidArgumentError(f"'region name' is necessary to register {kind} shared memory region")
         if name in self._regions:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        if len(self._regions) >= self._max_regions:
+            raise UnavailableError(
+                f"{len(self._regions)} shared memory regions are registered, which is the limit. Unregister one, or "
+                "start the server with a larger --max-shared-memory-regions."
+            )
 
     def _of_kind(self, kind: str, name: str) -> list[SystemRegion | CudaRegion]:
         if not name:

@@ -36,6 +36,14 @@ def test_default_line_has_the_form_of_the_journeys() -> None:
     assert line == "I0605 19:30:49.849066 98 http_server.py:2495] Started HTTPService at 0.0.0.0:8000"
 
 
+def test_control_characters_are_escaped_and_lines_cannot_be_forged() -> None:
+    hostile = "a\x1b[31m\r\0\x9b\nI0605 19:30:49.849066 98 x.py:1] forged\n2025-06-05T19:30:49Z I forged\n\tkept"
+    line = LineFormatter("default").format(record(logging.ERROR, "no model '%s'", hostile))
+    assert line.partition("] ")[2] == (
+        "no model 'a\\x1b[31m\\r\\x00\\x9b\\nI0605 19:30:49.849066 98 x.py:1] forged\\n2025-06-05T19:30:49Z I forged\n\tkept'"
+    )
+
+
 def test_iso_line_begins_with_the_date() -> None:
     line = LineFormatter("ISO8601").format(record(logging.WARNING, "careful"))
     assert line == "2025-06-05T19:30:49Z W 98 http_server.py:2495] careful"

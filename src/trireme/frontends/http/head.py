@@ -133,6 +133,7 @@ def parse_head(raw: bytes) -> RequestHead:
         raise MalformedHeadError("bare line feed")  # the parser might see the end of the head elsewhere than we do
     collected = _Collector()
     parser = collected.parser = httptools.HttpRequestParser(collected)
+    parser.set_dangerous_leniencies(lenient_chunked_length=True)  # what is both has rules of its own, below
     try:
         parser.feed_data(raw if raw.isascii() else _with_plain_target(raw))
     except httptools.HttpParserUpgrade:
@@ -156,7 +157,21 @@ def parse_head(raw: bytes) -> RequestHead:
         reader = _READERS.get(name.lower())
         if reader is not None:
             reader(head, value)
+    _check_framing(head, version)
     return head
+
+
+def _check_framing(head: RequestHead, version: str) -> None:
+    """A body that is chunked and has a length is read as chunked, and nothing is believed of what follows it."""
+    names = [name.lower() for name, _ in head.headers]
+    if head.is_chunked:
+        head.content_length = -1
+        if "content-length" in names:
+            head.is_keep_alive = False
+            head.connection_line = CONNECTION_CLOSE
+    hosts = names.count("host")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise MalformedHeadError("more than one Host" if hosts else "missing Host")
 
 
 def _with_plain_target(raw: bytes) -> bytes:

@@ -61,6 +61,8 @@ class ChunkedDecoder:
                     raise InvalidArgumentError("chunk header is too long")
                 break
             line, position = data[position:end], end + 2
+            if b"\n" in line or b"\r" in line:  # others might see the end of the line there
+                raise InvalidArgumentError("chunk header or trailer has a bare line feed or carriage return")
             if not self._is_in_trailer:
                 self._begin_chunk(line)
             elif not line:

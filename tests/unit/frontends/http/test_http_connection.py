@@ -23,6 +23,8 @@ ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r
 INFER = "/v2/models/ident/infer"
 ONE_NUMBER = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]}'
 
+CHUNKED, LENGTH = "Transfer-Encoding: chunked", "Content-Length: 4"
+
 
 def respond(request: Any, value: float = 1.0) -> None:
     request.respond(InferenceResponse([Tensor("OUTPUT0", "FP32", (1,), struct.pack("<f", value))]))
@@ -169,13 +171,14 @@ async def _feed(client: Any, data: bytes) -> None:
         (b"\x16\x03\x01\x02\x00", b"400 Bad Request"),
         (b"GET / HTTP/1.1\n\n", b"400 Bad Request"),
         (b"GET /v2 HTTP/1.1\nHost: x\r\n\r\n", b"400 Bad Request"),
-        (b"GET /v2 HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400 Bad Request"),
-        (b"GET /v2 HTTP/1.1\r\nContent-Length: abc\r\n\r\n", b"400 Bad Request"),
-        (b"GET /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400 Bad Request"),
-        (b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", b"400 Bad Request"),
-        (b"GET /v2 HTTP/1.1\r\nX: " + b"a" * 70_000, b"431 Request Header Fields Too Large"),
-        (b"GET /v2 HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n", b"413 Payload Too Large"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400 Bad Request"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", b"400 Bad Request"),
+        (b"GET /v2 HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"400 Bad Request"),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", b"400 Bad Request"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 70_000, b"431 Request Header Fields Too Large"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
+        (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n", b"413 Payload Too Large"),
     ],
 )
 def test_what_is_no_request_is_refused_and_the_connection_ends(
@@ -276,10 +279,10 @@ def test_heads_are_parsed_once(client: Any) -> None:
 CONVERSATION = (
     LIVE
     + b"POST /v2/models/ident/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(ONE_NUMBER), ONE_NUMBER)
-    + b"POST /v2/models/text/generate_stream HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"POST /v2/models/text/generate_stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     + b'4\r\n{"IN\r\nd\r\nPUT0":"hello"\r\n1\r\n}\r\n0\r\n\r\n'
     + b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
-    + b"POST /v2/models/nope/infer HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde"
+    + b"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde"
 )
 
 
@@ -305,3 +308,17 @@ def test_arbitrary_bytes_never_break_a_connection(connect: Callable[..., Any], p
         client.connection.connection_lost(None)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("lines", [[LENGTH, CHUNKED], [CHUNKED, LENGTH]])
+def test_a_chunked_body_with_a_length_is_read_as_chunked_and_is_the_last(client: Any, lines: list[str]) -> None:
+    head = "\r\n".join(["POST /v2/models/ident/infer HTTP/1.1", "Host: x", *lines, "", ""]).encode()
+    answer = client.ask(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE_NUMBER), ONE_NUMBER) + LIVE)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert b"Connection: close\r\n" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert client.transport.is_closed
+
+
+def test_an_old_client_needs_no_host(client: Any) -> None:
+    assert client.ask(b"GET /v2/health/live HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 OK")

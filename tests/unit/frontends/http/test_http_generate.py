@@ -97,7 +97,7 @@ def test_events_are_sent_as_they_come_and_the_connection_stays(client: Any, serv
     assert client.take().endswith(b'"id":"q","model_name":"stream","model_version":"1"}\n\n\r\n')
     request.respond(InferenceResponse([output]))
     assert client.take().endswith(b"\n\n\r\n0\r\n\r\n")
-    assert client.ask(b"GET /v2/health/live HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
+    assert client.ask(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_client_that_leaves_its_stream_cancels_it(client: Any, server: Any, post: Any) -> None:

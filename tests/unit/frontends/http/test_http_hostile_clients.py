@@ -12,7 +12,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.options import ConnectionLimits
 
-GET = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_body_that_goes_on_is_waited_for(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("trireme.frontends.http.connection.monotonic", lambda: now[0])
-    impatient.feed(b"POST /v2/models/ident/infer HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+    impatient.feed(b"POST /v2/models/ident/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
     for _ in range(20):
         now[0] += 5
         impatient.feed(b" ")
@@ -89,17 +89,17 @@ def test_answers_to_a_client_that_reads_nothing_are_bounded(impatient: Any) -> N
 
 
 def test_bodies_that_nobody_reads_are_thrown_away(client: Any) -> None:
-    client.feed(b"GET /v2/health/live HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n")
+    client.feed(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
     piece = bytes(100_000_000)
     for _ in range(10):
         client.feed(piece)
     assert client.take().startswith(b"HTTP/1.1 200 OK")
-    chunked = b"POST /nowhere HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
+    chunked = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
     assert client.ask(chunked).startswith(b"HTTP/1.1 404 Not Found")
 
 
 def test_settings_take_small_bodies_only(client: Any, loop: asyncio.AbstractEventLoop) -> None:
-    head = b"POST /v2/logging HTTP/1.1\r\nContent-Length: 200000\r\n\r\n"
+    head = b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n"
 
     async def asked() -> bytes:
         return bytes(client.ask(head))

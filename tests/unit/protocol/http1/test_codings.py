@@ -83,7 +83,19 @@ def test_extensions_and_trailers_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"x\r\n", b"\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"0x3\r\nabc\r\n", b"f" * 17 + b"\r\n", b"1" * 5000]
+    "raw",
+    [
+        b"x\r\n",
+        b"\r\n",
+        b"-1\r\n",
+        b"3\r\nabcd\r\n",
+        b"0x3\r\nabc\r\n",
+        b"f" * 17 + b"\r\n",
+        b"1" * 5000,
+        b"3;a\nb\r\nabc\r\n",
+        b"3;a\rb\r\nabc\r\n",
+        b"0\r\nA: b\nC: d\r\n\r\n",
+    ],
 )
 def test_malformed_chunks_are_refused(raw: bytes) -> None:
     with pytest.raises(InvalidArgumentError):
