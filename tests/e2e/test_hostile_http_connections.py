@@ -42,8 +42,11 @@ def survives(target: Target) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", 400),
+        (POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200),
+        (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", 200),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n1;a\n\r\n{\r\n0\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\n\r\n", 400),
+        (GET + b"Host: y\r\n\r\n", 400),
         (POST + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\n{}", 400),
         (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
         (POST + b"Content-Length: 2, 2\r\n\r\n{}", 400),

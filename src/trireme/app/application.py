@@ -15,6 +15,7 @@ from trireme.app import cache as app_cache
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
+from trireme.app.free_memory import keep_giving_back
 from trireme.app.interruption import INTERRUPTED
 from trireme.app.start_tables import log_tables
 from trireme.app.worker_limits import worker_limits
@@ -29,6 +30,7 @@ from trireme.core.ports import Backend
 from trireme.devices.cpu import core_count
 from trireme.devices.inventory import DeviceSearch
 from trireme.devices.ownership import DeviceOwnership
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.metrics import MetricsFrontend
@@ -131,9 +133,15 @@ class _Application:
             settings,
             name=options.id,
             trace_start=options.trace_config,
-            shared_memory=SharedMemory(options.allow_client_shm, copies_inputs=options.cache_config is not None),
+            shared_memory=SharedMemory(
+                options.allow_client_shm,
+                copies_inputs=options.cache_config is not None,
+                max_regions=options.max_shared_memory_regions,
+            ),
+            max_queue_size=options.max_queue_size,
         )
         self._frontends: list[Frontend] = []
+        self._inflight = app_options.inflight_bytes(options)
         self._signal = asyncio.Event()
         self._kept_signal: int | None = None
 
@@ -145,9 +153,13 @@ class _Application:
             print(f"error: {error.message}", file=sys.stderr, flush=True)
             await self._shut_down()
             return 1
-        orphans = asyncio.create_task(self._reap_orphans())
+        chores = [
+            asyncio.create_task(self._reap_orphans()),
+            asyncio.create_task(keep_giving_back(self._inflight)),
+        ]
         await self._signal.wait()
-        orphans.cancel()
+        for chore in chores:
+            chore.cancel()
         return await self._shut_down()
 
     async def _reap_orphans(self) -> None:
@@ -214,15 +226,16 @@ class _Application:
     async def _open_frontends(self) -> None:
         options, gate = self._options, self._access.gate
         self._access.start()
+        shared = SharedLimits(app_options.connection_slots(options), self._inflight)
         if options.allow_grpc:
-            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate))
+            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate, shared))
             log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
         if options.allow_http:
-            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options), gate))
+            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options), gate, shared))
             log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
         if options.allow_metrics:
             chosen = app_options.metrics_frontend_options(options)
-            await self._open("Metrics", MetricsFrontend(self._server, chosen, gate))
+            await self._open("Metrics", MetricsFrontend(self._server, chosen, gate, shared))
             log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
 
     async def _open(self, kind: str, frontend: Frontend) -> None:

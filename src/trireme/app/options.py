@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from trireme.config.options.server import ServerOptions
+from trireme.frontends.connection_slots import ConnectionSlots, connection_count
 from trireme.frontends.grpc.options import GrpcFrontendOptions
-from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
+from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions, MetricsFrontendOptions
+from trireme.frontends.inflight import InflightBytes
+from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
+from trireme.machine.host_memory import free_host_bytes
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.registry.options import OnDemandOptions, RegistryOptions
+
+_LEAST_INFLIGHT_BYTES = 256 << 20
+_USUAL_MEMORY_BYTES = 8 << 30
 
 
 def log_settings(options: ServerOptions) -> LogSettings:
@@ -74,6 +81,7 @@ def http_options(options: ServerOptions) -> HttpFrontendOptions:
         max_input_size_bytes=options.http_max_input_size,
         header_forward_pattern=options.http_header_forward_pattern,
         restricted_apis={api: (entry.header, entry.value) for api, entry in options.http_restricted_api.items()},
+        limits=ConnectionLimits(max_body_bytes=options.http_max_binary_size, pace=pace_limits(options)),
         tls=http_tls(options),
     )
 
@@ -96,8 +104,33 @@ def metrics_tls(options: ServerOptions) -> TlsOptions | None:
 
 def metrics_frontend_options(options: ServerOptions) -> MetricsFrontendOptions:
     return MetricsFrontendOptions(
-        address=options.effective_metrics_address, port=options.metrics_port, tls=metrics_tls(options)
+        address=options.effective_metrics_address,
+        port=options.metrics_port,
+        tls=metrics_tls(options),
+        limits=ConnectionLimits(pace=pace_limits(options)),
     )
+
+
+def pace_limits(options: ServerOptions) -> PaceLimits:
+    return PaceLimits(
+        idle_timeout_s=options.connection_idle_timeout,
+        header_timeout_s=options.request_header_timeout,
+        min_bytes_per_s=options.min_transfer_rate,
+    )
+
+
+def inflight_bytes(options: ServerOptions) -> InflightBytes:
+    """What requests may take: by default half of the memory that is free now, and half of that for a connection."""
+    limit = options.max_inflight_bytes
+    if limit is None:
+        limit = max(_LEAST_INFLIGHT_BYTES, (free_host_bytes() or _USUAL_MEMORY_BYTES) // 2)
+    of_connection = options.max_connection_inflight_bytes
+    return InflightBytes(limit, limit // 2 if of_connection is None else of_connection)
+
+
+def connection_slots(options: ServerOptions) -> ConnectionSlots:
+    """To be asked for once models have the descriptors that they need."""
+    return ConnectionSlots(connection_count(options.max_connections), options.max_connections_per_address)
 
 
 def grpc_options(options: ServerOptions) -> GrpcFrontendOptions:
@@ -122,4 +155,5 @@ def grpc_options(options: ServerOptions) -> GrpcFrontendOptions:
         http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age_ms=options.grpc_max_connection_age,
         max_connection_age_grace_ms=options.grpc_max_connection_age_grace,
+        pace=pace_limits(options),
     )

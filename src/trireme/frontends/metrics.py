@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
 from trireme.access.groups import METRICS
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.guard import Guard
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
 class MetricsFrontend:
     """`GET /metrics` is the page; other paths are empty, other methods are refused."""
 
-    def __init__(self, server: InferenceServer, options: MetricsFrontendOptions, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: MetricsFrontendOptions,
+        gate: Gate | None = None,
+        shared: SharedLimits | None = None,
+    ) -> None:
         self._server = server
         self._guard = Guard(gate or Gate())
         self._options = options
-        self._endpoint = Endpoint("", self.answer, is_plain=True, reads_body=False)
-        self.listener = Listener(HeadReader(self._resolve), options.limits, options.tls)
+        self._endpoint = Endpoint("health", self.answer, is_plain=True, reads_body=False)
+        self.listener = Listener(HeadReader(self._resolve), options.limits, options.tls, shared)
 
     @property
     def port(self) -> int:

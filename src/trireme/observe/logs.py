@@ -74,7 +74,7 @@ def _escaped(message: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message unquoted, its control characters escaped."""
+    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message unquoted, controls escaped."""
 
     def __init__(self, log_format: str) -> None:
         super().__init__()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import ServingError, stopping_error
+from trireme.core.errors import QueueFullError, ServingError, stopping_error
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.tensor import Tensor
 from trireme.memory.system import SystemRegion
@@ -27,6 +29,7 @@ class Inference:
         clock: Clock = monotonic_ns,
         tracing: Tracing | None = None,
         shared_memory: SharedMemory | None = None,
+        max_queue_size: int = 0,
     ) -> None:
         self.find = registry.find_to_infer
         """`find(name, version)` is the model that serves, or a placeholder where it is being loaded for the request, or
@@ -37,6 +40,7 @@ class Inference:
         self._clock = clock
         self._tracing = tracing or Tracing(TraceSettingsStore(TraceSettings()))
         self._shared_memory = shared_memory if shared_memory is not None and shared_memory.is_allowed else None
+        self._max_queue_size = max_queue_size or sys.maxsize
         self._threads = create_threads("outputs")
         self._is_exiting = False
 
@@ -65,6 +69,8 @@ class Inference:
                     raise mismatch
             if self._is_exiting:
                 _refuse_new(model, request)
+            if model.scheduler.pending_count >= self._max_queue_size:
+                self._refuse_if_full(model, request)
             if model.reshaped_inputs:
                 _reshape_inputs(model, request)
             request.served_version = model.version_text
@@ -76,6 +82,16 @@ class Inference:
             if request.trace is not None:
                 self._tracing.refuse(request, error)
             raise
+
+    def _refuse_if_full(self, model: Model, request: InferenceRequest) -> None:
+        """What a running request asks for is taken, and a model's own bound is its scheduler's to watch."""
+        batching = model.config.dynamic_batching
+        has_bound = batching is not None and batching.default_queue_policy.max_queue_size > 0
+        if request.parent is None and not has_bound:
+            raise QueueFullError(
+                f"Exceeds maximum queue size: {self._max_queue_size} requests wait for model '{model.name}', which is "
+                "the limit. Use --max-queue-size, or max_queue_size of the model, to change it."
+            ).for_request(request.id)
 
     def _prepare_responses(self, model: Model, request: InferenceRequest) -> None:
         """Puts the stages that the request's responses are to pass before whoever waits for them."""

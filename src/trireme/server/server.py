@@ -32,13 +32,16 @@ class InferenceServer:
         version: str = TRITON_LEVEL,
         trace_start: TraceSettings | None = None,
         shared_memory: SharedMemory | None = None,
+        max_queue_size: int = 0,
     ) -> None:
         self.registry = registry
         self.is_exiting = False
         trace_settings = TraceSettingsStore(trace_start or TraceSettings())
         self.tracing = Tracing(trace_settings)
         self.shared_memory = shared_memory or SharedMemory()
-        self.inference = Inference(registry, tracing=self.tracing, shared_memory=self.shared_memory)
+        self.inference = Inference(
+            registry, tracing=self.tracing, shared_memory=self.shared_memory, max_queue_size=max_queue_size
+        )
         self.calls = Calls(self.inference, self.tracing, self.shared_memory)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)

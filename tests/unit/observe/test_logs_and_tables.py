@@ -40,7 +40,8 @@ def test_control_characters_are_escaped_and_lines_cannot_be_forged() -> None:
     hostile = "a\x1b[31m\r\0\x9b\nI0605 19:30:49.849066 98 x.py:1] forged\n2025-06-05T19:30:49Z I forged\n\tkept"
     line = LineFormatter("default").format(record(logging.ERROR, "no model '%s'", hostile))
     assert line.partition("] ")[2] == (
-        "no model 'a\\x1b[31m\\r\\x00\\x9b\\nI0605 19:30:49.849066 98 x.py:1] forged\\n2025-06-05T19:30:49Z I forged\n\tkept'"
+        "no model 'a\\x1b[31m\\r\\x00\\x9b\\nI0605 19:30:49.849066 98 x.py:1] forged"
+        "\\n2025-06-05T19:30:49Z I forged\n\tkept'"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.trace import TraceSettings
 from trireme.core.elements import decode_bytes
-from trireme.core.errors import InternalError
+from trireme.core.errors import InternalError, UnavailableError
 from trireme.core.request import InferenceRequest, OutputWishes, RegionPlace
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -48,6 +48,16 @@ def memory(client: ClientMemory) -> SharedMemory:
     memory = SharedMemory(is_allowed=True)
     memory.register_system("large", client.name, 0, 8192)
     return memory
+
+
+def test_regions_have_a_limit(client: ClientMemory) -> None:
+    memory = SharedMemory(is_allowed=True, max_regions=2)
+    for name in "ab":
+        memory.register_system(name, client.name, 0, 8)
+    with pytest.raises(UnavailableError, match="--max-shared-memory-regions"):
+        memory.register_system("c", client.name, 0, 8)
+    memory.unregister("system", "a")
+    memory.register_system("c", client.name, 0, 8)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trireme.config.options.option import Option, declared_options
-from trireme.config.options.server_access import AccessOptions, WorkerOptions
+from trireme.config.options.server_access import AccessOptions, LimitOptions, WorkerOptions
 from trireme.config.options.server_frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
 from trireme.config.options.server_models import LogOptions, ProcessOptions, RepositoryOptions
 from trireme.config.options.server_operations import (
@@ -36,6 +36,7 @@ GROUPS = (
     CacheOptions,
     RateLimitOptions,
     DeviceOptions,
+    LimitOptions,
 )
 """In the order of the usage text."""
 
@@ -58,6 +59,7 @@ class ServerOptions(
     CacheOptions,
     RateLimitOptions,
     DeviceOptions,
+    LimitOptions,
 ):
     """What the server was started with; a field is named like its flag, with underscores."""
 

@@ -36,6 +36,7 @@ class Call(ABC):
         "_assembler",
         "_charged_bytes",
         "_deadline",
+        "_held_bytes",
         "_request",
         "_work",
         "connection",
@@ -56,6 +57,7 @@ class Call(ABC):
         self._assembler: grpc.MessageAssembler | None = None
         self._charged_bytes = 0  # to the connection, for what came compressed
         self._deadline: asyncio.TimerHandle | None = None
+        self._held_bytes = 0  # of the request, counted with the connection
         self._request: InferenceRequest | None = None
         self._work: OrderedWork | None = None
         self.context.call_count += 1
@@ -65,6 +67,11 @@ class Call(ABC):
     @abstractmethod
     def receive(self, data: Buffer, is_ended: bool) -> None:
         """Some of the request's bytes; never raises."""
+
+    @property
+    def is_midway(self) -> bool:
+        """Whether a message has begun to arrive and not ended."""
+        return self._assembler is not None and self._assembler.is_midway
 
     def abandon(self) -> None:
         """The client left: nothing can be sent any more, and what runs for the call is cancelled."""
@@ -126,12 +133,24 @@ class Call(ABC):
                 self.charge(-self._charged_bytes)
             if self.visit is not None:
                 self.visit.end()
+            if self._held_bytes:
+                self.hold(-self._held_bytes)
 
     def charge(self, size_bytes: int) -> None:
         """So much more, or less, is there of what came compressed; a call that is over has nothing any more."""
         if not self.is_done or size_bytes == -self._charged_bytes:
             self._charged_bytes += size_bytes
             self.connection.charge(size_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what has arrived."""
+        self._held_bytes += size_bytes
+        self.connection.hold(size_bytes)
+
+    def refuse_if_midway(self, reason: str) -> None:
+        """There is no room for the rest of a message."""
+        if self.is_midway:
+            self._stop_with(grpc.RESOURCE_EXHAUSTED, reason)
 
     def _take_requests(self) -> list[InferenceRequest]:
         """What runs for the call, and nobody will wait for any more."""

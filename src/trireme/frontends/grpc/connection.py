@@ -7,21 +7,30 @@ import logging
 from typing import Final, cast
 
 from trireme.core.elements import Buffer
+from trireme.frontends.connection_slots import address_of
 from trireme.frontends.grpc.call import Call
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
 from trireme.frontends.grpc.ports import BufferingCall
+from trireme.frontends.grpc.progress import Progress
+from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.peer import peer_address
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.stream import Stream
+from trireme.protocol.http2.wire import ENHANCE_YOUR_CALM
 from trireme.server.long_work import INLINE_BYTES_PER_READ
 
 log = logging.getLogger(__name__)
 
 STOPPING: Final = "GRPC server is shutting down and has stopped accepting new requests."
 _STOPPING_BLOCK: Final = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
+_RESTRICTED_BLOCK: Final = grpc.trailers_only(
+    grpc.RESOURCE_EXHAUSTED,
+    "the server has as many connections as it may have. Use --max-connections to increase the limit.",
+)
+_RESTRICTED_S: Final = 5.0
 _JOINED_BYTES: Final = 1 << 16
 """What is written as one joined buffer; beyond it large pieces go to the socket as they are."""
 _LARGE_PIECE_BYTES: Final = 8192
@@ -37,21 +46,26 @@ class GrpcConnection(asyncio.Protocol):
     """Lives from connection to loss; everything that one read produces is written with one call."""
 
     __slots__ = (
+        "_address",
         "_dirty",
         "_inflated_bytes",
         "_is_flush_due",
+        "_is_full",
         "_is_hung_up",
         "_is_paused",
         "_keepalive",
         "_open_connections",
         "_planner",
+        "_progress",
         "_transport",
         "_unread_limit",
         "context",
         "http2",
+        "inflight",
         "inline_bytes_left",
         "is_draining",
         "is_held_off",
+        "is_restricted",
         "last_received",
     )
 
@@ -61,17 +75,23 @@ class GrpcConnection(asyncio.Protocol):
         self.is_draining = False
         """The connection closes with its last call."""
         self.is_held_off = False
-        """Nothing is read: what the client sent compressed is too much as it is."""
+        """Nothing is read: what the client sent is too much as it is."""
+        self.inflight = ConnectionBytes(context.inflight)
         self.last_received = 0.0
         self.inline_bytes_left = INLINE_BYTES_PER_READ
         """What of this read may still be inflated at once, and not beside the event loop."""
         self._inflated_bytes = 0
+        self._address: str | None = None  # of the client, where the connection is counted
         self._planner = planner
+        self._progress = Progress(context.options.pace)
+        self.is_restricted = not context.slots.take()
+        """There are too many connections: this one may ask for health alone."""
         self._open_connections = open_connections
         self._transport: asyncio.Transport | None = None
         self._keepalive: Keepalive | None = None
         self._dirty: list[BufferingCall] = []
         self._is_flush_due = False
+        self._is_full = False  # there is no room for what arrives
         self._is_hung_up = False
         self._is_paused = False
         self._unread_limit: int | None = None
@@ -87,6 +107,7 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._open_connections.add(self)
+        self._enter(address_of(transport.get_extra_info("peername")))
         self.last_received = self.context.loop.time()
         self._keepalive = Keepalive(self)
         self.flush()
@@ -94,9 +115,29 @@ class GrpcConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_received = self.context.loop.time()
         self.inline_bytes_left = INLINE_BYTES_PER_READ
+        self._progress.arriving.moved_bytes += len(data)
         self._is_flush_due = True  # so that nobody schedules what happens below
         self.http2.receive(data)
         self.flush()
+
+    def _enter(self, address: str) -> None:
+        slots = self.context.slots
+        if self.is_restricted:
+            slots.enter_restricted(self._abort_restricted)
+            self.context.loop.call_later(_RESTRICTED_S, self._abort_restricted)
+        elif slots.take_address(address):
+            self._address = address
+        else:
+            self.abort("too many connections of its address")
+
+    def _leave(self) -> None:
+        if self.is_restricted:
+            self.context.slots.leave_restricted(self._abort_restricted)
+        else:
+            self.context.slots.give_back(self._address)
+
+    def _abort_restricted(self) -> None:
+        self.abort("beyond --max-connections")
 
     def eof_received(self) -> bool:
         return False
@@ -104,12 +145,14 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._open_connections.discard(self)
+        self._leave()
         if self._keepalive is not None:
             self._keepalive.stop()
             self._keepalive = None
         self._abandon_calls()
         self._dirty.clear()
         self.http2.end()
+        self.inflight.close()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -135,7 +178,31 @@ class GrpcConnection(asyncio.Protocol):
     def charge(self, size_bytes: int) -> None:
         """So much more, or less, is there of what came compressed; too much of it, and the client has to wait."""
         self._inflated_bytes += size_bytes
-        is_too_much = self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
+        self.inflight.hold(size_bytes)
+        self._hold_off_or_on()
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what has arrived. Where there is no room for it the client has to wait,
+        and after a while the messages that are on their way are refused."""
+        inflight = self.inflight
+        inflight.hold(size_bytes)
+        if size_bytes > 0 and not self._is_full and inflight.excess():
+            self._is_full = True
+            self._hold_off_or_on()
+            inflight.wait_for_room(self._read_on, self._refuse_arriving)
+
+    def _read_on(self) -> None:
+        self._is_full = False
+        self._hold_off_or_on()
+
+    def _refuse_arriving(self, reason: str) -> None:
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.refuse_if_midway(reason)
+        self._read_on()
+
+    def _hold_off_or_on(self) -> None:
+        is_too_much = self._is_full or self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
         transport = self._transport
         if is_too_much is self.is_held_off or transport is None or transport.is_closing():
             return
@@ -162,6 +229,9 @@ class GrpcConnection(asyncio.Protocol):
             pieces.clear()
             if self._is_paused:
                 self._check_unread(transport)
+        queued_bytes = self.http2.outbound.queued_bytes
+        if queued_bytes or self._is_paused or self.inflight.unsent_bytes:
+            self.inflight.set_unsent(queued_bytes + transport.get_write_buffer_size())
         if self.http2.is_closed:
             self._hang_up(transport)
         elif self.is_draining and not self.http2.streams:
@@ -177,6 +247,19 @@ class GrpcConnection(asyncio.Protocol):
         """Ends the connection and every call on it."""
         self._abandon_calls()
         self.http2.close()
+        self.flush()
+
+    def check_progress(self, now_s: float) -> None:
+        """Ends the connection of a client that does not go on with what it began, or asks for nothing."""
+        transport = self._transport
+        if transport is None or self.http2.is_closed:
+            return
+        self.http2.check_stall()
+        fault = self._progress.find_fault(self.http2, transport.get_write_buffer_size(), now_s)
+        if fault and not self.is_held_off:
+            self.http2.close(ENHANCE_YOUR_CALM, fault)
+        elif self._progress.is_idle_long(self.http2, now_s):
+            self.stop_accepting()
         self.flush()
 
     def abort(self, reason: str) -> None:
@@ -198,6 +281,12 @@ class GrpcConnection(asyncio.Protocol):
                 plan.on_refused(self.peer)
             self.http2.outbound.send_headers(stream, block, True)
             return
+        if self.is_restricted:
+            self.is_draining = True
+            if plan.method.protocol != "health":
+                self.http2.outbound.send_headers(stream, _RESTRICTED_BLOCK, True)
+                return
+        self._progress.arriving.was_used = True
         call = plan.method.open(self, stream, plan)
         stream.call = call
         if is_ended and call is not None:

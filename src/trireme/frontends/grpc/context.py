@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.protocol.v2.grpc_request import InferRequestDecoder
 from trireme.protocol.v2.grpc_response import InferResponseEncoder
@@ -24,18 +25,29 @@ class ServiceContext:
         "calls",
         "decoder",
         "encoder",
+        "inflight",
         "is_stopping",
         "loop",
         "options",
         "process_delay_s",
         "response_delay_s",
         "server",
+        "slots",
         "tasks",
         "threads",
         "tracing",
     )
 
-    def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: GrpcFrontendOptions,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedLimits | None = None,
+    ) -> None:
+        shared = shared or SharedLimits()
+        self.slots = shared.slots
+        self.inflight = shared.inflight
         self.server = server
         self.calls = server.calls
         self.tracing = server.tracing

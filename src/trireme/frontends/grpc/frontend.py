@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
 from trireme.core.errors import UnavailableError
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.guard import Guard
@@ -20,16 +22,23 @@ if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
 _BACKLOG = 1024
-_SWEEP_S = 15.0
+_SWEEP_S = 5.0
 _POLL_S = 0.02
 
 
 class GrpcFrontend:
     """Serves `inference.GRPCInferenceService`, health and reflection for one server."""
 
-    def __init__(self, server: InferenceServer, options: GrpcFrontendOptions, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: GrpcFrontendOptions,
+        gate: Gate | None = None,
+        shared: SharedLimits | None = None,
+    ) -> None:
         self._server = server
         self._guard = Guard(gate or Gate())
+        self._shared = shared
         self._options = options
         self._connections: set[GrpcConnection] = set()
         self._context: ServiceContext | None = None
@@ -57,7 +66,7 @@ class GrpcFrontend:
         """Listens; raises ServingError where the port is taken or a certificate is unusable."""
         options = self._options
         loop = asyncio.get_running_loop()
-        context = self._context = ServiceContext(self._server, options, loop)
+        context = self._context = ServiceContext(self._server, options, loop, self._shared)
         planner = CallPlanner(options, all_methods(), self._guard)
         if options.tls is not None:
             self._certificates = Certificates(options.tls)
@@ -110,8 +119,7 @@ class GrpcFrontend:
         return self.call_count > 0 or any(connection.http2.streams for connection in self._connections)
 
     def _sweep(self) -> None:
-        """Looks for clients that asked for responses and take none of them."""
+        """Looks for clients that ask for nothing, or neither go on sending nor take what they asked for."""
         for connection in list(self._connections):
-            connection.http2.check_stall()
-            connection.flush()
+            connection.check_progress(monotonic())
         self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)

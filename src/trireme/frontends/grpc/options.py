@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
 from trireme.protocol.http2.limits import Http2Limits
 
@@ -65,6 +66,8 @@ class GrpcFrontendOptions:
     """The largest message a compressed one may inflate to."""
     max_inflight_inflated_bytes: int = 256 << 20
     """What the unanswered requests of one connection may have inflated to before no more is read from it."""
+    pace: PaceLimits = field(default_factory=PaceLimits)
+    """How slow a client may be."""
     http2: Http2Limits = field(default_factory=Http2Limits)
     """Windows, sizes and budgets of a connection."""
     response_delay_s: float = field(default_factory=lambda: _number("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC"))

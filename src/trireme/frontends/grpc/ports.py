@@ -7,6 +7,7 @@ from typing import Protocol
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
 from trireme.frontends.grpc.context import ServiceContext
+from trireme.frontends.inflight import ConnectionBytes
 from trireme.protocol.http2.connection import Http2Connection
 
 
@@ -54,8 +55,14 @@ class Connection(Protocol):
     def add_dirty(self, call: BufferingCall) -> None:
         """The call has messages that it wants to hand over before the next write."""
 
+    inflight: ConnectionBytes
+    """What the calls of the connection hold."""
+
     def charge(self, size_bytes: int) -> None:
         """So much more, or less, is there of what came compressed."""
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more, or less, is there of what has arrived."""
 
     def flush(self) -> None:
         """Writes everything that waits."""

@@ -27,6 +27,7 @@ class StreamCall(Call):
         "_sending",
         "_trailers",
         "arriving_bytes",
+        "arriving_held_bytes",
         "is_half_closed",
     )
 
@@ -34,6 +35,8 @@ class StreamCall(Call):
         super().__init__(connection, stream, plan)
         self.arriving_bytes = 0
         """What the arriving message was charged with; whoever keeps the message takes this over."""
+        self.arriving_held_bytes = 0
+        """The same for what is held of it."""
         self.is_half_closed = False
         self._has_sent_headers = False
         self._outbox: list[Buffer] = []
@@ -53,6 +56,7 @@ class StreamCall(Call):
         assembler = self._assembler
         if assembler is None:
             assembler = self._assembler = grpc.MessageAssembler()
+        self.hold(len(data))
         try:
             for is_compressed, message in assembler.feed(data):
                 if self.is_done or self._trailers is not None:
@@ -62,7 +66,7 @@ class StreamCall(Call):
                 if is_compressed or self._work is not None:
                     self._take(message, is_compressed)
                 else:
-                    self.message_arrived(message)
+                    self._arrive_plain(message)
         except Exception as error:
             self._fail_with(error)
         if is_ended and not self.is_done:
@@ -118,15 +122,23 @@ class StreamCall(Call):
         work = self._work
         if not is_compressed:
             if work is None:
-                self.message_arrived(message)
+                self._arrive_plain(message)
             else:
-                work.follow(partial(self.message_arrived, message))
+                work.follow(partial(self._arrive_plain, message))
             return
         expected = self._expect(message)
+        self.hold(-len(message) - grpc.PREFIX_BYTES)  # from here on it is charged with what it may become
         if work is None:
             self._arrive(expected, message)
         else:
             work.follow(partial(self._arrive, expected, message))
+
+    def _arrive_plain(self, message: Buffer) -> None:
+        self.arriving_held_bytes = len(message) + grpc.PREFIX_BYTES
+        self.message_arrived(message)
+        if not self.is_done:
+            self.hold(-self.arriving_held_bytes)
+        self.arriving_held_bytes = 0
 
     def _arrive(self, expected: int, message: Buffer) -> None:
         inflated = self._inflated_at_once(message)

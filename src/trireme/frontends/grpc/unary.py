@@ -8,6 +8,7 @@ from functools import partial
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.frontends.grpc.call import Call, Framed
+from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.protocol import grpc_frames as grpc
 from trireme.server.long_work import INLINE_DEFLATE_BYTES
 
@@ -29,7 +30,12 @@ class UnaryCall(Call):
             and not data[0]
             and int.from_bytes(data[1:5], "big") == len(data) - grpc.PREFIX_BYTES
         ):
+            if len(data) > CHARGED_FROM_BYTES:
+                self.hold(len(data))
             self._begin(data[5:])
+            return
+        self.hold(len(data))
+        if self.is_done:
             return
         assembler = self._assembler
         if assembler is None:

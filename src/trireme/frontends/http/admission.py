@@ -28,13 +28,16 @@ def find_refusal(head: RequestHead, connection: AnswerSink) -> ServingError | No
     return None
 
 
-def is_too_large(head: RequestHead, limits: ConnectionLimits) -> bool:
-    """Whether the announced size is beyond what may even be thrown away; endpoints that check heads have their own
-    word on sizes below that."""
+def size_refusal(head: RequestHead, limits: ConnectionLimits) -> str:
+    """Why the announced size is beyond what may even be thrown away, empty where it is not; endpoints that check heads
+    have their own word on sizes below that."""
+    size, limit = head.content_length, limits.max_body_bytes
+    if size > limit:
+        return f"request body of {size} bytes is too large: --http-max-binary-size allows {limit} bytes"
     endpoint = head.endpoint
-    if endpoint is None or endpoint.check is not None or not endpoint.reads_body:
-        return head.content_length > limits.max_body_bytes
-    return head.content_length > body_limit(head, limits)
+    if endpoint is None or endpoint.check is not None or not endpoint.reads_body or size <= body_limit(head, limits):
+        return ""
+    return f"request body of {size} bytes is too large"
 
 
 def body_limit(head: RequestHead, limits: ConnectionLimits) -> int:

@@ -23,8 +23,8 @@ class BodyCollector(Protocol):
 class LargeBodyOwner(Protocol):
     """The connection, as the reader of a large body sees it; the other methods are those of asyncio's protocols."""
 
-    def note_progress(self) -> None:
-        """Bytes have arrived."""
+    def note_progress(self, size_bytes: int) -> None:
+        """So many bytes have arrived."""
 
     def take_large_body(self, body: memoryview) -> None:
         """The body is complete, and the owner is to take its place at the transport again."""
@@ -109,7 +109,7 @@ class LargeBodyReader(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        self._connection.note_progress()
+        self._connection.note_progress(nbytes)
         if self._filled == len(self._buffer):
             self._connection.take_large_body(self._buffer)
 
@@ -124,3 +124,14 @@ class LargeBodyReader(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connection.connection_lost(error)
+
+
+def change_receiver(transport: asyncio.Transport | None, receiver: asyncio.BaseProtocol, is_paused: bool) -> None:
+    """Changes who receives at the transport; reading is paused meanwhile because the way of reading changes."""
+    if transport is None:
+        return
+    if not is_paused:
+        transport.pause_reading()
+    transport.set_protocol(receiver)
+    if not is_paused:
+        transport.resume_reading()

@@ -5,49 +5,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.frontends.http import answers
-from trireme.frontends.http.admission import create_collector, find_refusal, is_too_large
-from trireme.frontends.http.body import BodyCollector, LargeBodyReader
+from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
+from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
-from trireme.frontends.http.head import HeadReader, MalformedHeadError, RequestHead, closing_head
-from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing_head
+from trireme.frontends.http.socket_side import ConnectionOwner, SocketSide
+from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.frontends.peer import peer_address
 from trireme.protocol.json_codec.text import encode_error
 
 log = logging.getLogger(__name__)
 
 _HEAD_END: Final = b"\r\n\r\n"
-_WRITE_HIGH_WATER_BYTES: Final = 1 << 20
 _TURN_S: Final = 0.02
 """How long the requests of one connection may keep the event loop before others have their turn."""
+_RESTRICTED_S: Final = 5.0
+_TOO_MANY: Final = "the server has as many connections as it may have. Use --max-connections to increase the limit."
 
 
-class ConnectionOwner(Protocol):
-    """The listener, as its connections see it."""
-
-    heads: HeadReader
-    """Reads and remembers heads for all connections."""
-    limits: ConnectionLimits
-    """What a connection allows."""
-    connections: set[Connection]
-    """The open connections; each adds and removes itself."""
-
-
-class Connection(asyncio.Protocol):
+class Connection(SocketSide):
     """Everything runs on the event loop's thread. Requests may be pipelined; endpoints answer in any order."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
-        self.is_lost = False
-        self._owner = owner
+        super().__init__(owner)
         self._heads = owner.heads
         self._known_heads = owner.heads.known
-        self._limits = owner.limits
-        self._transport: asyncio.Transport | None = None
         self._unread = b""  # the beginning of a head, or requests beyond the pipelining limit
         self._head: RequestHead | None = None  # of the request whose body is being received
         self._collector: BodyCollector | None = None
@@ -56,11 +45,8 @@ class Connection(asyncio.Protocol):
         self._is_last_read = False  # no further request is read from this connection
         self._lingers = False  # the client may still be sending when its connection ends
         self._owes_continue = False
-        self._is_reading_paused = False
-        self._write_paused_s = 0.0  # since when the client leaves answers unread, 0 where it does not
-        self._unsent_bytes = 0  # when that was looked at last
         self._held_bytes = 0  # of answers that wait for earlier ones
-        self._progress_s = 0.0  # when the present head began or the present body last went on
+        self._body_bytes = 0  # of the body that is being received, those that are counted
 
     @property
     def is_busy(self) -> bool:
@@ -78,20 +64,14 @@ class Connection(asyncio.Protocol):
 
     # --- asyncio.Protocol
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        self._owner.connections.add(self)
-
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
-        self._transport = None
-        self._owner.connections.discard(self)
         for exchange in self._exchanges:
             exchange.cancel()
         self._exchanges.clear()
         self._head = self._collector = None
         self._unread = b""
+        super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
         if not self._exchanges and self._head is None and not self._unread:
@@ -100,11 +80,13 @@ class Connection(asyncio.Protocol):
             if head is not None and len(data) - end == head.content_length and not self._is_last_read:
                 self._dispatch(head, data[end:])
                 return
+        if self._head is not None:
+            self.note_progress(len(data))
         if self._unread:
             data = self._unread + data
             self._unread = b""
-        else:
-            self._progress_s = monotonic()
+        elif self._head is None:
+            self._pace.begin_head()
         self._advance(data)
 
     def eof_received(self) -> bool:
@@ -114,45 +96,23 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(self._limits.half_closed_grace_s, self.abort)
         return True
 
-    def pause_writing(self) -> None:
-        self._write_paused_s = monotonic()
-        self._unsent_bytes = 0
-        self._pause_reading()
-
-    def resume_writing(self) -> None:
-        self._write_paused_s = 0.0
-        self._resume_reading()
-
     # --- what the listener asks for
 
     def check_progress(self, now_s: float) -> None:
-        """Ends a connection whose client neither goes on sending its request nor reads its answers."""
-        oldest_s = now_s - self._limits.idle_timeout_s
-        if self._write_paused_s:
-            self._check_reading(now_s, oldest_s)
-        elif self._is_mid_request and not self._is_reading_paused and self._progress_s < oldest_s:
-            if self._exchanges:
+        """Ends a connection whose client neither goes on sending its request nor reads its answers, nor asks."""
+        pace = self._pace
+        if self._is_write_paused:
+            if pace.is_reading_slow(now_s, self._note_unsent()):
                 self.abort()
-            else:
-                self._refuse(408, "request was not received in time")
-
-    def _check_reading(self, now_s: float, oldest_s: float) -> None:
-        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        if unsent < self._unsent_bytes:
-            self._write_paused_s = now_s  # the client reads, however slowly
-        elif self._write_paused_s < oldest_s:
-            self.abort()
-        self._unsent_bytes = unsent
-
-    def close(self) -> None:
-        """Closes after what is already written."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Closes at once; what is under way is cancelled."""
-        if self._transport is not None:
-            self._transport.abort()
+        elif self._is_mid_request:
+            is_late = pace.is_head_late(now_s) if self._head is None else pace.is_body_slow(now_s)
+            if not self._is_reading_paused and is_late:
+                if self._exchanges:
+                    self.abort()
+                else:
+                    self._refuse(408, "request was not received in time")
+        elif not self._exchanges and pace.is_idle_long(now_s):
+            self.close()
 
     # --- receiving
 
@@ -200,8 +160,9 @@ class Connection(asyncio.Protocol):
         if 0 <= size <= len(rest):
             self._dispatch(head, rest[:size])
             return rest[size:]
-        if is_too_large(head, self._limits):
-            self._refuse(413, f"request body of {size} bytes is too large")
+        too_large = size_refusal(head, self._limits) or self.inflight.fits_never(size)
+        if too_large:
+            self._refuse(413, too_large)
             return None
         self._refusal = find_refusal(head, self)
         if self._refusal is not None and head.expects_continue:
@@ -209,6 +170,7 @@ class Connection(asyncio.Protocol):
             self._answer_refused(closing_head(), head, self._refusal)
             return None
         self._head = head
+        self._pace.begin_window()
         if head.expects_continue and not rest:
             self._send_continue()
         self._collector = create_collector(head, self._limits, self._refusal is not None)
@@ -229,25 +191,20 @@ class Connection(asyncio.Protocol):
         except MemoryError:
             self._refuse(413, f"request body of {size} bytes is too large")
             return
-        self._become(reader)
+        change_receiver(self._transport, reader, self._is_reading_paused)
 
-    def _become(self, protocol: asyncio.BaseProtocol) -> None:
-        """Changes who receives at the transport; reading is paused meanwhile because the way of reading changes."""
-        if self._transport is None:
-            return
-        if not self._is_reading_paused:
-            self._transport.pause_reading()
-        self._transport.set_protocol(protocol)
-        if not self._is_reading_paused:
-            self._transport.resume_reading()
-
-    def note_progress(self) -> None:
-        """Part of a large body has arrived."""
-        self._progress_s = monotonic()
+    def note_progress(self, size_bytes: int) -> None:
+        """Part of a body has arrived; where there is no room for more, the client has to wait."""
+        self._pace.moved_bytes += size_bytes
+        self._body_bytes += size_bytes
+        self.inflight.hold(size_bytes)
+        if self.inflight.excess():
+            self._pause_reading()
+            self.inflight.wait_for_room(self._resume_reading, partial(self._refuse, 503))
 
     def take_large_body(self, body: memoryview) -> None:
         """A large body is complete."""
-        self._become(self)
+        change_receiver(self._transport, self, self._is_reading_paused)
         head, self._head = self._head, None
         if head is not None:
             self._dispatch(head, body)
@@ -277,11 +234,20 @@ class Connection(asyncio.Protocol):
     def _dispatch(self, head: RequestHead, body: Buffer) -> None:
         exchange = Exchange(self, head, body)
         self._exchanges.append(exchange)
+        self._pace.was_used = True
+        if len(body) > CHARGED_FROM_BYTES:
+            exchange.held_bytes = len(body)
+            self.inflight.hold(len(body) - self._body_bytes)
+        elif self._body_bytes:
+            self.inflight.hold(-self._body_bytes)
+        self._body_bytes = 0
         if not head.is_keep_alive:
             self._is_last_read = True
         endpoint = head.endpoint
         try:
             if endpoint is not None:
+                if exchange.held_bytes:
+                    self.inflight.check()
                 endpoint.answer(exchange)
         except ServingError as error:
             if endpoint is not None and endpoint.is_plain:
@@ -319,8 +285,10 @@ class Connection(asyncio.Protocol):
             self._hold(exchange, data)
             return
         transport.write(data)
-        if self._write_paused_s and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
-            self.abort()
+        if self._is_write_paused:
+            self._pace.moved_bytes += len(data)
+            if self._note_unsent() > self._limits.max_unsent_bytes:
+                self.abort()
 
     def _hold(self, exchange: Exchange, data: Buffer) -> None:
         """Keeps an answer whose turn has not come; a client that lets too much gather counts as gone."""
@@ -339,7 +307,7 @@ class Connection(asyncio.Protocol):
         if exchanges[0] is not exchange:
             self._hold(exchange, data)
             return
-        if self._write_paused_s and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+        if self._is_write_paused and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
             self.abort()
             return
         transport.write(data)
@@ -370,7 +338,7 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Goes on with what was left unread."""
-        if self._unread and self._is_reading_paused and not self._write_paused_s:
+        if self._unread and self._is_reading_paused:
             self._resume_reading()
 
     def close_after(self, exchange: Exchange) -> None:
@@ -385,18 +353,29 @@ class Connection(asyncio.Protocol):
         else:
             transport.close()
 
-    # --- back-pressure
-
-    def _pause_reading(self) -> None:
-        if not self._is_reading_paused and self._transport is not None:
-            self._is_reading_paused = True
-            self._transport.pause_reading()
-
     def _resume_reading(self) -> None:
-        if self._is_reading_paused and self._transport is not None:
-            self._is_reading_paused = False
-            self._transport.resume_reading()
-            self._progress_s = monotonic()
-            if self._unread:
-                data, self._unread = self._unread, b""
-                self._advance(data)
+        super()._resume_reading()
+        if self._unread and not self._is_reading_paused:
+            data, self._unread = self._unread, b""
+            self._advance(data)
+
+
+class RestrictedConnection(Connection):
+    """A connection beyond the limit: health is answered, all else refused, and one answer ends it. A probe gets it when
+    clients hold all connections that there may be."""
+
+    def _enter(self, address: str) -> None:
+        self._owner.slots.enter_restricted(self.abort)
+        asyncio.get_running_loop().call_later(_RESTRICTED_S, self.abort)
+
+    def _leave(self) -> None:
+        self._owner.slots.leave_restricted(self.abort)
+
+    def _dispatch(self, head: RequestHead, body: Buffer) -> None:
+        self._is_last_read = True
+        if head.endpoint is not None and head.endpoint.category == "health":
+            super()._dispatch(head, body)
+            return
+        exchange = Exchange(self, head, b"")
+        self._exchanges.append(exchange)
+        exchange.send(answers.typed(head, 503, encode_error(_TOO_MANY)))

@@ -11,6 +11,7 @@ from trireme.core.request import InferenceRequest
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.status import header_lines, status_of
+from trireme.frontends.inflight import ConnectionBytes
 
 
 class AnswerSink(Protocol):
@@ -18,6 +19,8 @@ class AnswerSink(Protocol):
 
     is_lost: bool
     """Whether the client is gone."""
+    inflight: ConnectionBytes
+    """What the requests on the connection hold."""
 
     @property
     def peer(self) -> str:
@@ -39,7 +42,17 @@ class Exchange:
     What it sends while earlier requests are unanswered is held back. Once the client is gone it sends nothing.
     """
 
-    __slots__ = ("body", "connection", "head", "held", "is_answered", "received_ns", "request", "visit")
+    __slots__ = (
+        "body",
+        "connection",
+        "head",
+        "held",
+        "held_bytes",
+        "is_answered",
+        "received_ns",
+        "request",
+        "visit",
+    )
 
     def __init__(self, connection: AnswerSink, head: RequestHead, body: Buffer) -> None:
         self.connection = connection
@@ -50,6 +63,7 @@ class Exchange:
         self.received_ns = 0  # set where the request may be traced
         self.held: list[Buffer] | None = None
         self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
+        self.held_bytes = 0  # counted for the body, as received and as inflated
 
     @property
     def is_abandoned(self) -> bool:
@@ -60,6 +74,7 @@ class Exchange:
         """The whole answer, or the rest of it."""
         if not self.is_answered:
             self.is_answered = True
+            self._release()
             self.request = None  # which leads back here: without this, only the garbage collector would free both
             if self.visit is not None:
                 self._count(self.visit, data)
@@ -99,9 +114,21 @@ class Exchange:
         """The error with its status, in the form of the endpoints that choose no content type."""
         self.send(answers.plain_error(self.head, status_of(error), error.message, header_lines(error)))
 
+    def hold(self, size_bytes: int) -> None:
+        """So much more is there of the request; raises UnavailableError where there is no room for it."""
+        self.connection.inflight.check(size_bytes)
+        self.held_bytes += size_bytes
+        self.connection.inflight.hold(size_bytes)
+
+    def _release(self) -> None:
+        if self.held_bytes:
+            self.connection.inflight.hold(-self.held_bytes)
+            self.held_bytes = 0
+
     def cancel(self) -> None:
         """The client is gone."""
         self.is_answered = True
+        self._release()
         request, self.request = self.request, None
         if request is not None:
             request.cancel()

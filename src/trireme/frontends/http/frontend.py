@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.generation import GenerateEndpoints
 from trireme.frontends.http.endpoints.health import HealthEndpoints
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
 
-def create_listener(server: InferenceServer, options: HttpFrontendOptions, gate: Gate | None = None) -> Listener:
+def create_listener(
+    server: InferenceServer,
+    options: HttpFrontendOptions,
+    gate: Gate | None = None,
+    shared: SharedLimits | None = None,
+) -> Listener:
     """A listener that answers for the server; it does not listen yet."""
     router = Router(all_routes(server, options), options, Guard(gate or Gate()))
-    return Listener(HeadReader(router.resolve), options.limits, options.tls)
+    return Listener(HeadReader(router.resolve), options.limits, options.tls, shared)
 
 
 def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Route]:
@@ -48,9 +54,15 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
 class HttpFrontend:
     """Started once the server can answer, closed after it began to exit."""
 
-    def __init__(self, server: InferenceServer, options: HttpFrontendOptions, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: HttpFrontendOptions,
+        gate: Gate | None = None,
+        shared: SharedLimits | None = None,
+    ) -> None:
         self._options = options
-        self._listener = create_listener(server, options, gate)
+        self._listener = create_listener(server, options, gate, shared)
 
     @property
     def port(self) -> int:

@@ -8,7 +8,8 @@ import socket
 from time import monotonic
 
 from trireme.core.errors import UnavailableError
-from trireme.frontends.http.connection import Connection
+from trireme.frontends.connection_slots import SharedLimits
+from trireme.frontends.http.connection import Connection, RestrictedConnection
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.tls import Certificates, TlsOptions
@@ -21,9 +22,18 @@ _DRAIN_POLL_S = 0.02
 class Listener:
     """Accepts connections, watches over idle ones and ends them all; used on the event loop's thread."""
 
-    def __init__(self, heads: HeadReader, limits: ConnectionLimits, tls: TlsOptions | None = None) -> None:
+    def __init__(
+        self,
+        heads: HeadReader,
+        limits: ConnectionLimits,
+        tls: TlsOptions | None = None,
+        shared: SharedLimits | None = None,
+    ) -> None:
         self.heads = heads
         self.limits = limits
+        shared = shared or SharedLimits()
+        self.slots = shared.slots
+        self.inflight = shared.inflight
         self.connections: set[Connection] = set()
         self.port = 0
         self._tls = tls
@@ -45,10 +55,13 @@ class Listener:
             context = self._certificates.context
         listening = bind_socket(address, port, reuse_port)
         self.port = listening.getsockname()[1]
-        self._server = await loop.create_server(lambda: Connection(self), sock=listening, backlog=_BACKLOG, ssl=context)
+        self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG, ssl=context)
         if self._certificates is not None:
             self._certificates.start()
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+    def _connect(self) -> Connection:
+        return Connection(self) if self.slots.take() else RestrictedConnection(self)
 
     def stop_accepting(self) -> None:
         """Takes no further connection; the open ones go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
 
 API_CATEGORIES = (
@@ -34,8 +35,8 @@ class ConnectionLimits:
     """A request's body, whatever it is for."""
     max_pipelined: int = 64
     """Requests under way on one connection; further ones wait unread."""
-    idle_timeout_s: float = 60.0
-    """How long a begun request may make no progress, and a client may leave an answer unread."""
+    pace: PaceLimits = field(default_factory=PaceLimits)
+    """How slow a client may be."""
     half_closed_grace_s: float = 0.5
     """How long a client that has closed its sending side may wait for its answers before it counts as gone."""
     max_unsent_bytes: int = 64 << 20

@@ -90,7 +90,7 @@ def _size(count: int) -> str:
 
 
 def refuse_batch_invariance(options: EngineOptions, how: str) -> None:
-    """Raises ExecutorError where texts are wished that no batch changes, and the model does not run with our kernels."""
+    """Raises ExecutorError where texts must not change with the batch, and the model does not run with our kernels."""
     if options.is_batch_invariant:
         raise ExecutorError(
             f"batch_invariant needs the kernels for NVIDIA GPUs, and this model runs {how}: leave the parameter out"

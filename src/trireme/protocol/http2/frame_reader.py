@@ -52,6 +52,11 @@ class FrameReader(ABC):
         self._data_stream_id = 0
         self._data_flags = 0
 
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether the preface or a frame other than DATA has begun and not ended, or is still to come."""
+        return bool(self._partial) or not self._is_preface_done
+
     @abstractmethod
     def _begin_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int, charged_bytes: int) -> None:
         """The first, mostly only, part of a DATA frame: `data[start:stop]` of a frame that costs `charged_bytes`."""

@@ -284,3 +284,14 @@ def test_no_value_does_anything_but_parse_or_explain(entry: Option, text: str) -
         parse_options([f"--{entry.flag}={text}"], {})
     except OptionError:
         pass
+
+
+def test_limits_are_counts_sizes_and_seconds() -> None:
+    options = parse("--max-inflight-bytes=2GiB", "--http-max-binary-size=512MB", "--connection-idle-timeout=0.5")
+    assert (options.max_inflight_bytes, options.http_max_binary_size) == (2 << 30, 512_000_000)
+    assert options.connection_idle_timeout == 0.5
+    assert options.max_connection_inflight_bytes is None
+    assert "expects bytes" in refusal("--max-connection-inflight-bytes=much")
+    assert "expects seconds" in refusal("--request-header-timeout=-1")
+    for flag in ("max-connections", "max-connections-per-address", "max-queue-size", "max-shared-memory-regions"):
+        assert "value must be at least 0" in refusal(f"--{flag}=-1")

@@ -307,6 +307,12 @@ class Client:
         return self.take()
 
 
+@pytest.fixture(autouse=True)
+def endless_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, a client's requests are read in one go: there is no loop to go on with."""
+    monkeypatch.setattr("trireme.frontends.http.connection._TURN_S", 1e9)
+
+
 @pytest.fixture
 def server() -> FakeServer:
     fake = FakeServer()

@@ -11,13 +11,14 @@ import pytest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.pace import PaceLimits
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
 def impatient(connect: Any) -> Any:
-    return connect(ConnectionLimits(idle_timeout_s=10, max_unsent_bytes=1000))
+    return connect(ConnectionLimits(pace=PaceLimits(10, 10, 0, 10), max_unsent_bytes=1000))
 
 
 def sweep(client: Any, loop: asyncio.AbstractEventLoop, now_s: float) -> None:
@@ -31,7 +32,7 @@ def test_a_head_that_drips_is_given_up_however_steadily(
     impatient: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("trireme.frontends.http.connection.monotonic", lambda: now[0])
+    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now[0])
     for byte in b"GET /v2/health/li":
         impatient.feed(bytes([byte]))
         now[0] += 1
@@ -43,27 +44,52 @@ def test_a_body_that_goes_on_is_waited_for(
     impatient: Any, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("trireme.frontends.http.connection.monotonic", lambda: now[0])
+    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now[0])
     impatient.feed(b"POST /v2/models/ident/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
     for _ in range(20):
         now[0] += 5
         impatient.feed(b" ")
         sweep(impatient, loop, now[0])
     assert not impatient.transport.output
-    now[0] += 11
-    sweep(impatient, loop, now[0])
+    for _ in range(2):
+        now[0] += 11
+        sweep(impatient, loop, now[0])
     assert b"408 Request Timeout" in impatient.transport.output
 
 
 def test_a_client_that_reads_slowly_is_kept(impatient: Any, loop: asyncio.AbstractEventLoop) -> None:
+    impatient.transport.buffer_size = 101
     impatient.connection.pause_writing()
     begin_s = monotonic()
     for number in range(10):
         impatient.transport.buffer_size = 100 - number
         sweep(impatient, loop, begin_s + 9 * number)
     assert not impatient.transport.is_aborted
-    sweep(impatient, loop, begin_s + 100)
+    for seconds in (100, 120):
+        sweep(impatient, loop, begin_s + seconds)
     assert impatient.transport.is_aborted
+
+
+def test_what_moves_slower_than_the_rate_is_given_up(connect: Any, loop: asyncio.AbstractEventLoop) -> None:
+    limits = ConnectionLimits(pace=PaceLimits(min_bytes_per_s=10, slow_timeout_s=10))
+    head = b"POST /v2/models/ident/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n"
+    for rate, is_kept in ((12, True), (8, False)):
+        client = connect(limits)
+        client.feed(head)
+        begin_s = monotonic()
+        for second in range(1, 25):
+            client.feed(b" " * rate)
+            sweep(client, loop, begin_s + second)
+        assert (not client.transport.output) is is_kept
+    for rate, is_kept in ((12, True), (8, False)):
+        client = connect(limits)
+        client.transport.buffer_size = 1000
+        client.connection.pause_writing()
+        begin_s = monotonic()
+        for second in range(1, 25):
+            client.transport.buffer_size -= rate
+            sweep(client, loop, begin_s + second)
+        assert client.transport.is_aborted is not is_kept
 
 
 def test_answers_that_wait_for_an_earlier_one_are_bounded(impatient: Any, server: Any, post: Any) -> None:

@@ -16,7 +16,9 @@ from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.services.infer import arrival_of, explanation, may_be_long, request_of, start_counted
 from trireme.frontends.grpc.status import status_of
 from trireme.frontends.grpc.streaming import StreamCall
+from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.proto import service_pb2
+from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long_or_refuse
 from trireme.protocol.v2.grpc_request import LongRequestError
@@ -38,6 +40,7 @@ class StreamedRequest:
         "_waiting",
         "_wants_empty_final",
         "charged_bytes",
+        "held_bytes",
         "is_complete",
         "is_counted",
         "is_ordered",
@@ -49,6 +52,7 @@ class StreamedRequest:
         self.request: InferenceRequest | None = None
         self.charged_bytes = 0  # for a message that came compressed, until it is answered
         self.is_counted = False  # among the requests in flight of a key
+        self.held_bytes = 0  # for one that did not
         self.is_complete = False
         self.is_ordered = True  # until its model is known to be decoupled
         self._wants_empty_final = False
@@ -215,6 +219,7 @@ class StreamInferCall(StreamCall):
         delay_s = self.context.process_delay_s
         item = StreamedRequest(self)
         item.charged_bytes, self.arriving_bytes = self.arriving_bytes, 0
+        item.held_bytes, self.arriving_held_bytes = self.arriving_held_bytes, 0
         if delay_s:
             self.inflight[item] = None
             self.context.loop.call_later(delay_s, self._begin_late, item, message)
@@ -228,6 +233,8 @@ class StreamInferCall(StreamCall):
         """Sends a message, or ends the stream with an error."""
         if isinstance(item, ServingError):
             self._stop_with(status_of(item), item.message)
+        elif item[1] > LARGE_ANSWER_BYTES and (excess := self.connection.inflight.excess(item[1])):
+            self._stop_with(grpc.RESOURCE_EXHAUSTED, excess)
         else:
             self.send(*item)
 
@@ -241,6 +248,8 @@ class StreamInferCall(StreamCall):
             self.charge(-item.charged_bytes)
         if item.is_counted and self.visit is not None:
             self.visit.end_request()
+        if item.held_bytes and not self.is_done:
+            self.hold(-item.held_bytes)
         self.inflight.pop(item, None)
         ordered = self.ordered
         if ordered and ordered[0] is item:

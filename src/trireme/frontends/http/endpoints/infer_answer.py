@@ -16,6 +16,7 @@ from trireme.frontends.http.endpoints.traced import sending_line
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import RequestHead
 from trireme.frontends.http.status import status_of
+from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.protocol.http1.compression import IDENTITY, compress
 from trireme.protocol.v2.binary import InferEncoder
 from trireme.protocol.v2.json_document import InferDocument
@@ -87,6 +88,8 @@ class InferAnswer:
             total = len(json)
             for buffer in buffers:
                 total += len(buffer)
+            if total > LARGE_ANSWER_BYTES:
+                exchange.connection.inflight.check(total)
             head = answers.octets_head(exchange.head, len(json), total, extra)
             if total <= _JOIN_LIMIT_BYTES:
                 exchange.send(b"".join((head, json, *buffers)))

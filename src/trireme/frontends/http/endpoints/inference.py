@@ -107,7 +107,12 @@ class InferEndpoint:
                 self._decode(exchange, call, inflated)
                 return
         inflate = partial(decompress, body, limit)
-        self._background.compression_work(exchange).compute(inflate, partial(self._decode, exchange, call))
+        self._background.compression_work(exchange).compute(inflate, partial(self._decode_inflated, exchange, call))
+
+    def _decode_inflated(self, exchange: Exchange, call: CalledModel, body: bytes) -> None:
+        if not exchange.is_answered:
+            exchange.hold(len(body))
+            self._decode(exchange, call, body)
 
     def _open(self, head: RequestHead) -> CalledModel:
         call = self._calls.open(head.model_name, head.model_version)

@@ -1,0 +1,92 @@
+"""What all listeners share: how many connections there may be, in all and of one address, and what they may hold."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from trireme.frontends.inflight import InflightBytes
+
+_UNLIMITED: Final = 1 << 31
+_RESERVED_FILES: Final = 64
+_RESERVED_SHARE: Final = 4
+_MAX_RESTRICTED: Final = 16
+"""Connections beyond the limit, which may ask for health alone."""
+
+Abort = Callable[[], None]
+
+
+class ConnectionSlots:
+    """Changed on the event loop's thread alone."""
+
+    def __init__(self, max_count: int = _UNLIMITED, max_per_address: int = 0) -> None:
+        self.max_count = max_count
+        self._max_per_address = max_per_address
+        self._count = 0
+        self._by_address: dict[str, int] = {}
+        self._restricted: deque[Abort] = deque()
+
+    def take(self) -> bool:
+        """Counts a connection that is being accepted; False where it is beyond the limit."""
+        if self._count >= self.max_count:
+            return False
+        self._count += 1
+        return True
+
+    def take_address(self, address: str) -> bool:
+        """The same for its address, once that is known; False where it has as many as it may have."""
+        of_address = self._by_address.get(address, 0)
+        if self._max_per_address and of_address >= self._max_per_address:
+            return False
+        self._by_address[address] = of_address + 1
+        return True
+
+    def give_back(self, address: str | None) -> None:
+        """A connection that was counted has ended; None where its address was not."""
+        self._count -= 1
+        if address is not None:
+            left = self._by_address.pop(address) - 1
+            if left:
+                self._by_address[address] = left
+
+    def enter_restricted(self, abort: Abort) -> None:
+        """Takes in a connection beyond the limit. The oldest such one goes when there are too many, because a probe is
+        answered at once."""
+        if len(self._restricted) >= _MAX_RESTRICTED:
+            self._restricted.popleft()()
+        self._restricted.append(abort)
+
+    def leave_restricted(self, abort: Abort) -> None:
+        """Such a connection has ended."""
+        if abort in self._restricted:
+            self._restricted.remove(abort)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """What all listeners of the server share."""
+
+    slots: ConnectionSlots = field(default_factory=ConnectionSlots)
+    """How many connections there may be."""
+    inflight: InflightBytes = field(default_factory=InflightBytes)
+    """How much memory what they ask for may take."""
+
+
+def connection_count(max_connections: int) -> int:
+    """How many connections there may be, so that workers, models and shared memory find a free descriptor: no more
+    than asked for, and no more than are left of those that the system allows, less a reserve."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed == resource.RLIM_INFINITY:
+        return max_connections or _UNLIMITED
+    reserve = max(_RESERVED_FILES, min(allowed // _RESERVED_SHARE, 1024)) + _MAX_RESTRICTED
+    left = max(1, allowed - len(os.listdir("/proc/self/fd")) - reserve)
+    return min(max_connections, left) if max_connections else left
+
+
+def address_of(peer: object) -> str:
+    """The address in what a socket says of its peer; a socket without one has none."""
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""

@@ -1,0 +1,107 @@
+"""The socket's side of a connection: counted among all of them, watched over, and paused where there is no room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Protocol, cast
+
+from trireme.frontends.connection_slots import ConnectionSlots, address_of
+from trireme.frontends.http.head import HeadReader
+from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
+from trireme.frontends.pace import Pace
+
+_WRITE_HIGH_WATER_BYTES: Final = 1 << 20
+
+
+class ConnectionOwner(Protocol):
+    """The listener, as its connections see it. Used on the event loop's thread."""
+
+    heads: HeadReader
+    """Reads and remembers heads for all connections."""
+    limits: ConnectionLimits
+    """What a connection allows."""
+    connections: set[Any]
+    """The open connections; each adds and removes itself."""
+    inflight: InflightBytes
+    """What all connections of all listeners hold."""
+    slots: ConnectionSlots
+    """Counts those of all listeners."""
+
+
+class SocketSide(asyncio.Protocol):
+    """What does not depend on what is said on the connection."""
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self.is_lost = False
+        self.inflight = ConnectionBytes(owner.inflight)
+        self._owner = owner
+        self._address: str | None = None  # of the client, where it is counted
+        self._limits = owner.limits
+        self._pace = Pace(owner.limits.pace)
+        self._transport: asyncio.Transport | None = None
+        self._is_reading_paused = False
+        self._is_write_paused = False  # the client leaves answers unread
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        self._owner.connections.add(self)
+        self._enter(address_of(transport.get_extra_info("peername")))
+
+    def _enter(self, address: str) -> None:
+        """Counts the connection, or ends it where its address has too many."""
+        if self._owner.slots.take_address(address):
+            self._address = address
+        else:
+            self.abort()
+
+    def _leave(self) -> None:
+        """The connection is over."""
+        self._owner.slots.give_back(self._address)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+        self._transport = None
+        self._owner.connections.discard(self)
+        self._leave()
+        self.inflight.close()
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._pace.begin_window(self._note_unsent())
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self.inflight.set_unsent(0)
+        self._resume_reading()
+
+    def close(self) -> None:
+        """Closes after what is already written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once; what is under way is cancelled."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _note_unsent(self) -> int:
+        """Counts what waits to be read by the client; how much that is."""
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        self.inflight.set_unsent(unsent)
+        return unsent
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused and self._transport is not None:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        """Also to be called where there is room again; a client that does not read is not read from."""
+        if self._is_reading_paused and not self._is_write_paused and self._transport is not None:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+            self._pace.begin_head()
+            self._pace.begin_window()

@@ -1,0 +1,125 @@
+"""What requests and unread answers take in the server's memory: counted for all of them, and for each connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from trireme.core.errors import UnavailableError
+
+CHARGED_FROM_BYTES: Final = 4096
+"""Smaller requests are not counted: they are bounded by the number of connections and calls."""
+LARGE_ANSWER_BYTES: Final = 1 << 20
+"""Larger answers are refused where there is no room for them."""
+_WAIT_S: Final = 2.0
+_POLL_S: Final = 0.05
+_UNLIMITED: Final = 1 << 62
+
+
+class InflightBytes:
+    """The sum over all connections, and the two limits."""
+
+    __slots__ = ("_peak_bytes", "connection_limit_bytes", "limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int = _UNLIMITED, connection_limit_bytes: int = _UNLIMITED) -> None:
+        self.limit_bytes = limit_bytes
+        self.connection_limit_bytes = connection_limit_bytes
+        self.used_bytes = 0
+        self._peak_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """So much more, or less, is there."""
+        self.used_bytes += size_bytes
+        if self.used_bytes > self._peak_bytes:
+            self._peak_bytes = self.used_bytes
+
+    def take_peak(self) -> int:
+        """The most that was there since the last call."""
+        peak, self._peak_bytes = self._peak_bytes, self.used_bytes
+        return peak
+
+
+class ConnectionBytes:
+    """One connection's share. Used on the event loop's thread."""
+
+    __slots__ = ("_all", "_refuse", "_resume", "_waits_until_s", "held_bytes", "unsent_bytes")
+
+    def __init__(self, all_bytes: InflightBytes) -> None:
+        self._all = all_bytes
+        self.held_bytes = 0
+        """Of requests, as received and as inflated."""
+        self.unsent_bytes = 0
+        """Of answers that the client has not taken yet."""
+        self._waits_until_s = 0.0
+        self._resume: Callable[[], None] | None = None
+        self._refuse: Callable[[str], None] | None = None
+
+    def hold(self, size_bytes: int) -> None:
+        """So much more, or less, of requests is there."""
+        self.held_bytes += size_bytes
+        self._all.add(size_bytes)
+
+    def set_unsent(self, size_bytes: int) -> None:
+        """So much waits to be read."""
+        self._all.add(size_bytes - self.unsent_bytes)
+        self.unsent_bytes = size_bytes
+
+    def excess(self, more_bytes: int = 0) -> str:
+        """Which limit is, or would be, exceeded, as a sentence; empty where none is."""
+        own = self.held_bytes + self.unsent_bytes + more_bytes
+        if own > self._all.connection_limit_bytes:
+            return _sentence("this connection", own, self._all.connection_limit_bytes, "max-connection-inflight-bytes")
+        if self._all.used_bytes + more_bytes > self._all.limit_bytes:
+            return _sentence(
+                "the server", self._all.used_bytes + more_bytes, self._all.limit_bytes, "max-inflight-bytes"
+            )
+        return ""
+
+    def check(self, more_bytes: int = 0) -> None:
+        """Raises UnavailableError where a limit is, or would be, exceeded."""
+        excess = self.excess(more_bytes)
+        if excess:
+            raise UnavailableError(excess)
+
+    def fits_never(self, size_bytes: int) -> str:
+        """The sentence for what is larger than the limit of a connection by itself."""
+        limit = self._all.connection_limit_bytes
+        if size_bytes <= limit:
+            return ""
+        return _sentence("this connection", size_bytes, limit, "max-connection-inflight-bytes")
+
+    def wait_for_room(self, resume: Callable[[], None], refuse: Callable[[str], None]) -> None:
+        """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long."""
+        if self._resume is None:
+            self._resume, self._refuse = resume, refuse
+            self._waits_until_s = monotonic() + _WAIT_S
+            asyncio.get_running_loop().call_later(_POLL_S, self._look)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.hold(-self.held_bytes)
+        self.set_unsent(0)
+        self._resume = self._refuse = None
+
+    def _look(self) -> None:
+        resume, refuse = self._resume, self._refuse
+        if resume is None or refuse is None:
+            return
+        excess = self.excess()
+        if excess and monotonic() < self._waits_until_s:
+            asyncio.get_running_loop().call_later(_POLL_S, self._look)
+            return
+        self._resume = self._refuse = None
+        if excess:
+            refuse(excess)
+        else:
+            resume()
+
+
+def _sentence(whose: str, size_bytes: int, limit_bytes: int, flag: str) -> str:
+    return (
+        f"requests and unread answers of {whose} would take {size_bytes} bytes, more than the {limit_bytes} bytes that "
+        f"are allowed. Try again later, or use --{flag} to increase the limit."
+    )

@@ -1,0 +1,92 @@
+"""Clients that hold connections: probes, workers and shared memory find a descriptor all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import raw_grpc as grpc
+from attacked_models import COPY, config, serves
+from raw_grpc import RawGrpc
+from running_server import RunningServer, port_flags, three_ports, write_model
+
+MAX_FILES = 256
+CLIENTS = 300
+
+
+class BoundServer(RunningServer):
+    """A server that may have few files open."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.ports = three_ports()
+        command = [
+            str(Path(sys.executable).with_name("tritonserver")),
+            "--model-repository=model_repository",
+            "--model-control-mode=explicit",
+        ]
+        words = [*command, "--load-model=copy", *flags, *port_flags(self.ports)]
+        self._start(folder, f"ulimit -n {MAX_FILES}; exec {' '.join(words)}")
+
+
+@pytest.fixture
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    write_model(tmp_path, "copy", COPY, config("TYPE_INT32", "TYPE_INT32"))
+    write_model(tmp_path, "later", COPY, config("TYPE_INT32", "TYPE_INT32"))
+    with BoundServer(tmp_path, *getattr(request, "param", ())) as running:
+        running.wait_until_listening()
+        yield running
+        assert "Traceback" not in running.log, running.log[-3000:]
+
+
+def held(server: RunningServer, port: str, count: int) -> contextlib.ExitStack:
+    """Clients that connect and say nothing."""
+    stack = contextlib.ExitStack()
+    for _ in range(count):
+        stack.enter_context(socket.create_connection(("127.0.0.1", server.ports[port]), timeout=20))
+    return stack
+
+
+def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: RunningServer) -> None:
+    kept = server.connect()
+    kept.request("GET", "/v2/health/live")
+    assert kept.getresponse().read() == b""
+    with held(server, "http", CLIENTS // 2), held(server, "grpc", CLIENTS // 2):
+        for path in ("live", "ready"):
+            server.until(lambda path=path: server.status(f"/v2/health/{path}") == 200)  # type: ignore[misc]
+        with RawGrpc(server.ports["grpc"]) as probe:
+            path = "/grpc.health.v1.Health/Check"
+            probe.send(grpc.headers(1, path), grpc.data(1, grpc.message(b"")))
+            assert probe.read_until(grpc.DATA, 1, with_end=False) == grpc.message(b"\x08\x01")
+        assert server.metrics_page()
+        status, _, body = server.ask("POST", "/v2/models/copy/infer", {})
+        assert (status, "--max-connections" in json.loads(body)["error"]) == (503, True)
+        for model in ("later", "copy"):
+            kept.request("POST", f"/v2/repository/models/{model}/load")
+            answer = kept.getresponse()
+            assert (answer.status, answer.read()) == (200, b"")
+    server.until(lambda: serves(server.ports["http"]))
+
+
+@pytest.mark.parametrize("server", [("--max-connections-per-address=3",)], indirect=True)
+def test_an_address_has_so_many_connections_and_no_more(server: RunningServer) -> None:
+    connections = [server.connect() for _ in range(3)]
+    for connection in connections:
+        connection.request("GET", "/v2/health/live")
+        assert connection.getresponse().read() == b""
+    with pytest.raises((OSError, http.client.HTTPException)):
+        server.status("/v2/health/live")
+    connections[0].close()
+    server.until(lambda: is_live(server))
+
+
+def is_live(server: RunningServer) -> bool:
+    try:
+        return server.status("/v2/health/live") == 200
+    except (OSError, http.client.HTTPException):
+        return False

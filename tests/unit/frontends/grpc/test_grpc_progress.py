@@ -1,0 +1,64 @@
+"""Clients that do not go on with what they began, over gRPC."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from trireme.frontends.pace import PaceLimits
+from trireme.protocol.http2 import wire
+
+LIMITS = PaceLimits(idle_timeout_s=100, header_timeout_s=10, min_bytes_per_s=10, slow_timeout_s=10)
+
+
+@pytest.fixture
+def slow(start: Any) -> Any:
+    return start(pace=LIMITS)
+
+
+def sweep(bench: Any, *seconds: float) -> str:
+    """Looks at the connection so many seconds from now; why it was closed."""
+    begin_s = monotonic()
+    for second in seconds:
+        bench.client.connection.check_progress(begin_s + second)
+    reason: str = bench.client.connection.http2.close_reason
+    return reason
+
+
+def test_a_frame_that_never_ends_is_given_up(slow: Any) -> None:
+    assert sweep(slow, 9, 18) == ""
+    slow.client.connection.data_received(wire.frame(wire.HEADERS, 0, 1, bytes(50))[:20])
+    assert sweep(slow, 9) == ""
+    assert sweep(slow, 11) == "a frame was not received in time"
+
+
+def test_a_message_that_drips_is_given_up_and_a_stream_that_waits_is_not(slow: Any) -> None:
+    stream_id = slow.open("ModelStreamInfer")
+    assert sweep(slow, *range(0, 90, 5)) == ""
+    slow.client.connection.data_received(wire.frame(wire.DATA, 0, stream_id, bytes((0, 0, 0, 1, 0)) + b"x"))
+    assert sweep(slow, 5, 11) == "a message arrives too slowly"
+
+
+def test_answers_that_nobody_reads_are_given_up_later(slow: Any) -> None:
+    stream_id = slow.open("ModelStreamInfer")
+    http2 = slow.client.connection.http2
+    http2.outbound.send_data(http2.streams[stream_id], [bytes(17 << 20)], 17 << 20)
+    slow.client.connection.flush()
+    assert http2.outbound.queued_bytes
+    assert sweep(slow, *range(0, 50, 5)) == ""
+    slow.client.connection.data_received(wire.window_update_frame(0, 1))
+    assert sweep(slow, *range(50, 120, 5)) == "responses are read too slowly"
+
+
+def test_a_connection_without_calls_is_asked_to_go_away(slow: Any) -> None:
+    sweep(slow, 0)
+    slow.open("ModelStreamInfer")
+    assert sweep(slow, *range(0, 500, 50)) == ""
+    assert not slow.client.connection.is_draining
+    idle = slow.client.connection.http2.streams
+    slow.reset(next(iter(idle)))
+    sweep(slow, 501, 700)
+    assert slow.client.connection.is_draining
+    assert slow.client.connection.http2.is_closed

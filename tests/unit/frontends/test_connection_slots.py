@@ -1,0 +1,57 @@
+"""How many connections there may be, and what is kept free for the server itself."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from trireme.frontends.connection_slots import ConnectionSlots, address_of, connection_count
+
+
+def test_connections_are_counted_in_all_and_by_address() -> None:
+    slots = ConnectionSlots(3, max_per_address=2)
+    assert [slots.take() for _ in range(4)] == [True, True, True, False]
+    assert [slots.take_address(address) for address in "aaab"] == [True, True, False, True]
+    slots.give_back("a")
+    assert slots.take()
+    assert slots.take_address("a")
+    slots.give_back(None)
+    assert [slots.take(), slots.take()] == [True, False]
+
+
+def test_the_oldest_connection_beyond_the_limit_makes_way() -> None:
+    slots = ConnectionSlots(0)
+    ended: list[int] = []
+    aborts = [lambda number=number: ended.append(number) for number in range(18)]
+    for abort in aborts[:16]:
+        slots.enter_restricted(abort)
+    slots.leave_restricted(aborts[0])
+    slots.enter_restricted(aborts[16])
+    assert ended == []
+    slots.enter_restricted(aborts[17])
+    assert ended == [1]
+    slots.leave_restricted(aborts[1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "expected"),
+    [(10_000, 256, 256 - 30 - 64 - 16), (50, 256, 50), (0, 4096, 4096 - 30 - 1024 - 16), (9, 40, 1)],
+)
+def test_descriptors_are_kept_for_the_server(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, allowed: int, expected: int
+) -> None:
+    monkeypatch.setattr("os.listdir", lambda _: [""] * 30)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    assert connection_count(wanted) == expected
+
+
+def test_without_a_bound_of_the_system_the_wish_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert connection_count(7) == 7
+    assert connection_count(0) > 1 << 30
+
+
+def test_a_socket_without_an_address_has_none() -> None:
+    assert address_of(("127.0.0.1", 80)) == "127.0.0.1"
+    assert address_of("") == address_of(None) == ""

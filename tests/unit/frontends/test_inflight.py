@@ -1,0 +1,81 @@
+"""What requests and unread answers take: counted in all and by connection, waited for, and refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trireme.core.errors import UnavailableError
+from trireme.frontends import inflight
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "_WAIT_S", 0.02)
+    monkeypatch.setattr(inflight, "_POLL_S", 0.001)
+
+
+def test_both_limits_are_named_when_they_are_exceeded() -> None:
+    everything = InflightBytes(100, 60)
+    one, other = ConnectionBytes(everything), ConnectionBytes(everything)
+    one.hold(50)
+    one.set_unsent(10)
+    assert one.excess() == ""
+    assert "would take 61 bytes, more than the 60 bytes" in one.excess(1)
+    assert "--max-connection-inflight-bytes" in one.excess(1)
+    other.hold(40)
+    assert other.excess() == ""
+    with pytest.raises(UnavailableError, match=r"the server would take 101 bytes.*--max-inflight-bytes"):
+        other.check(1)
+    assert "--max-connection-inflight-bytes" in other.fits_never(61)
+    assert other.fits_never(60) == ""
+
+
+def test_a_connection_that_ends_gives_back_what_it_held() -> None:
+    everything = InflightBytes(100, 100)
+    one = ConnectionBytes(everything)
+    one.hold(50)
+    one.set_unsent(20)
+    one.set_unsent(30)
+    assert everything.used_bytes == 80
+    one.close()
+    assert everything.used_bytes == 0
+    assert (everything.take_peak(), everything.take_peak()) == (80, 0)
+
+
+def test_who_waits_goes_on_when_there_is_room() -> None:
+    async def story() -> list[str]:
+        everything = InflightBytes(10, 10)
+        one, other = ConnectionBytes(everything), ConnectionBytes(everything)
+        other.hold(10)
+        one.hold(5)
+        told: list[str] = []
+        one.wait_for_room(lambda: told.append("room"), told.append)
+        await asyncio.sleep(0.005)
+        assert told == []
+        other.close()
+        await asyncio.sleep(0.05)
+        return told
+
+    assert asyncio.run(story()) == ["room"]
+
+
+def test_who_waits_too_long_is_refused_and_who_is_gone_is_told_nothing() -> None:
+    async def story() -> tuple[list[str], list[str]]:
+        everything = InflightBytes(10, 20)
+        one, gone = ConnectionBytes(everything), ConnectionBytes(everything)
+        one.hold(15)
+        told: list[str] = []
+        told_gone: list[str] = []
+        one.wait_for_room(lambda: told.append("room"), told.append)
+        gone.wait_for_room(lambda: told_gone.append("room"), told_gone.append)
+        gone.close()
+        await asyncio.sleep(0.1)
+        return told, told_gone
+
+    told, told_gone = asyncio.run(story())
+    assert told_gone == []
+    assert len(told) == 1
+    assert "--max-inflight-bytes" in told[0]
