@@ -22,6 +22,7 @@ NO_MODEL = "Request for unknown model: 'nosuch' is not found"
         ("failing", {"error": "one is not found"}),
         ("unknown", {"error": f"Model nosuch - Error when running inference: {NO_MODEL}"}),
         ("unknown_decoupled", [{"error": f"Model nosuch - Error when running inference: {NO_MODEL}"}]),
+        ("names_in_bytes", [[1.5]]),
     ],
 )
 def test_a_model_calls_another(grpc_door, way, found) -> None:

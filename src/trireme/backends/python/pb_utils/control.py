@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from trireme.backends.python.channel import messages
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import TritonModelException
+from trireme.backends.python.pb_utils.types import as_text
 
 
 def get_model_dir() -> str:
@@ -14,29 +15,30 @@ def get_model_dir() -> str:
     return pb_runtime.current().model_dir
 
 
-def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+def load_model(model_name: str | bytes, config: str | bytes = "", files: Mapping[str, bytes] | None = None) -> None:
     """Loads or reloads a model; `files` maps `file:<path>` to content."""
-    _check_text("load_model", model_name=model_name, config=config)
+    name, override = as_text("load_model: model_name", model_name), as_text("load_model: config", config)
     if files is not None and not isinstance(files, dict):
         raise TritonModelException(
-            f"failed to load model '{model_name}', files should be a dictionary of file paths and file contents"
+            f"failed to load model '{name}', files should be a dictionary of file paths and file contents"
         )
     for path, content in (files or {}).items():
         if not isinstance(path, str) or not isinstance(content, bytes):
             raise TypeError("load_model: files must map paths, as str, to contents, as bytes")
-    _ask("Failed to load model", "load", (model_name, config or None, dict(files or {})))
+    _ask("Failed to load model", "load", (name, override or None, dict(files or {})))
 
 
-def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
     """Unloads a model, and with `unload_dependents` those that an ensemble is made of."""
-    _check_text("unload_model", model_name=model_name)
-    _ask("Failed to unload model", "unload", (model_name, bool(unload_dependents)))
+    name = as_text("unload_model: model_name", model_name)
+    _ask("Failed to unload model", "unload", (name, bool(unload_dependents)))
 
 
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
+def is_model_ready(model_name: str | bytes, model_version: str | bytes = "") -> bool:
     """Whether that version, or the newest for "", can serve."""
-    _check_text("is_model_ready", model_name=model_name, model_version=model_version)
-    return bool(_ask("Failed to check model readiness", "is_model_ready", (model_name, model_version)))
+    name = as_text("is_model_ready: model_name", model_name)
+    version = as_text("is_model_ready: model_version", model_version)
+    return bool(_ask("Failed to check model readiness", "is_model_ready", (name, version)))
 
 
 def _ask(failure: str, operation: str, arguments: tuple[object, ...]) -> object:
@@ -47,9 +49,3 @@ def _ask(failure: str, operation: str, arguments: tuple[object, ...]) -> object:
         return runtime.server_calls.ask(messages.CONTROL, operation, arguments)
     except TritonModelException as error:
         raise TritonModelException(f"{failure}: {error}") from None
-
-
-def _check_text(function: str, **arguments: object) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, str):
-            raise TypeError(f"{function}: {name} must be a str, found {type(value).__name__}")

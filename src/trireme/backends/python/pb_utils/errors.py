@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from trireme.backends.python.pb_utils.types import as_text
+
 
 class TritonModelException(Exception):
     """What pb_utils raises, and what a model may raise anywhere."""
@@ -36,12 +38,10 @@ class TritonError:
 
     __slots__ = ("_code", "_message")
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        if not isinstance(message, str):
-            raise TypeError(f"TritonError: message must be a str, found {type(message).__name__}")
+    def __init__(self, message: str | bytes, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         if not isinstance(code, ErrorCode):
             raise TypeError(f"TritonError: code must be one of TritonError's codes, found {code!r}")
-        self._message = str(message)
+        self._message = as_text("TritonError: message", message)
         self._code = code
 
     def message(self) -> str:

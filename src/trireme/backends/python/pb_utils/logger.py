@@ -10,6 +10,7 @@ from typing import Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.pb_utils.types import as_text
 
 
 class Level(enum.Enum):
@@ -34,33 +35,31 @@ class Logger:
     VERBOSE = Level.VERBOSE
 
     @staticmethod
-    def log(message: str, level: Level = Level.INFO) -> None:
+    def log(message: str | bytes, level: Level = Level.INFO) -> None:
         if not isinstance(level, Level):
             raise TypeError(f"Logger.log: level must be one of Logger's levels, found {level!r}")
         _log(_LETTER[level], message)
 
     @staticmethod
-    def log_info(message: str) -> None:
+    def log_info(message: str | bytes) -> None:
         _log("I", message)
 
     @staticmethod
-    def log_warn(message: str) -> None:
+    def log_warn(message: str | bytes) -> None:
         _log("W", message)
 
     @staticmethod
-    def log_error(message: str) -> None:
+    def log_error(message: str | bytes) -> None:
         _log("E", message)
 
     @staticmethod
-    def log_verbose(message: str) -> None:
+    def log_verbose(message: str | bytes) -> None:
         _log("V", message)
 
 
-def _log(letter: str, message: str) -> None:
-    if not isinstance(message, str):
-        raise TypeError(f"Logger: the message must be a str, found {type(message).__name__}")
+def _log(letter: str, message: str | bytes) -> None:
     frame = sys._getframe(2)
-    write(letter, frame.f_code.co_filename, frame.f_lineno, str(message))
+    write(letter, frame.f_code.co_filename, frame.f_lineno, as_text("Logger: the message", message))
 
 
 def write(letter: str, path: str, line: int, message: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from trireme.backends.python.channel import messages
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import TritonModelException
+from trireme.backends.python.pb_utils.types import as_text
 
 _ORPHANED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should "
@@ -40,17 +41,13 @@ class MetricFamily:
     GAUGE = MetricKind.GAUGE
     HISTOGRAM = MetricKind.HISTOGRAM
 
-    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+    def __init__(self, name: str | bytes, description: str | bytes, kind: MetricKind) -> None:
         self._family: _Family | None = None
-        for field, value, expected in (
-            ("name", name, str),
-            ("description", description, str),
-            ("kind", kind, MetricKind),
-        ):
-            if not isinstance(value, expected):
-                raise TypeError(f"MetricFamily: {field} must be {expected.__name__}, found {type(value).__name__}")
+        texts = as_text("MetricFamily: name", name), as_text("MetricFamily: description", description)
+        if not isinstance(kind, MetricKind):
+            raise TypeError(f"MetricFamily: kind must be MetricKind, found {type(kind).__name__}")
         runtime = pb_runtime.current()
-        arguments = (str(name), str(description), kind.name.lower())
+        arguments = (*texts, kind.name.lower())
         try:
             handle = runtime.server_calls.ask(messages.METRIC, "create_family", arguments)
         except TritonModelException as error:

@@ -15,6 +15,7 @@ from trireme.backends.python.pb_utils.types import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_REQUEST_RELEASE_ALL,
     PreferredMemory,
+    as_text,
 )
 
 _OUTSIDE = "BLS is only supported during the 'execute' function."
@@ -55,11 +56,11 @@ class InferenceRequest:
 
     def __init__(
         self,
-        request_id: str = "",
+        request_id: str | bytes = "",
         correlation_id: int | str = 0,
         inputs: Sequence[Tensor] | None = None,
-        requested_output_names: Sequence[str] | None = None,
-        model_name: str | None = None,
+        requested_output_names: Sequence[str | bytes] | None = None,
+        model_name: str | bytes | None = None,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -67,8 +68,8 @@ class InferenceRequest:
         trace: InferenceTrace = _NO_TRACE,
         parameters: Mapping[str, bool | int | str] | None = None,
     ) -> None:
-        _check("request_id", request_id, str)
-        _check("model_name", model_name, str)
+        request_id = as_text("InferenceRequest: request_id", request_id)
+        model_name = as_text("InferenceRequest: model_name", model_name)
         for name, number in (("model_version", model_version), ("flags", flags), ("timeout", timeout)):
             _check(name, number, int)
         _check("preferred_memory", preferred_memory, PreferredMemory)
@@ -88,7 +89,7 @@ class InferenceRequest:
             {} if parameters is None else checked_parameters(parameters),
             trace.get_context(),
         )
-        self._model = (str(model_name), model_version)
+        self._model = (model_name, model_version)
         self._flags = flags
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._runtime = None
@@ -225,11 +226,10 @@ def _checked_inputs(inputs: Any, named: str) -> list[Tensor]:
 def _checked_names(names: Any, named: str) -> tuple[str, ...]:
     if not isinstance(names, Sequence) or isinstance(names, (str, bytes)):
         raise TypeError(f"InferenceRequest: requested_output_names must be a list of str, found {type(names).__name__}")
-    for name in names:
-        _check("every one of requested_output_names", name, str)
-        if not name:
-            raise TritonModelException(f"Requested output name {named}")
-    return tuple(str(name) for name in names)
+    texts = tuple(as_text("InferenceRequest: every one of requested_output_names", name) for name in names)
+    if not all(texts):
+        raise TritonModelException(f"Requested output name {named}")
+    return texts
 
 
 def _checked_correlation_id(correlation_id: Any) -> int | str:

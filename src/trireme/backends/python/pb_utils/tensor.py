@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from trireme.backends.python.channel.arena import Arena, Attachments
 from trireme.backends.python.channel.messages import INLINE_LIMIT_BYTES
 from trireme.backends.python.pb_utils.errors import TritonModelException
-from trireme.backends.python.pb_utils.types import DATATYPE_NUMBER
+from trireme.backends.python.pb_utils.types import DATATYPE_NUMBER, as_text
 from trireme.core.datatype import BF16, BYTES, NUMPY_DTYPE, from_numpy
 from trireme.core.elements import decode_bytes, element_count, encode_bytes
 
@@ -31,9 +31,9 @@ class Tensor:
     _data: Any  # wire bytes, until the array is made
     _array: NDArray[Any] | None
 
-    def __init__(self, name: str, numpy_array: NDArray[Any], /) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"Tensor: name must be a str, found {type(name).__name__}")
+    def __init__(self, name: str | bytes, numpy_array: NDArray[Any], /) -> None:
+        if type(name) is not str:
+            name = as_text("Tensor: name", name)
         if not isinstance(numpy_array, np.ndarray):
             raise TypeError(f"Tensor: expected a numpy.ndarray, found {type(numpy_array).__name__}")
         if not name:
@@ -41,7 +41,7 @@ class Tensor:
         datatype = from_numpy(numpy_array.dtype)
         if datatype is None:
             raise TritonModelException("NumPy dtype is not supported.")
-        self._name = name if type(name) is str else str(name)
+        self._name = name
         self._datatype = datatype
         self._shape = numpy_array.shape
         self._data = None
@@ -80,10 +80,9 @@ class Tensor:
         return self.__dlpack__()
 
     @staticmethod
-    def from_dlpack(name: str, tensor: Any, /) -> Tensor:
+    def from_dlpack(name: str | bytes, tensor: Any, /) -> Tensor:
         """A tensor over the memory of a capsule, or of anything that speaks DLPack."""
-        if not isinstance(name, str):
-            raise TypeError(f"Tensor.from_dlpack: name must be a str, found {type(name).__name__}")
+        name = as_text("Tensor.from_dlpack: name", name)
         if not name:
             raise TritonModelException(_NO_NAME)
         from trireme.backends.python.pb_utils import dlpack
@@ -146,7 +145,7 @@ def encode_tensor(tensor: Tensor, arena: Arena | None) -> tuple[Any, ...]:
 
 def _stored(name: str, datatype: str, shape: tuple[int, ...], array: NDArray[Any]) -> Tensor:
     tensor: Tensor = _new(Tensor)
-    tensor._name = str(name)
+    tensor._name = name
     tensor._datatype = datatype
     tensor._shape = shape
     tensor._data = None

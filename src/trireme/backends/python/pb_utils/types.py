@@ -18,6 +18,16 @@ TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
+def as_text(what: str, value: object) -> str:
+    """A name or message of the model as plain text: model files pass UTF-8 `bytes` as well as `str`. `what` says which
+    argument it is."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str or bytes, found {type(value).__name__}")
+    return str(value)
+
+
 class MemoryType(enum.Enum):
     """Where outputs of a BLS request should lie."""
 

@@ -68,6 +68,21 @@ class TritonPythonModel:
     def unknown_decoupled(self):
         return [summary(response) for response in request("nosuch", {}, []).exec(decoupled=True)]
 
+    def names_in_bytes(self):
+        tensor = pb_utils.Tensor(b"IN_FP32", np.array([1.5], dtype=np.float32))
+        inner = pb_utils.InferenceRequest(
+            request_id=b"inner", model_name=b"types", inputs=[tensor], requested_output_names=[b"OUT_FP32"]
+        )
+        assert (tensor.name(), inner.request_id(), set(inner.requested_output_names())) == (
+            "IN_FP32",
+            "inner",
+            {"OUT_FP32"},
+        )
+        assert pb_utils.is_model_ready(b"types", b"1")
+        assert pb_utils.TritonError(b"no").message() == "no"
+        pb_utils.Logger.log_info(b"in bytes")
+        return summary(inner.exec())
+
     def invalid(self):
         return summary(request("types", {"IN_FP32": np.array([[1.0]], dtype=np.float32)}, ["OUT_FP32"]).exec())
 
