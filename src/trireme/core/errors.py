@@ -95,6 +95,10 @@ class QuotaExceededError(AccessError):
         self.retry_after_s = retry_after_s
 
 
+class NotReadyError(UnavailableError):
+    """The version of the model that was asked for exists and does not serve."""
+
+
 class UnsupportedError(ServingError):
     kind = ErrorKind.UNSUPPORTED
 

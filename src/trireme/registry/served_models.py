@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
+from trireme.core.errors import InvalidArgumentError, NotFoundError, NotReadyError, ServingError, UnavailableError
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.metric_labels import histogram_buckets, metric_labels
@@ -191,7 +191,7 @@ class ServedModels:
         if life is None:
             raise NotFoundError(f"Request for unknown model: '{name}' version {number} is not found")
         if life.state != READY or life.model is None:
-            raise UnavailableError(f"Request for unknown model: '{name}' version {number} is not at ready state")
+            raise NotReadyError(f"Request for unknown model: '{name}' version {number} is not at ready state")
         return life.model
 
     def _only_record(self, name: str) -> ModelRecord:

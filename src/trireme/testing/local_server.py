@@ -208,8 +208,8 @@ class LocalServer:
     def _call(self, name: str, inputs: dict[str, NDArray[Any]], is_decoupled: bool) -> list[Arrays]:
         function = self._bls.get(name)
         if function is None:
-            text = f"Model {name} - Error when running inference: Request for unknown model: '{name}' is not found"
-            raise ServingError(text, ErrorKind.INTERNAL)
+            reason = f"Failed for execute the inference request. Model '{name}' is not ready."
+            raise ServingError(f"Model {name} - Error when running inference: {reason}", ErrorKind.INTERNAL)
         outputs = function(inputs)
         if isinstance(outputs, Mapping):
             return [outputs]

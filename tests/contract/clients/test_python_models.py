@@ -7,7 +7,9 @@ import time
 import numpy as np
 import pytest
 
-NO_MODEL = "Request for unknown model: 'nosuch' is not found"
+NOT_READY = (
+    "Model {0} - Error when running inference: Failed for execute the inference request. Model '{0}' is not ready."
+)
 
 
 @pytest.mark.parametrize(
@@ -20,8 +22,10 @@ NO_MODEL = "Request for unknown model: 'nosuch' is not found"
         ("decoupled_error", [[[0]], {"error": "1 is unlucky"}, [[2]], []]),
         ("parallel_decoupled", [[[[0]], [[1]], []], [[[0]], [[1]], [[2]], []]]),
         ("failing", {"error": "one is not found"}),
-        ("unknown", {"error": f"Model nosuch - Error when running inference: {NO_MODEL}"}),
-        ("unknown_decoupled", [{"error": f"Model nosuch - Error when running inference: {NO_MODEL}"}]),
+        ("unknown", {"error": NOT_READY.format("nosuch")}),
+        ("unknown_decoupled", [{"error": NOT_READY.format("nosuch")}]),
+        ("unknown_version", {"error": NOT_READY.format("types")}),
+        ("not_loaded", {"error": NOT_READY.format("spare")}),
         ("names_in_bytes", [[1.5]]),
     ],
 )

@@ -238,7 +238,8 @@ def test_models_call_models(repository: Any) -> None:
             assert await ask("ident/one") == [b"same: True"]
             assert await ask("ident/one/1000000") == [b"same: True"]
             prefix = b"Model nobody - Error when running inference: "
-            assert await ask("nobody/one") == [prefix + b"Request for unknown model: 'nobody' is not found"]
+            reason = b"Failed for execute the inference request. Model 'nobody' is not ready."
+            assert await ask("nobody/one") == [prefix + reason]
             assert await ask("stream/stream") == [b"[[0]]", b"[[1]]", b"[]"]
             (refusal,) = await ask("stream/one")
             assert refusal.startswith(

@@ -189,7 +189,7 @@ def test_unknown_and_failing_other_models_answer_with_errors(write_model: WriteM
     folder = write_model(BLS)
     with (
         load_model(folder, config={}) as model,
-        pytest.raises(ServingError, match="Request for unknown model: 'other'"),
+        pytest.raises(ServingError, match="Model 'other' is not ready"),
     ):
         model.infer(A=[1])
     with load_model(folder, config={}, bls={"other": fail}) as model, pytest.raises(ServingError) as caught:

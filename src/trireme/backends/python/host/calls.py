@@ -9,7 +9,7 @@ from typing import Any
 from trireme.backends.python.channel import messages
 from trireme.backends.python.host.link import HostLink
 from trireme.backends.python.host.tensor_messages import borrow, error_message, lend
-from trireme.core.errors import ErrorKind, InternalError, ServingError
+from trireme.core.errors import ErrorKind, InternalError, NotFoundError, NotReadyError, ServingError
 from trireme.core.ports import InferencePort
 from trireme.core.request import InferenceRequest, notify_calling_steps
 from trireme.core.response import InferenceResponse
@@ -91,7 +91,7 @@ class BlsCalls:
         except Exception as error:
             if not isinstance(error, ServingError):
                 log.exception("a call to model '%s' failed", request.model_name)
-            text = _refusal_text(request.model_name, error_message(error)[1])
+            text = _refusal_text(request.model_name, _reason(request.model_name, error))
             self.answer(call, InferenceResponse.of_error(InternalError(text)))  # whatever its kind, as Triton does
             return
         if request.parent is not None and request.parent.is_cancelled:
@@ -155,6 +155,13 @@ def _version_text(version: int | str | None) -> str:
 
 def _refusal_text(model_name: str, text: str) -> str:
     return f"Model {model_name} - Error when running inference: {text}"
+
+
+def _reason(model_name: str, error: Exception) -> str:
+    """Triton asks whether the model is ready before it asks anything else, and does not say why it is not."""
+    if isinstance(error, NotFoundError | NotReadyError):
+        return f"Failed for execute the inference request. Model '{model_name}' is not ready."
+    return error_message(error)[1]
 
 
 def _mismatch_text(model_name: str) -> str:

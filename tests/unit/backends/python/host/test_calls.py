@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from trireme.backends.python.channel import messages
 from trireme.backends.python.host.calls import BlsCalls
-from trireme.core.errors import ErrorKind, NotFoundError, UnavailableError
+from trireme.core.errors import ErrorKind, NotFoundError, NotReadyError, ServingError, UnavailableError
 from trireme.core.request import InferenceRequest, StepRequest, notify_calling_steps
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -112,12 +114,19 @@ def test_a_decoupled_call_gets_every_response_and_the_final_mark(make: SimpleNam
     assert link.sent[1][2] is None
 
 
-def test_a_refused_call_says_so_the_way_triton_does(make: SimpleNamespace) -> None:
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (NotFoundError("no"), "Failed for execute the inference request. Model 'other' is not ready."),
+        (NotReadyError("not yet"), "Failed for execute the inference request. Model 'other' is not ready."),
+        (UnavailableError("full"), "full"),
+    ],
+)
+def test_a_refused_call_says_so_the_way_triton_does(make: SimpleNamespace, refusal: ServingError, reason: str) -> None:
     link = make.link()
-    refusal = NotFoundError("Request for unknown model: 'other' is not found")
     BlsCalls(link, Inference(refusal), None, {}.get).on_call(call(9))
     ((_, number, (_, error, _), is_final),) = link.sent
-    text = "Model other - Error when running inference: Request for unknown model: 'other' is not found"
+    text = f"Model other - Error when running inference: {reason}"
     assert (number, error, is_final) == (9, (int(ErrorKind.INTERNAL), text), True)
 
 

@@ -68,6 +68,12 @@ class TritonPythonModel:
     def unknown_decoupled(self):
         return [summary(response) for response in request("nosuch", {}, []).exec(decoupled=True)]
 
+    def unknown_version(self):
+        return summary(request("types", {}, [], model_version=7).exec())
+
+    def not_loaded(self):
+        return summary(request("spare", {}, []).exec())
+
     def names_in_bytes(self):
         tensor = pb_utils.Tensor(b"IN_FP32", np.array([1.5], dtype=np.float32))
         inner = pb_utils.InferenceRequest(
