@@ -56,7 +56,7 @@ class DynamicBatchScheduler(DirectScheduler):
         self._alarm = Alarm(self._wake, clock, call_later)
         self._defer = defer
         self._is_deferred = False
-        self._can_start_alone = defer is None and not self._delay_ns
+        self._can_start_alone = defer is None and not self._delay_ns and not self._queue.has_timeouts
         # While a batch waits to grow: the size at which to look again, and what its requests have in common.
         self._wake_size = 0
         self._waiting_for: object = None

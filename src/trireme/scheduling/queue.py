@@ -30,11 +30,11 @@ class QueueLevel:
         self.delays_on_timeout = policy.delays_on_timeout
 
     def deadline_ns(self, request: InferenceRequest) -> int:
-        """When the request's timeout passes; only meaningful where the level has a timeout."""
-        timeout_us = self.timeout_us
-        if self.can_override and 0 < request.timeout_us < timeout_us:
-            timeout_us = request.timeout_us
-        return request.queue_ns + timeout_us * 1000
+        """When the request's timeout passes; only meaningful where the level has a timeout. One of its own counts from
+        its arrival: what a model calls is on its way before it is here."""
+        if self.can_override and 0 < request.timeout_us < self.timeout_us:
+            return request.arrival_ns + request.timeout_us * 1000
+        return request.queue_ns + self.timeout_us * 1000
 
     def take_expired(self, now_ns: int) -> list[InferenceRequest]:
         """Removes and returns the requests in time until now whose deadline has come."""

@@ -190,7 +190,7 @@ class LocalServer:
             self._open.discard(key)
 
     def _on_call(self, message: tuple[Any, ...]) -> None:
-        _, number, name, version, form, is_decoupled = message
+        _, number, name, version, form, is_decoupled, _ = message
         inputs = {tensor[0]: Tensor(*tensor).to_numpy() for tensor in form[2]}
         self.calls.append(ModelCall(name, version, inputs, tuple(form[3]), form[7]))
         try:

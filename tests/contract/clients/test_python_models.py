@@ -27,6 +27,8 @@ NOT_READY = (
         ("unknown_version", {"error": NOT_READY.format("types")}),
         ("not_loaded", {"error": NOT_READY.format("spare")}),
         ("names_in_bytes", [[1.5]]),
+        ("too_late", {"error": "Request timeout expired"}),
+        ("in_time", [1]),
     ],
 )
 def test_a_model_calls_another(grpc_door, way, found) -> None:

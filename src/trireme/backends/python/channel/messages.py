@@ -49,7 +49,8 @@ RESPONSE = 36  # (kind, key, response or None, is_final)
 READINESS = 37  # (kind, token, is_ready, reason)
 FINALIZED = 38  # (kind,)
 CALL = (
-    39  # (kind, call, model name, version, request, is_decoupled): a request to another model; parent key in request[0]
+    39  # (kind, call, model name, version, request, is_decoupled, monotonic ns): a request to another model, and when
+    # it was made; parent key in request[0]
 )
 CALL_CANCEL = 40  # (kind, call)
 CONTROL = 41  # (kind, token, operation, arguments tuple): load, unload, is_model_ready

@@ -40,7 +40,7 @@ class BlsCalls:
 
     def on_call(self, message: tuple[Any, ...]) -> None:
         """The model asks another one (CALL)."""
-        _, number, model_name, version, form, is_decoupled = message
+        _, number, model_name, version, form, is_decoupled, start_ns = message
         parent_key, request_id, tensors, outputs, correlation_id, flags, timeout_us, parameters, _ = form
         inputs = {tensor.name: tensor for tensor in borrow(tensors, self._link)}
         request = InferenceRequest(model_name, _version_text(version), request_id, inputs, _discard)
@@ -48,6 +48,7 @@ class BlsCalls:
         request.correlation_id = correlation_id
         request.flags = flags
         request.timeout_us = timeout_us
+        request.arrival_ns = start_ns
         request.parameters = dict(parameters or {})
         request.parent = self._parent_of(parent_key) or self._unknown_parent(model_name)
         notify_calling_steps(model_name, request.parent)

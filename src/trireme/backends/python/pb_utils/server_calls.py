@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from itertools import count
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from trireme.backends.python.channel import messages
@@ -86,8 +87,9 @@ class ServerCalls:
         call.deliver(response, is_final, self._channel)
 
     def _start(self, request: CallRequest, is_decoupled: bool, waiter: Waiter | None) -> BlsCall:
+        start_ns = monotonic_ns()
         number = next(self._numbers)
         call = self._calls[number] = BlsCall(number, is_decoupled, waiter)
         name, version, body = request
-        self._channel.send((messages.CALL, number, name, version, body, is_decoupled))
+        self._channel.send((messages.CALL, number, name, version, body, is_decoupled, start_ns))
         return call

@@ -33,7 +33,7 @@ def form(parent_key: int = 1, data: Any = b"\0\0\0\0") -> tuple[Any, ...]:
 
 
 def call(number: int, is_decoupled: bool = False, version: Any = -1) -> tuple[Any, ...]:
-    return (messages.CALL, number, "other", version, form(), is_decoupled)
+    return (messages.CALL, number, "other", version, form(), is_decoupled, 1)
 
 
 def output(size: int = 4) -> InferenceResponse:
@@ -48,7 +48,7 @@ def test_a_call_becomes_a_request_with_all_that_the_model_said(make: SimpleNames
     assert (request.model_name, request.model_version, request.id) == ("other", "", "id7")
     assert request.inputs["IN"].data == b"\0\0\0\0"
     assert request.requested_outputs == ("OUT",)
-    assert (request.correlation_id, request.flags, request.timeout_us) == (42, 1, 500)
+    assert (request.correlation_id, request.flags, request.timeout_us, request.arrival_ns) == (42, 1, 500, 1)
     assert request.parameters == {"a": True}
     assert request.parent is parent
 
@@ -175,7 +175,7 @@ def test_a_cancelled_parent_cancels_its_children_and_no_others(make: SimpleNames
     inference, parents = Inference(), {1: make.request(), 2: make.request()}
     calls = BlsCalls(make.link(), inference, None, parents.get)
     calls.on_call(call(9))
-    calls.on_call((messages.CALL, 10, "other", -1, form(parent_key=2), False))
+    calls.on_call((messages.CALL, 10, "other", -1, form(parent_key=2), False, 1))
     calls.cancel_children(parents[1])
     assert [request.is_cancelled for request in inference.requests] == [True, False]
 

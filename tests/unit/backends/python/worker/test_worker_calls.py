@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,9 +52,11 @@ def test_exec_sends_the_request_and_returns_the_response(serving: Start, form: F
             "return self.answer(self.value(r))",
         )
     )
+    began_ns = time.monotonic_ns()
     host.execute(form(11))
-    kind, call, name, version, request, is_decoupled = host.receive()
+    kind, call, name, version, request, is_decoupled, start_ns = host.receive()
     assert (kind, name, version, is_decoupled) == (messages.CALL, "other", 3, False)
+    assert began_ns < start_ns < time.monotonic_ns()
     assert request == (11, "x", [("A", "UINT8", (1,), b"\x07")], ("B",), 4, 1, 5, {"p": True}, None)
     host.send((messages.CALL_RESPONSE, call, output(8), True))
     assert answered(host) == [8]
@@ -69,7 +72,7 @@ def test_parent_is_taken_from_the_trace_where_the_batch_has_several_requests(ser
     )
     host.execute(form(11), form(12, trace="ctx"))
     for key, context in ((0, None), (12, "ctx")):
-        _, call, _, _, request, _ = host.receive(messages.CALL)
+        _, call, _, _, request, *_ = host.receive(messages.CALL)
         assert (request[0], request[8]) == (key, context)
         host.send((messages.CALL_RESPONSE, call, output(0), True))
     host.results()
@@ -146,7 +149,7 @@ def test_calls_from_several_threads_each_get_their_own_answer(serving: Start, fo
     )
     host.execute(form())
     calls = [host.receive(messages.CALL) for _ in range(4)]
-    for _, number, _, _, request, _ in reversed(calls):
+    for _, number, _, _, request, *_ in reversed(calls):
         host.send((messages.CALL_RESPONSE, number, output(request[2][0][3][0] + 10), True))
     assert answered(host) == [10, 11, 12, 13]
 

@@ -89,6 +89,13 @@ class TritonPythonModel:
         pb_utils.Logger.log_info(b"in bytes")
         return summary(inner.exec())
 
+    def too_late(self):
+        return summary(request("queued", {"HOLD": np.array([[0]], dtype=np.float32)}, ["SERVED"], timeout=1).exec())
+
+    def in_time(self):
+        inner = request("queued", {"HOLD": np.array([[0]], dtype=np.float32)}, ["SERVED"], timeout=4_000_000)
+        return [len(row) for row in summary(inner.exec())]
+
     def invalid(self):
         return summary(request("types", {"IN_FP32": np.array([[1.0]], dtype=np.float32)}, ["OUT_FP32"]).exec())
 
