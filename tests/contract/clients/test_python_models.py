@@ -27,6 +27,7 @@ NOT_READY = (
         ("unknown_version", {"error": NOT_READY.format("types")}),
         ("not_loaded", {"error": NOT_READY.format("spare")}),
         ("names_in_bytes", [[1.5]]),
+        ("forked", [[[0.0]], [[1.0]], [[2.0]]]),
         ("too_late", {"error": "Request timeout expired"}),
         ("in_time", [1]),
     ],

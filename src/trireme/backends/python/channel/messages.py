@@ -58,6 +58,7 @@ METRIC = 42  # (kind, token, operation, arguments tuple): answered by CONTROL_RE
 LOG = 43  # (kind, level letter, file name, line, message): through pb_utils.Logger
 MEASURED = 45  # (kind, key, {name: (count, ns)}): what the model has measured of a request; before its final response
 RESCHEDULE = 44  # (kind, key): the request is to run again; before its batch's RESULTS
+CHILDREN = 45  # (kind,): where children hand over their sockets; its descriptor comes on the side socket
 
 # Both ways.
 SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side socket

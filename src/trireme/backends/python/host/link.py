@@ -151,6 +151,13 @@ class HostLink:
         else:
             self.arena.release(segment_id, offset)
 
+    def take_descriptor(self) -> int:
+        """The descriptor that the message at hand speaks of; the caller's to close."""
+        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 1)
+        if len(descriptors) != 1:
+            raise ValueError("a message came without its descriptor")
+        return descriptors[0]
+
     def drain(self) -> None:
         """Handles what a worker that is gone had still written; bounded, because a child of its own may go on."""
         for _ in range(DRAIN_READS):
@@ -237,10 +244,7 @@ class HostLink:
 
     def _on_segment(self, message: tuple[Any, ...]) -> None:
         _, segment_id, size_bytes = message
-        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 1)
-        if len(descriptors) != 1:
-            raise ValueError(f"segment {segment_id} came without its descriptor")
-        self.attachments.attach(segment_id, descriptors[0], size_bytes)
+        self.attachments.attach(segment_id, self.take_descriptor(), size_bytes)
 
     def _keep(self, position: int, end: int) -> None:
         """Moves what is left of an incomplete frame to the front, in a buffer that can hold more of it."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.host.calls import BlsCalls
+from trireme.backends.python.host.child_links import ChildLinks
 from trireme.backends.python.host.control import Control
 from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.link import CLOSED, HostLink, Routes
@@ -18,6 +19,7 @@ from trireme.backends.python.process.exit_report import MISBEHAVED, ExitReport, 
 from trireme.backends.python.process.worker_process import Launch, WorkerProcess
 from trireme.backends.services import BackendServices
 from trireme.core.errors import InternalError
+from trireme.core.request import InferenceRequest
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +48,9 @@ class WorkerSession:
         self.process = WorkerProcess(launch, instance_name)
         self._routes: Routes = {}
         self.link = HostLink(loop, self.process.sock, self.process.side, self._routes, self._lose)
-        owner = f"{instance_name} ({self.process.pid})"
-        self._control = Control(self.link, owner, launch.model_name, services.model_control, services.metrics)
+        self._model_name = launch.model_name
+        self._control = self._make_control(self.link)
+        self._children = ChildLinks(self._make_calls, self._make_control)
         self._routes |= {
             messages.COMPLETED: self._on_reply,
             messages.READY: self._on_reply,
@@ -57,6 +60,7 @@ class WorkerSession:
             messages.CONTROL: self._control.on_control,
             messages.METRIC: self._control.on_metric,
             messages.LOG: self._control.on_log,
+            messages.CHILDREN: lambda _: self._children.open(self.link.take_descriptor()),
         }
         self.process.exited.add_done_callback(self._on_exit)
 
@@ -73,10 +77,8 @@ class WorkerSession:
 
     def serve(self, instance: PythonInstance) -> None:
         """From now on this worker executes the instance's batches."""
-        known, all_running = instance.request_of, lambda: instance.running
-        calls = BlsCalls(self.link, self._services.inference, self._services.is_decoupled, known, all_running)
-        self._calls = calls
         self._instance = instance
+        calls = self._calls = self._make_calls(self.link)
         self._routes[messages.RESULTS] = instance.on_results
         self._routes[messages.RESPONSE] = instance.on_response
         self._routes[messages.RESCHEDULE] = instance.on_reschedule
@@ -142,9 +144,24 @@ class WorkerSession:
             self._calls.close()
             self._calls = None
         self._control.close()
+        self._children.close()
         self._settle_check(False)
         if not self.lost.done():
             self.lost.set_result("it was ended")
+
+    def _make_control(self, link: HostLink, part: str = "") -> Control:
+        """For the worker or a part of it that has its own metrics."""
+        owner = f"{self._name} ({self.process.pid}{part and f', {part}'})"
+        return Control(link, owner, self._model_name, self._services.model_control, self._services.metrics)
+
+    def _make_calls(self, link: HostLink) -> BlsCalls:
+        return BlsCalls(link, self._services.inference, self._services.is_decoupled, self._request_of, self._running)
+
+    def _request_of(self, key: int) -> InferenceRequest | None:
+        return None if self._instance is None else self._instance.request_of(key)
+
+    def _running(self) -> Sequence[InferenceRequest]:
+        return () if self._instance is None else self._instance.running
 
     async def _ask(self, question: tuple[Any, ...]) -> tuple[Any, ...]:
         reply = self._reply = asyncio.get_running_loop().create_future()

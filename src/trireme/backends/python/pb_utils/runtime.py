@@ -6,7 +6,8 @@ none, and what needs the server says so.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import threading
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,7 +72,22 @@ class Runtime:
         self.credits: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 
 
+class _FirstUse:
+    """The moment at which a process that a model forked gets a runtime of its own, whichever thread comes first."""
+
+    def __init__(self, connect: Callable[[], Runtime]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        with self._lock:
+            if not _runtimes:
+                install(self._connect())
+
+
 _runtimes: list[Runtime] = []
+_first_uses: list[_FirstUse] = []
+"""Of a process that a model forked, at most one."""
 
 
 def install(runtime: Runtime) -> None:
@@ -93,10 +109,14 @@ def find() -> Runtime | None:
 def current() -> Runtime:
     """The runtime; raises TritonModelException outside a model."""
     if not _runtimes:
-        raise TritonModelException("this needs the server, and this process does not run one of its models")
+        if not _first_uses:
+            raise TritonModelException("this needs the server, and this process does not run one of its models")
+        _first_uses[0].install()
     return _runtimes[-1]
 
 
-def forget() -> None:
-    """There is no runtime any more: a forked child must not speak on its parent's channel."""
+def forget(connect: Callable[[], Runtime]) -> None:
+    """A forked child must not speak on its parent's channel: it has no runtime until it needs one, and then what
+    `connect` gives."""
     _runtimes.clear()
+    _first_uses[:] = [_FirstUse(connect)]

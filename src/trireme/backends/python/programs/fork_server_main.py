@@ -50,9 +50,9 @@ def preload() -> None:
 
     import numpy
 
-    from trireme.backends.python.worker import confinement, link, process_hooks, worker
+    from trireme.backends.python.worker import confinement, forked_child, link, process_hooks, worker
 
-    assert all((json, logging, numpy, worker, link, process_hooks, confinement))
+    assert all((json, logging, numpy, worker, link, process_hooks, confinement, forked_child))
 
 
 def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:

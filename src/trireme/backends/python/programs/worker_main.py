@@ -34,6 +34,7 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     prepare_streams()
     sock, side = open_sockets(sock_fd, side_fd)
 
+    from trireme.backends.python.worker.forked_child import ForkedChildren
     from trireme.backends.python.worker.link import Link
     from trireme.backends.python.worker.process_hooks import install_hooks
     from trireme.backends.python.worker.worker import Worker
@@ -41,8 +42,8 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
     worker = Worker()
     link = Link(sock, side, worker.receive, lost=lambda: os._exit(0))
     worker.connect(link)
-    leave_to_parent(link)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the server decides who ends when
+    ForkedChildren(link, worker.runtime).install()
+    leave_signals_to_server(worker)
     install_hooks(worker.threads)
     try:
         serve(worker, link)
@@ -135,17 +136,6 @@ def open_sockets(sock_fd: int, side_fd: int) -> tuple[socket.socket, socket.sock
         sockets.append(socket.socket(fileno=fd))
     sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     return sockets[0], sockets[1]
-
-
-def leave_to_parent(link: Any) -> None:
-    """A process that the model forks neither speaks on the link nor keeps it open."""
-    from trireme.backends.python.pb_utils import runtime as pb_runtime
-
-    def in_child() -> None:
-        pb_runtime.forget()
-        link.close_sockets()
-
-    os.register_at_fork(after_in_child=in_child)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,13 @@ class Link:
         self._outbox.append(message)
         self._flush()
 
+    def send_descriptor(self, message: tuple[Any, ...], fd: int) -> None:
+        """Sends a message that speaks of a descriptor, and the descriptor on the side socket."""
+        frame = messages.encode(message)
+        with self._send_lock:
+            socket.send_fds(self._side, [b"\0"], [fd])
+            self._write(frame)
+
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
         pending = self.pending
@@ -255,10 +262,7 @@ class Link:
         self._borrowed.attach(segment_id, descriptors[0], size_bytes)
 
     def _announce(self, segment_id: int, fd: int, size_bytes: int) -> None:
-        frame = messages.encode((messages.SEGMENT, segment_id, size_bytes))
-        with self._send_lock:
-            socket.send_fds(self._side, [b"\0"], [fd])
-            self._write(frame)
+        self.send_descriptor((messages.SEGMENT, segment_id, size_bytes), fd)
 
     def _flush(self) -> None:
         """Sends what was posted, unless another thread is sending: that one will do it."""

@@ -168,6 +168,7 @@ def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., Worke
         """
     )
     worker.execute()
+    assert worker.receive() == (messages.CHILDREN,)
     assert worker.receive()[3][1].startswith("RuntimeError: the child left 7")
 
 
@@ -201,6 +202,7 @@ def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callab
         """
     )
     worker.execute()
+    assert worker.receive() == (messages.CHILDREN,)
     with pytest.raises(EOFError):
         worker.receive()
     assert worker.process.stderr is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import multiprocessing
 
 import numpy as np
 
@@ -22,6 +23,11 @@ def counting(count, **inputs):
 
 def copying(value):
     return request("types", {"IN_FP32": np.array([value], dtype=np.float32)}, ["OUT_FP32"])
+
+
+def copy_of(value):
+    """In a process of its own."""
+    return summary(copying(value).exec())
 
 
 def summary(response):
@@ -88,6 +94,10 @@ class TritonPythonModel:
         assert pb_utils.TritonError(b"no").message() == "no"
         pb_utils.Logger.log_info(b"in bytes")
         return summary(inner.exec())
+
+    def forked(self):
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            return pool.map(copy_of, [0.0, 1.0, 2.0])
 
     def too_late(self):
         return summary(request("queued", {"HOLD": np.array([[0]], dtype=np.float32)}, ["SERVED"], timeout=1).exec())
