@@ -28,6 +28,7 @@ NOT_READY = (
         ("not_loaded", {"error": NOT_READY.format("spare")}),
         ("names_in_bytes", [[1.5]]),
         ("forked", [[[0.0]], [[1.0]], [[2.0]]]),
+        ("looked_into", [[[0]], [[[1]], [[2]], []], [[[0]], [[1]], [[2]], []], [[0]], [[1]]]),
         ("too_late", {"error": "Request timeout expired"}),
         ("in_time", [1]),
     ],

@@ -62,7 +62,8 @@ class BlsCall:
 
 
 class ResponseIterator:
-    """The responses of a decoupled call, as they come; iterating again begins at the first."""
+    """The responses of a decoupled call, as they come. Who begins to iterate goes on where `next` has come to; after
+    the last one, at the first."""
 
     def __init__(self, call: BlsCall, channel: Channel) -> None:
         self._call = call
@@ -70,7 +71,7 @@ class ResponseIterator:
         self._position = 0
 
     def __iter__(self) -> Iterator[InferenceResponse]:
-        self._position = 0
+        self._begin_again_at_end()
         return self
 
     def __next__(self) -> InferenceResponse:
@@ -82,7 +83,7 @@ class ResponseIterator:
         return call.responses[position]
 
     def __aiter__(self) -> ResponseIterator:
-        self._position = 0
+        self._begin_again_at_end()
         return self
 
     async def __anext__(self) -> InferenceResponse:
@@ -104,6 +105,10 @@ class ResponseIterator:
             raise StopAsyncIteration
         self._position = position + 1
         return call.responses[position]
+
+    def _begin_again_at_end(self) -> None:
+        if self._call.is_done and self._position == len(self._call.responses):
+            self._position = 0
 
     def cancel(self) -> None:
         """Tells the called model that nobody waits any more; its remaining responses still end the iteration."""

@@ -99,6 +99,17 @@ class TritonPythonModel:
         with multiprocessing.get_context("fork").Pool(2) as pool:
             return pool.map(copy_of, [0.0, 1.0, 2.0])
 
+    def looked_into(self):
+        """`next` and iterating go on from each other's place until all is seen, and then begin again."""
+        responses = counting(3).exec(decoupled=True)
+        first = summary(next(responses))
+        rest = [summary(response) for response in responses]
+        again = [summary(response) for response in responses]
+        for response in responses:
+            third = summary(response)
+            break
+        return [first, rest, again, third, summary(next(responses))]
+
     def too_late(self):
         return summary(request("queued", {"HOLD": np.array([[0]], dtype=np.float32)}, ["SERVED"], timeout=1).exec())
 
