@@ -111,6 +111,14 @@ def test_a_model_that_is_not_decoupled_may_use_a_sender(door, way, text) -> None
     assert door.way("extras", way) == text
 
 
+def test_of_two_responses_of_such_a_model_the_first_counts_and_the_second_is_its_error(
+    server, grpc_door, eventually
+) -> None:
+    """As Triton answers in a stream; its unary calls and HTTP fail, or write both into one body."""
+    assert grpc_door.way("extras", "sender_with_two") == "first"
+    eventually(lambda: "Non-decoupled model cannot send more than one response." in server.log)
+
+
 def test_a_model_says_itself_whether_it_is_ready(server, door) -> None:
     assert door.client.is_model_ready("extras")
     try:

@@ -262,15 +262,13 @@ class PythonInstance:
         return InferenceResponse(outputs, None, parameters or None)
 
     def _failures(self, keys: Iterable[int], error: ErrorMessage) -> list[InferenceResponse | None]:
-        """The batch's error for each request that has no final response yet."""
+        """The batch's error for each request that has no response yet; one that was sent before the error counts."""
         kind, text = error
         failure = error_of((kind, f"Failed to process the request(s) for model '{self.name}', message: {text}"))
         log.error("%s", failure.message)
         responses: list[InferenceResponse | None] = []
         for key in keys:
-            self._held.pop(key, None)
-            is_open = self._requests.pop(key, None) is not None
-            responses.append(InferenceResponse.of_error(failure) if is_open else None)
+            responses.append(_last_word(self._requests.pop(key, None), self._held.pop(key, None), failure))
         return responses
 
     def _answer_all(self, batch: Batch, error: ServingError) -> None:
@@ -331,7 +329,7 @@ def _merged(
 def _last_word(
     request: InferenceRequest | None, held: InferenceResponse | None, error: ServingError
 ) -> InferenceResponse | None:
-    """What a request of a dead worker is answered; None where it had its final response."""
+    """What a request is answered that its worker gives nothing more; None where it had its final response."""
     if request is None:
         return None
     if held is not None:

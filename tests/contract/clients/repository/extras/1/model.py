@@ -70,6 +70,11 @@ class TritonPythonModel:
             pb_utils.Logger.log_warn(f"refused: {error}")
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
+    def sender_with_two(self, request):
+        sender = request.get_response_sender()
+        sender.send(self._response("first"))
+        sender.send(self._response("second"), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
     def unready(self, request):
         self.is_ready_flag = False
         return True
