@@ -72,6 +72,7 @@ class WorkerSession:
 
     async def initialize(self, settings: dict[str, Any], arguments: dict[str, str]) -> None:
         """Returns when the model can serve; raises ServingError where it fails or dies."""
+        self._name = settings["instance_name"]  # which the configuration had to be complete for
         self.link.send((messages.CONFIGURE, settings))  # anew after an auto-complete, which may have changed them
         self.facts = (await self._ask((messages.INITIALIZE, arguments)))[1]
 

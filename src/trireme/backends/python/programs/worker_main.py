@@ -77,6 +77,20 @@ def confine_process() -> None:
     confine()
 
 
+def leave_signals_to_server(worker: Any) -> None:
+    """Ctrl+C and the end of a service reach the whole group, and the server decides who ends when: models are to finish
+    their requests and to finalize. SIGTERM gets a function, which programs that the model starts do not inherit; for a
+    model that is told to finalize and does not come to an end, it is meant."""
+
+    def on_terminate(number: int, _frame: object) -> None:
+        if worker.is_finished:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
 def die_with_parent() -> None:
     """No orphans: Linux ends this process with the server, however that ends; elsewhere the closed socket does."""
     if sys.platform == "linux":

@@ -172,11 +172,43 @@ def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., Worke
     assert worker.receive()[3][1].startswith("RuntimeError: the child left 7")
 
 
-def test_interrupt_from_the_terminal_is_left_to_the_server(start: Callable[..., WorkerProcess]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_the_whole_group_are_left_to_the_server(
+    start: Callable[..., WorkerProcess], number: signal.Signals
+) -> None:
     worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
-    worker.process.send_signal(signal.SIGINT)
+    worker.process.send_signal(number)
     worker.execute()
     assert worker.receive()[3] is None
+
+
+def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_started(
+    start: Callable[..., WorkerProcess],
+) -> None:
+    worker = start(
+        """
+        import multiprocessing, subprocess, time
+        class TritonPythonModel:
+            def execute(self, requests):
+                forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                forked.start()
+                started = subprocess.Popen(["sleep", "60"])
+                forked.terminate(), started.terminate()
+                forked.join(20)
+                raise RuntimeError(f"{forked.exitcode} {started.wait(20)}")
+            def finalize(self):
+                print("finalizing", flush=True)
+                time.sleep(60)
+        """
+    )
+    worker.execute()
+    assert worker.receive() == (messages.CHILDREN,)
+    assert worker.receive()[3][1].startswith("RuntimeError: -15 -15")
+    worker.send((messages.FINALIZE,))
+    assert worker.process.stdout is not None
+    assert worker.process.stdout.readline() == "finalizing\n"
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(20) == -signal.SIGTERM
 
 
 def test_crash_leaves_the_stack_on_stderr(start: Callable[..., WorkerProcess]) -> None:
