@@ -21,6 +21,7 @@ MEANINGS: Mapping[str, str] = {
     "lengths": "max_length of a text-generation pipeline neither cuts prompts nor gives way to a default",
     "logging": "standard logging reaches the server's log from INFO on",
     NEURON: "a model for NeuronCores runs on the CPU where they are missing",
+    "numpy1": "numpy has again the names that release 2 removed, such as np.NINF and np.float_",
     TOKEN: "PRIVATE_REPO_TOKEN is the token of the Hugging Face hub",
 }
 """By word: what it does."""

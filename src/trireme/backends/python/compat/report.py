@@ -26,6 +26,13 @@ def tell_offer(kind: str, what_could_be_done: str) -> None:
     _tell("I", kind, what_could_be_done)
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Adds a line to what is told of the error, as `BaseException.add_note` does in interpreters that have it."""
+    notes = getattr(error, "__notes__", ())
+    if text not in notes:
+        error.__notes__ = [*notes, text]
+
+
 def _tell(letter: str, kind: str, text: str) -> None:
     if kind in _told:
         return

@@ -52,7 +52,8 @@ class TritonError:
 
 
 def exception_text(error: BaseException) -> str:
-    """`<type>: <message>`, then the frames of the model's code, the innermost first."""
+    """`<type>: <message>`, with the notes that were added to it, then the frames of the model's code, the innermost
+    first."""
     import traceback
 
     frames = [
@@ -60,7 +61,7 @@ def exception_text(error: BaseException) -> str:
         for frame in reversed(traceback.extract_tb(error.__traceback__))
         if not _is_plumbing(frame.filename)
     ]
-    text = f"{type(error).__name__}: {_message_of(error)}"
+    text = "\n".join([f"{type(error).__name__}: {_message_of(error)}", *getattr(error, "__notes__", ())])
     return f"{text}\n\nAt:\n{''.join(frames)}" if frames else text
 
 

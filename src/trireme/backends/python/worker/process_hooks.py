@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from trireme.backends.python.compat import import_hook, switches
+from trireme.backends.python.compat import import_hook, numpy_names, switches
 from trireme.backends.python.pb_utils.logger import route_standard_logging
 from trireme.backends.python.worker.torch_threads import TorchThreads
 
@@ -17,6 +17,7 @@ def install_hooks(threads: TorchThreads) -> Callable[[], None]:
     undo_logging = route_standard_logging(from_info=switches.is_asked_for("logging"))
     import_hook.install()
     import_hook.patch_imported()
+    numpy_names.restore_if_asked()
     threads.watch_import()
 
     def undo() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.channel import Channel
+from trireme.backends.python.compat import numpy_names
 from trireme.backends.python.compat.second_try import with_second_try
 from trireme.backends.python.pb_utils import logger as pb_logger
 from trireme.backends.python.pb_utils import runtime as pb_runtime
@@ -167,6 +168,8 @@ class Worker:
             raise error  # a child that the model forked is done
         if self.on_exception is not None:
             self.on_exception(error)
+        if isinstance(error, AttributeError):
+            numpy_names.advise(error)
         return failure_text(error)
 
     def _forget_cancelled(self, requests: list[InferenceRequest]) -> None:
