@@ -12,7 +12,7 @@ from trireme.config.load import finalize_config
 from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord, PolledModel
+from trireme.registry.lifecycle import UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.loading.ensemble_link import link_ensemble
 from trireme.registry.loading.replacement import Replacements
 from trireme.registry.loading.version_loader import VersionLoader
@@ -55,7 +55,7 @@ class VersionSwitch:
             )
         loaded = record.loaded
         if loaded is not None and _is_update(record, loaded, polled):
-            await self._update(record, polled)
+            await self._update(record, loaded, polled)
         else:
             await self._replace(record, polled, polled.versions)
         self._models.withdraw(record, [version for version in record.versions if version not in polled.versions])
@@ -164,12 +164,13 @@ class VersionSwitch:
             else:
                 record.life(version).fail(result.described())
 
-    async def _update(self, record: ModelRecord, polled: PolledModel) -> None:
-        """Instance groups or the version policy changed, nothing else: what is loaded stays loaded."""
-        kept = [model for model in record.ready_models if model.version in polled.versions]
-        added = [version for version in polled.versions if record.life(version).state != READY]
-        if added:
-            await self._replace(record, polled, added)
+    async def _update(self, record: ModelRecord, loaded: PolledModel, polled: PolledModel) -> None:
+        """Instance groups, the version policy or the files of some versions changed, nothing else: versions whose
+        files are as they were stay loaded."""
+        kept = [model for model in record.ready_models if _is_kept(model.version, loaded, polled)]
+        stale = set(polled.versions).difference(model.version for model in kept)
+        if stale:
+            await self._replace(record, polled, sorted(stale))
         for model in kept:
             await self._resize(model, polled)
 
@@ -206,9 +207,19 @@ def _failure_text(version: int, error: object) -> str:
 
 
 def _is_update(record: ModelRecord, loaded: PolledModel, polled: PolledModel) -> bool:
-    """Whether the configuration changed in nothing but instances and versions, and no other file did."""
+    """Whether the configuration changed in nothing but instances and versions, and no other file did but those of
+    versions."""
     if record.retries or loaded.folder != polled.folder or loaded.stamp is None or polled.stamp is None:
         return False
     if not record.ready_models or polled.dependencies or not loaded.stamp.content.is_same_as(polled.stamp.content):
         return False
-    return loaded.message != polled.message and instance_only_change(loaded.message, polled.message)
+    return instance_only_change(loaded.message, polled.message)
+
+
+def _is_kept(version: int, loaded: PolledModel, polled: PolledModel) -> bool:
+    """Whether the version is still wanted and its folder did not change."""
+    if loaded.stamp is None or polled.stamp is None or version not in polled.versions:
+        return False
+    return polled.stamp.has_same_version(loaded.stamp, version) or not (
+        version in polled.stamp.versions or version in loaded.stamp.versions
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BYTECODE = "__pycache__"
+_CONFIG, _CONTENT = "config", "content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +27,47 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class FolderStamp:
-    """Times, sizes and names of everything in a model folder, in two parts that change for different reasons."""
+    """Times, sizes and names of everything in a model folder, in parts that change for different reasons."""
 
     config: _Part
     """`config.pbtxt`, the files of `configs/`, and the folder itself."""
+    versions: Mapping[int, _Part]
+    """What the folder of each version holds."""
     content: _Part
-    """Everything else."""
+    """Everything else, which all versions may use."""
 
     @classmethod
     def of(cls, folder: Path) -> FolderStamp:
         """Reads the tree; raises OSError where the folder is gone or may not be read."""
-        files: tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]] = (set(), set())
-        times: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        files: dict[str, set[tuple[str, int, int]]] = {_CONFIG: set(), _CONTENT: set()}
+        times: dict[str, dict[str, int]] = {_CONFIG: {}, _CONTENT: {}}
         for path, is_folder, mtime_ns, size in tree_entries(str(folder)):
-            part = 0 if path in {"", "config.pbtxt", "configs"} or path.startswith("configs" + os.sep) else 1
-            files[part].add((path, 0, 0) if is_folder else (path, mtime_ns, size))
+            part = _part_of(path)
+            files.setdefault(part, set()).add((path, 0, 0) if is_folder else (path, mtime_ns, size))
             if is_folder and mtime_ns:
-                times[part][path] = mtime_ns
-        return cls(*(_Part(frozenset(names), folders) for names, folders in zip(files, times, strict=True)))
+                times.setdefault(part, {})[path] = mtime_ns
+        parts = {name: _Part(frozenset(entries), times.get(name, {})) for name, entries in files.items()}
+        versions = {int(name): part for name, part in parts.items() if name.isdigit()}
+        return cls(parts[_CONFIG], versions, parts[_CONTENT])
 
     def is_same_as(self, other: FolderStamp) -> bool:
         """Whether nothing changed between the two looks."""
-        return self.config.is_same_as(other.config) and self.content.is_same_as(other.content)
+        is_same = self.config.is_same_as(other.config) and self.content.is_same_as(other.content)
+        has_same_versions = self.versions.keys() == other.versions.keys()
+        return is_same and has_same_versions and all(self.has_same_version(other, version) for version in self.versions)
+
+    def has_same_version(self, other: FolderStamp, version: int) -> bool:
+        """Whether the folder of this version, which both have, did not change between the two looks."""
+        ours, theirs = self.versions.get(version), other.versions.get(version)
+        return ours is not None and theirs is not None and ours.is_same_as(theirs)
+
+
+def _part_of(path: str) -> str:
+    """The name of the part that a path below the folder belongs to: of a version's, its number as it is written."""
+    top = path.partition(os.sep)[0]
+    if path in {"", "config.pbtxt"} or top == "configs":
+        return _CONFIG
+    return top if top.isdigit() and str(int(top)) == top else _CONTENT
 
 
 def tree_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:

@@ -272,6 +272,34 @@ def test_change_of_the_version_policy_loads_and_unloads_only_the_difference(worl
     asyncio.run(scenario())
 
 
+def test_versions_whose_files_did_not_change_are_not_loaded_again(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model")
+        with (folder / "config.pbtxt").open("a") as config:
+            config.write("version_policy { all { } }")
+        server = await explicit(world)
+
+        async def load() -> list[int]:
+            before = len(world.backends.made)
+            await server.model_control.load("model")
+            return sorted(backend.source.version for backend in world.backends.made[before:])
+
+        assert await load() == [1]
+        shutil.copytree(folder / "1", folder / "2")
+        assert await load() == [2]
+        touch(folder / "1" / "model.py")
+        assert await load() == [1]
+        touch(folder / "config.pbtxt")
+        assert await load() == []
+        (folder / "labels.txt").write_text("all versions may read it")
+        assert await load() == [1, 2]
+        shutil.rmtree(folder / "2")
+        assert await load() == []
+        assert [entry.version for entry in server.model_control.index(True)] == ["1"]
+
+    asyncio.run(scenario())
+
+
 def test_any_other_change_of_the_config_is_a_reload(world: Any) -> None:
     async def scenario() -> None:
         folder = world.add("model")

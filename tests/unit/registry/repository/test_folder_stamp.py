@@ -36,12 +36,28 @@ def later(path: Path) -> None:
         lambda folder: (folder / "1" / "model.py").write_text("longer"),
     ],
 )
-def test_changes_of_content(folder: Path, change: Callable[[Path], object]) -> None:
+def test_changes_of_versions_leave_the_content_beside_them_the_same(
+    folder: Path, change: Callable[[Path], object]
+) -> None:
+    (folder / "3").mkdir()
     before = FolderStamp.of(folder)
     change(folder)
     after = FolderStamp.of(folder)
     assert not before.is_same_as(after)
-    assert not before.content.is_same_as(after.content)
+    assert before.content.is_same_as(after.content)
+    assert before.has_same_version(after, 3)
+    assert not (before.has_same_version(after, 1) and before.has_same_version(after, 2))
+
+
+def test_changes_of_content_that_all_versions_may_use(folder: Path) -> None:
+    before = FolderStamp.of(folder)
+    for name in ("labels.txt", "01"):
+        (folder / name).write_text("x")
+        after = FolderStamp.of(folder)
+        assert not before.is_same_as(after)
+        assert not before.content.is_same_as(after.content)
+        assert before.has_same_version(after, 1)
+        before = after
 
 
 @pytest.mark.parametrize("name", ["config.pbtxt", "configs/fast.pbtxt"])

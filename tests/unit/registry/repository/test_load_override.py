@@ -20,7 +20,7 @@ def explicit(world: Any) -> Any:
     return world.started(control_mode="explicit")
 
 
-def test_config_override_replaces_the_config_and_always_reloads(world: Any) -> None:
+def test_config_override_replaces_the_config_and_reloads_where_it_is_another(world: Any) -> None:
     async def scenario() -> None:
         world.add("model")
         server = await explicit(world)
@@ -28,6 +28,8 @@ def test_config_override_replaces_the_config_and_always_reloads(world: Any) -> N
         await server.model_control.load("model", world.override_json(max_batch_size=8))
         assert server.metadata.config("model", "").max_batch_size == 8
         await server.model_control.load("model", world.override_json(max_batch_size=8))
+        assert len(world.backends.made) == 2
+        await server.model_control.load("model", world.override_json(max_batch_size=4))
         assert len(world.backends.made) == 3
 
     asyncio.run(scenario())
