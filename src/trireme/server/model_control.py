@@ -42,10 +42,17 @@ class ModelControl:
         """Whether that version, or the newest for "", can serve; raises ServingError for a malformed version."""
         return await self._health.is_model_ready(name, version)
 
+    @property
+    def _obstacle(self) -> str:
+        """In poll mode in Triton's words, which it uses without polling too."""
+        if self._registry.options.control_mode == "poll":
+            return "if polling is enabled"
+        return "with --model-control-mode=none; --model-control-mode=explicit allows it"
+
     def _check(self, name: str) -> None:
         self._health.check_running()
         if not self._registry.options.allows_control:
-            raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
+            raise UnavailableError(f"explicit model load / unload is not allowed {self._obstacle}")
         if not name.strip():
             raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
         if "/" in name or name in (".", "..") or "\0" in name:

@@ -10,14 +10,20 @@ import pytest
 from trireme.core.errors import ErrorKind
 
 
-@pytest.mark.parametrize("mode", ["none", "poll"])
-def test_only_explicit_mode_allows_load_and_unload(world: Any, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "obstacle"),
+    [
+        ("none", "with --model-control-mode=none; --model-control-mode=explicit allows it"),
+        ("poll", "if polling is enabled"),
+    ],
+)
+def test_only_explicit_mode_allows_load_and_unload(world: Any, mode: str, obstacle: str) -> None:
     async def scenario() -> None:
         server = await world.started(control_mode=mode, poll_seconds=0)
         for operation in (server.model_control.load("model"), server.model_control.unload("model")):
             error = await world.refused_later(operation)
             assert error.kind is ErrorKind.UNAVAILABLE
-            assert error.message == "explicit model load / unload is not allowed if polling is enabled"
+            assert error.message == f"explicit model load / unload is not allowed {obstacle}"
 
     asyncio.run(scenario())
 
