@@ -211,7 +211,14 @@ class _Application:
             self._on_ready(self._registry.available_configs())
 
     async def _load_models(self) -> None:
-        report = await self._registry.start()
+        try:
+            report = await self._registry.start()
+        except ServingError as error:
+            if self._options.exit_on_error:
+                raise
+            log.error("%s: the server stays up, neither live nor ready (--exit-on-error=false)", error.message)
+            self._server.health.mark_failed()
+            return
         backends = backend_names(self._options.backend_config)
         metadata = self._server.metadata.server()
         log_tables(self._options, backends, report.rows, metadata, is_brief=self._on_ready is not None)

@@ -17,32 +17,43 @@ class Health:
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._is_started = False
+        self._has_failed = False
         self._is_exiting = False
 
     def mark_started(self) -> None:
         """The start-up models are loaded, or have failed and the server goes on without them."""
         self._is_started = True
 
+    def mark_failed(self) -> None:
+        """There are no models to speak of, and the server stays up to say so."""
+        self._has_failed = True
+
     def begin_exit(self) -> None:
         self._is_exiting = True
 
     def check_running(self) -> None:
-        """Raises where the server exits and no longer answers questions about models."""
+        """Raises where the server exits or never came up, and answers no questions about models."""
+        self.check_staying()
+        if self._has_failed:
+            raise UnavailableError("Server not ready")
+
+    def check_staying(self) -> None:
+        """Raises where the server exits."""
         if self._is_exiting:
             raise UnavailableError("Server not ready")
 
     def is_live(self) -> bool:
-        """Whether the server answers at all."""
+        """Whether the server is of any use."""
         if self._is_exiting:
             raise UnavailableError("Server exiting")
-        return True
+        return not self._has_failed
 
     async def is_ready(self) -> bool:
         """Whether clients should be sent here: with strict readiness, whether every model that was asked for serves
         and says itself that it can."""
         if self._is_exiting:
             raise UnavailableError("Server exiting")
-        if not self._is_started:
+        if not self._is_started or self._has_failed:
             return False
         if not self._registry.options.is_strict_readiness:
             return True

@@ -69,7 +69,7 @@ class Metadata:
         self._server = ServerMetadata(server_name, server_version, EXTENSIONS)
 
     def server(self) -> ServerMetadata:
-        self._health.check_running()
+        self._health.check_staying()
         return self._server
 
     def model(self, name: str, version: str) -> ModelMetadata:
