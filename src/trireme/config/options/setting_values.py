@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trireme.config.compat_words import parse_words
 from trireme.config.options.option import OptionError, ValueKind
-from trireme.config.options.values import parse_bool, parse_float, parse_int
+from trireme.config.options.values import parse_bool, parse_int
 
 API_CATEGORIES = (
     "health",
@@ -166,13 +167,18 @@ def _read_metrics_setting(text: str, flag: str) -> tuple[str, Any]:
     return setting, value
 
 
+_DECIMAL = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+_PAIR = re.compile(f"{_DECIMAL}[^:]*:{_DECIMAL}")
+
+
 def _quantiles(text: str, flag: str) -> tuple[tuple[float, float], ...]:
+    """Pairs with commas between them, as Triton reads them: behind a number nothing counts."""
     pairs = []
-    for entry in text.strip("\"'").split(","):
-        quantile, colon, error = entry.partition(":")
-        if not colon:
+    for entry in text.strip("\"'").removesuffix(",").split(","):
+        match = _PAIR.match(entry)
+        if match is None:
             raise OptionError(f"summary_quantiles are pairs '<quantile>:<error>', as in 0.5:0.05. Got {entry}", flag)
-        pair = parse_float(quantile, flag), parse_float(error, flag)
+        pair = float(match[1]), float(match[2])
         if not all(0.0 <= number <= 1.0 for number in pair):
             raise OptionError(f"a quantile and its error are between 0 and 1. Got {entry}", flag)
         pairs.append(pair)

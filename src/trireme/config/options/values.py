@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trireme.config.options.option import OptionError, ValueKind
+from trireme.config.options.re2 import to_python
 
 INT32_MAX = 2**31 - 1
 
@@ -43,12 +44,11 @@ def parse_float(text: str, flag: str) -> float:
 
 
 def parse_pattern(text: str, flag: str) -> str:
-    """A regular expression, checked now and not at the first request."""
+    """A regular expression of RE2 as one of Python's, checked now and not at the first request."""
     try:
-        re.compile(text)
+        return to_python(text)
     except re.error as error:
         raise OptionError(f"invalid regular expression '{text}': {error}", flag) from None
-    return text
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> ValueKind:

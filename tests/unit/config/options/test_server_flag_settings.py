@@ -134,6 +134,13 @@ def test_metrics_settings() -> None:
     assert settings.summary_quantiles == ((0.5, 0.05), (0.9, 0.01))
     assert refusal("--metrics-config=foo").endswith("--metrics-config option format is <setting>=<value>. Got foo")
     assert "summary_quantiles are pairs" in refusal("--metrics-config=summary_quantiles=0.5")
+    for text, quantiles in (
+        ("0.1:0.0.1,0.7:0.01,0.75:0.01", [(0.1, 0.0), (0.7, 0.01), (0.75, 0.01)]),
+        (" 0.5: 0.1 , 5e-1:.05,", [(0.5, 0.1), (0.5, 0.05)]),
+        ("0.9:0.1:0.2,0.5:0.1", [(0.9, 0.1), (0.5, 0.1)]),
+    ):
+        settings = parse(f"--metrics-config=summary_quantiles={text}").metrics_config
+        assert list(settings.summary_quantiles) == quantiles
 
 
 def test_unknown_metrics_setting_is_noticed() -> None:
