@@ -40,13 +40,13 @@ class SharedMemory:
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Maps bytes of the shared memory object that has this key."""
-        self._check_new("system", name)
+        self._check_new(name)
         region = SystemRegion(name, key, offset, byte_size)
         self._regions[name] = self._by_mapping[id(region.mapping)] = region
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Opens the GPU memory that has this handle."""
-        self._check_new("cuda", name)
+        self._check_new(name)
         self._regions[name] = CudaRegion(name, raw_handle, device_id, byte_size)
 
     def unregister(self, kind: str, name: str) -> None:
@@ -96,10 +96,8 @@ class SharedMemory:
         if not self.is_allowed:
             raise UnsupportedError(DISABLED)
 
-    def _check_new(self, kind: str, name: str) -> None:
+    def _check_new(self, name: str) -> None:
         self.check_allowed()
-        if not name:
-            raise InvalidArgumentError(f"'region name' is necessary to register {kind} shared memory region")
         if name in self._regions:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
         if len(self._regions) >= self._max_regions:

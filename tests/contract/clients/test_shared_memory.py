@@ -222,8 +222,14 @@ def test_what_cannot_be_registered_is_told(sharer: SharingClient) -> None:
         register("r", "/../etc/passwd", 64)
     with pytest.raises(InferenceServerException, match=r"GPUs not supported|failed to open CUDA IPC handle"):
         sharer.client.register_cuda_shared_memory("r", base64.b64encode(bytes(64)), 0, 64)
-    with pytest.raises(InferenceServerException, match="'raw_handle' must be a"):
-        sharer.client.register_cuda_shared_memory("r", base64.b64encode(bytes(63)), 0, 64)
+    is_grpc = isinstance(sharer.client, tritonclient.grpc.InferenceServerClient)
+    text = "failed to register shared memory region: invalid args" if is_grpc else "'raw_handle' must be a"
+    for handle_bytes in (b"", bytes(63)):
+        with pytest.raises(InferenceServerException, match=text):
+            sharer.client.register_cuda_shared_memory("r", base64.b64encode(handle_bytes), 0, 64)
+    if is_grpc:
+        with pytest.raises(InferenceServerException, match="Unable to open shared memory region: '/nosuch'"):
+            register("", "/nosuch", 64)
     assert list(sharer.regions()) == ["taken"]
 
 

@@ -35,11 +35,8 @@ def _system_register(server: Any, request: Any) -> Any:
 
 def _cuda_register(server: Any, request: Any) -> Any:
     server.shared_memory.check_allowed()
-    given = len(request.raw_handle)
-    if given != CUDA_HANDLE_BYTES:
-        raise InvalidArgumentError(
-            f"'raw_handle' must be a cudaIpcMemHandle_t of {CUDA_HANDLE_BYTES} bytes, got {given} bytes"
-        )
+    if len(request.raw_handle) != CUDA_HANDLE_BYTES:
+        raise InvalidArgumentError("failed to register shared memory region: invalid args")
     server.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
     return service_pb2.CudaSharedMemoryRegisterResponse()
 
