@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tiny_models
 from huggingface_journey import Journey, generate, told_of
+from local_hub import LocalHub
 from running_server import RunningServer, write_model
 
 pytestmark = pytest.mark.timeout(300)  # loading included
@@ -65,6 +67,27 @@ def test_a_token_that_is_given_is_passed_on_without_a_word(server: RunningServer
 def test_modules_of_the_same_name_do_not_meet_and_tokens_have_all_their_names_on_request(server: RunningServer) -> None:
     texts = {name: generate(server, name, "?")["text_output"] for name in ("left", "right")}
     assert texts == {"left": "left x none none", "right": "right x x x"}
+
+
+@pytest.mark.parametrize("compat", ["", "off"])
+def test_a_folder_without_its_token_is_told_which_variable_to_set_and_how(
+    tmp_path: Path, compat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journey = Journey(tmp_path)
+    weights = tiny_models.cached("llama")
+    with LocalHub({"meta-llama/gated": weights}, frozenset(["meta-llama/gated"]), token="hf_right") as hub:
+        monkeypatch.delenv("PRIVATE_REPO_TOKEN", raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+        journey.add("llama7b", weights="meta-llama/gated")
+        with journey.served("--exit-on-error=false", f"--compat={compat}") as server:
+            reason = server.index()["llama7b"]["reason"]
+            table = [line for line in server.log.splitlines() if line.startswith("|")]
+    advice = "the variable PRIVATE_REPO_TOKEN, which is not set"
+    assert advice in reason
+    assert "export PRIVATE_REPO_TOKEN=hf_... in the environment that the server is started from" in reason
+    assert any(advice in line for line in table)
 
 
 def test_a_folder_that_cannot_load_ends_the_server_with_one_by_default(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ def with_second_try(call: Callable[[], T]) -> T:
             # Here, because every worker loads this file and hardly any comes this far.
             from trireme.backends.python.compat import switches
             from trireme.backends.python.compat.accelerators.missing_software import stand_in_for
-            from trireme.backends.python.compat.huggingface.access_token import define_for
+            from trireme.backends.python.compat.huggingface import access_token
 
-            if not (switches.may_rescue() and define_for(error)) and not stand_in_for(error):
+            if not (switches.may_rescue() and access_token.define_for(error)) and not stand_in_for(error):
+                access_token.advise(error)
                 raise

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from trireme.backends.python.compat import switches
-from trireme.backends.python.compat.report import tell_rescue
+from trireme.backends.python.compat.report import add_note, tell_rescue
 
 PRIVATE = "PRIVATE_REPO_TOKEN"
 
@@ -43,3 +43,16 @@ def define_for(error: BaseException) -> bool:
         "started again; set it if the repository is private",
     )
     return True
+
+
+def advise(error: BaseException) -> None:
+    """Notes on the failure of a file that insists on the variable that it is not set, and how to set it. What the hub
+    refuses, or has not, is an OSError in all of its libraries."""
+    is_lookup = isinstance(error, KeyError) and error.args == (PRIVATE,)
+    if is_lookup or (isinstance(error, OSError) and os.environ.get(PRIVATE) == ""):
+        add_note(
+            error,
+            f"the model reads an access token from the variable {PRIVATE}, which is not set. A gated or private "
+            f"repository needs it: export {PRIVATE}=hf_... in the environment that the server is started from "
+            "(https://huggingface.co/settings/tokens has the token), and start the server again",
+        )
