@@ -52,6 +52,7 @@ class DynamicBatchScheduler(DirectScheduler):
         self._delay_ns = batching.max_queue_delay_us * 1000
         self._preferred = frozenset(batching.preferred_batch_sizes) or frozenset({config.max_batch_size})
         self._max_preferred = max(self._preferred)
+        self._is_choosy = self._delay_ns > 0 or self._preferred != {config.max_batch_size}
         self._compatibility = compatibility(config)
         self._alarm = Alarm(self._wake, clock, call_later)
         self._defer = defer
@@ -138,15 +139,17 @@ class DynamicBatchScheduler(DirectScheduler):
     def _choose(self, now_ns: int) -> tuple[int, int]:
         """How many requests off the queue to run now, and their total size; none where the batch should grow."""
         count, size, is_closed, common = self._longest_prefix()
-        if not self._delay_ns or self._is_stopped:
+        if self._is_stopped or not self._is_choosy:
             return count, size
         pending = list(islice(self._queue.in_order(), count))
         oldest_ns = min(request.queue_ns for request in pending)
-        is_overdue = now_ns - oldest_ns >= self._delay_ns
+        is_overdue = self._delay_ns > 0 and now_ns - oldest_ns >= self._delay_ns
         if not is_overdue:
             preferred = self._preferred_prefix(pending)
             if preferred is not None:
                 return preferred
+        if not self._delay_ns:
+            return count, size
         is_regathering = now_ns < self._regather_until_ns and size < self._regather_size
         if (is_overdue and not is_regathering) or is_closed or size >= self._max_preferred:
             return count, size
@@ -180,10 +183,13 @@ class DynamicBatchScheduler(DirectScheduler):
         return count, size, False, common
 
     def _preferred_prefix(self, pending: list[InferenceRequest]) -> tuple[int, int] | None:
-        """The longest prefix of a preferred size."""
+        """The longest prefix of a preferred size; where there is none and the next request would take the batch beyond
+        the largest of them, what is before it."""
         size = 0
         best = None
         for index, request in enumerate(pending):
+            if best is None and index and size + request.batch_size > self._max_preferred:
+                best = (index, size)
             size += request.batch_size
             if size in self._preferred:
                 best = (index + 1, size)

@@ -167,6 +167,33 @@ def test_largest_preferred_prefix_is_sent_and_the_rest_waits(bench: Any) -> None
     assert instance.seen[2:] == [["e"]]
 
 
+@pytest.mark.parametrize(("waiting", "batches"), [(5, [4, 1]), (7, [6, 1]), (3, [3]), (11, [6, 4, 1])])
+def test_without_a_delay_preferred_sizes_run_first_and_the_rest_after_them(
+    bench: Any, waiting: int, batches: list[int]
+) -> None:
+    bench.batcher(preferred_batch_sizes=(4, 6), model={"max_batch_size": 12})
+    instance = occupied(bench)
+    bench.send(*(f"r{number}" for number in range(waiting)))
+    for _ in range(len(batches) + 1):
+        instance.finish()
+    assert [len(batch) for batch in instance.seen[1:]] == batches
+
+
+def test_batch_that_would_pass_the_largest_preferred_size_goes_and_the_next_waits_its_own_delay(bench: Any) -> None:
+    bench.batcher(preferred_batch_sizes=(2, 6), max_queue_delay_us=100)
+    instance = bench.instance()
+    bench.send("a", batch_size=3)
+    bench.world.advance(50 * US)
+    assert instance.seen == []
+    bench.send("b", batch_size=4)
+    assert instance.seen == [["a"]]
+    instance.finish()
+    bench.world.advance(60 * US)
+    assert instance.seen == [["a"]]
+    bench.world.advance(40 * US)
+    assert instance.seen == [["a"], ["b"]]
+
+
 def test_overdue_batch_takes_all_that_waits_past_the_preferred_size(bench: Any) -> None:
     bench.batcher(preferred_batch_sizes=(2,), max_queue_delay_us=100)
     instance = occupied(bench)
