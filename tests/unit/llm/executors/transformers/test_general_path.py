@@ -155,13 +155,6 @@ def test_all_kinds_of_requests_share_a_batch(name: str, tiny_model: Any, start_g
     assert [len(news.logprobs[0].top) for news in found[2]] == [3] * COUNT
 
 
-@pytest.mark.parametrize("name", ["granite", "deepseek 3", "gpt-j"])
-def test_beams_are_those_of_transformers(name: str, tiny_model: Any, start_general: Any) -> None:
-    model, engine = tiny_model(name), start_general(tiny_model(name).folder)
-    for prompt in PROMPTS:
-        assert engine.beams(prompt, COUNT, 3) == model.beams(prompt, COUNT, 3)
-
-
 @pytest.mark.parametrize("name", ["granite", "gpt-j", "mamba"])
 def test_probabilities_of_a_prompt(name: str, tiny_model: Any) -> None:
     model, prompt = tiny_model(name), PROMPTS[-1]
