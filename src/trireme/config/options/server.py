@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from trireme.config.options.option import Option, declared_options
-from trireme.config.options.server_access import AccessOptions, LimitOptions, WorkerOptions
-from trireme.config.options.server_frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
-from trireme.config.options.server_models import LogOptions, ProcessOptions, RepositoryOptions
-from trireme.config.options.server_operations import (
+from trireme.config.options.groups.access import AccessOptions, LimitOptions, WorkerOptions
+from trireme.config.options.groups.frontends import GrpcOptions, HttpOptions, SagemakerOptions, VertexOptions
+from trireme.config.options.groups.models import LogOptions, ProcessOptions, RepositoryOptions
+from trireme.config.options.groups.operations import (
     BackendOptions,
     CacheOptions,
     DeviceOptions,
@@ -18,6 +17,7 @@ from trireme.config.options.server_operations import (
     RepositoryAgentOptions,
     TraceOptions,
 )
+from trireme.config.options.option import Option, declared_options
 
 GROUPS = (
     ProcessOptions,

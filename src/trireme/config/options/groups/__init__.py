@@ -1,0 +1,1 @@
+"""The options of the server, by what they are about."""
