@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": FOUNDATIONS | {"access", "config", "memory", "observe", "registry"},
     "frontends": FOUNDATIONS | {"access", "protocol", "server"},
     "app": LOWER | {"access", "scheduling", "backends", "registry", "server", "frontends"},
-    "tools": FACTS | {"core", "config", "protocol", "devices"},
+    "tools": FACTS | {"core", "config", "protocol", "devices", "llm"},
     "cli": {"core", "access", "config", "devices", "observe", "app", "tools"},
 }
 """By room: the other rooms it may import. A room that is not here may not exist."""

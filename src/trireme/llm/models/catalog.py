@@ -9,6 +9,8 @@ from typing import Protocol
 
 from trireme.llm.models import falcon, gemma, gpt2, gpt_neox, llama, mixture, opt, persimmon, phi
 from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, Weight, read_config, read_json
+from trireme.llm.models.fastertransformer import config_file as fastertransformer_config
+from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
 from trireme.llm.models.spec import DecoderSpec, shape_of
 
@@ -49,9 +51,12 @@ ARCHITECTURES: Mapping[str, Family] = {
 
 
 def read_spec(folder: str | Path) -> DecoderSpec:
-    """What the model in the folder is made of; raises CheckpointError or UnsupportedModelError."""
+    """What the model in the folder is made of; raises CheckpointError or UnsupportedModelError.
+
+    The folder is a Hugging Face checkpoint, or one of FasterTransformer's.
+    """
     folder = Path(folder)
-    config = read_config(folder)
+    config = _config(folder)
     try:
         spec = _family(config).spec(config)
     except KeyError as error:
@@ -63,8 +68,7 @@ def read_spec(folder: str | Path) -> DecoderSpec:
 
 def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, Weight]]:
     """The model's tensors under canonical names; raises CheckpointError."""
-    config = read_config(Path(folder))
-    checkpoint = Checkpoint(Path(folder))
+    config, checkpoint = _config(Path(folder)), _checkpoint(Path(folder), spec)
     for name, weight in _family(config).weights(spec, config, checkpoint.read, checkpoint.names):
         wanted = shape_of(name, spec)
         if weight.array.shape != wanted:
@@ -73,6 +77,19 @@ def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, W
                 "the two do not belong together"
             )
         yield name, weight
+
+
+def _config(folder: Path) -> Config:
+    """The fields of config.json, or what config.ini of FasterTransformer says in their words."""
+    converted = find_folder(folder)
+    return read_config(folder) if converted is None else fastertransformer_config.read_config(converted)[0]
+
+
+def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | FasterTransformerCheckpoint:
+    converted = find_folder(folder)
+    if converted is None:
+        return Checkpoint(folder)
+    return FasterTransformerCheckpoint(converted, spec, fastertransformer_config.read_config(converted)[1])
 
 
 def _family(config: Config) -> Family:

@@ -1,0 +1,1 @@
+"""`trireme convert`: checkpoints from one layout into another."""
