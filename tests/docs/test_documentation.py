@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trireme.cli import main as trireme_command
-from trireme.cli.curl import curl_lines
+from trireme.cli.curl.lines import curl_lines
 from trireme.cli.serve import greeting_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.deprecated import DEPRECATED_OPTIONS

@@ -13,7 +13,7 @@ from trireme import __version__
 from trireme.app.interruption import ending_at_once
 from trireme.cli import mpi
 from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
-from trireme.cli.curl import curl_lines
+from trireme.cli.curl.lines import curl_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 

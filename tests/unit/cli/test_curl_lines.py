@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trireme.cli.curl import curl_lines
+from trireme.cli.curl.lines import curl_lines
 from trireme.config.model_config import ModelConfig
 from trireme.proto import model_config_pb2
 

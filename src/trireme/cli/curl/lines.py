@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from trireme.cli.curl_samples import file_of, sample_inputs, sample_text
+from trireme.cli.curl.samples import file_of, sample_inputs, sample_text
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.datatype import BYTES
 from trireme.core.elements import element_count

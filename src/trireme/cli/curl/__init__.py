@@ -1,0 +1,1 @@
+"""The `curl` lines that a started server shows for its models."""
