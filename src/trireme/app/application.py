@@ -9,14 +9,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from trireme.access.gate import Gate
 from trireme.app import cache as app_cache
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
 from trireme.app.free_memory import keep_giving_back
 from trireme.app.interruption import INTERRUPTED
+from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables
 from trireme.app.worker_limits import worker_limits
 from trireme.app.worker_memory import resident_bytes
@@ -238,12 +241,29 @@ class _Application:
             await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate, shared))
             log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
         if options.allow_http:
-            await self._open("HTTP", HttpFrontend(self._server, app_options.http_options(options), gate, shared))
+            chosen_http = replace(app_options.http_options(options), translation=oci_translation(os.environ))
+            await self._open("HTTP", HttpFrontend(self._server, chosen_http, gate, shared))
             log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
+        await self._open_platforms(gate, shared)
         if options.allow_metrics:
             chosen = app_options.metrics_frontend_options(options)
             await self._open("Metrics", MetricsFrontend(self._server, chosen, gate, shared))
             log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
+
+    async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:
+        """The ports that SageMaker and Vertex AI call, where they are asked for."""
+        options, models = self._options, [config.name for config in self._registry.available_configs()]
+        chosen = app_options.http_options(options)
+        if options.allow_sagemaker:
+            translation = sagemaker_translation(os.environ, models)
+            own = replace(chosen, port=options.sagemaker_port, translation=translation, reuse_port=False)
+            await self._open("Sagemaker", HttpFrontend(self._server, own, gate, shared))
+            log.info("Started Sagemaker HTTPService at %s:%d", options.http_address, options.sagemaker_port)
+        if options.allow_vertex_ai:
+            translation = vertex_ai_translation(os.environ, options.vertex_ai_default_model, models)
+            own = replace(chosen, port=options.vertex_ai_port, translation=translation, reuse_port=False)
+            await self._open("Vertex AI", HttpFrontend(self._server, own, gate, shared))
+            log.info("Started Vertex AI HTTPService at %s:%d", options.http_address, options.vertex_ai_port)
 
     async def _open(self, kind: str, frontend: Frontend) -> None:
         try:

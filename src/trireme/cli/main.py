@@ -10,7 +10,7 @@ with ending_at_once():
     import sys
     from collections.abc import Callable, Sequence
 
-    from trireme.cli import chat, config, convert, deploy, devices, keys, neuron_model, serve, version
+    from trireme.cli import chat, config, convert, deploy, devices, keys, neuron_model, package, serve, version
 
 Command = tuple[str, Callable[[Sequence[str]], int]]
 
@@ -21,6 +21,7 @@ COMMANDS: dict[str, Command] = {
     "devices": (devices.SUMMARY, devices.main),
     "config": (config.SUMMARY, config.main),
     "convert": (convert.SUMMARY, convert.main),
+    "package": (package.SUMMARY, package.main),
     "keys": (keys.SUMMARY, keys.main),
     "neuron-model": (neuron_model.SUMMARY, neuron_model.main),
     "version": (version.SUMMARY, version.main),

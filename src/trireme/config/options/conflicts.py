@@ -62,8 +62,13 @@ def _check_addresses(options: ServerOptions) -> None:
     services = [
         ("HTTP", options.allow_http, options.http_address, options.http_port),
         ("GRPC", options.allow_grpc, options.grpc_address, options.grpc_port),
+        ("SageMaker", options.allow_sagemaker, options.http_address, options.sagemaker_port),
+        ("Vertex AI", options.allow_vertex_ai, options.http_address, options.vertex_ai_port),
         ("metrics", options.allow_metrics, options.effective_metrics_address, options.metrics_port),
     ]
+    ports = options.sagemaker_safe_port_range
+    if options.allow_sagemaker and ports is not None and not ports[0] <= options.sagemaker_port <= ports[1]:
+        raise OptionError(f"--sagemaker-port {options.sagemaker_port} is not in the range {ports[0]}-{ports[1]}")
     for first, second in combinations([service for service in services if service[1]], 2):
         if first[2:] == second[2:] and first[3] != 0:
             raise OptionError(

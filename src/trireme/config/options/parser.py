@@ -12,6 +12,7 @@ from trireme.config.options.deprecated import DeprecatedOption
 from trireme.config.options.option import Option, OptionError, OptionStatus
 from trireme.config.options.scanner import Occurrence, scan
 from trireme.config.options.server import ServerOptions, server_options
+from trireme.config.options.values import PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,22 @@ def parse_options(
     for entry in server_options():
         if entry.flag not in texts and entry.environment in environ:
             values.update(_from_environment(entry, environ[entry.environment]))
-    options = replace(defaults or ServerOptions(), **values)
+    options = replace(defaults or ServerOptions(), **{**_vertex_ai_values(environ), **values})
     check_conflicts(options)
-    return ParsedOptions(replace(options, notices=_notices(options, environ)), tuple(deprecations))
+    return ParsedOptions(replace(options, notices=_notices(options)), tuple(deprecations))
+
+
+def _vertex_ai_values(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the environment of a Vertex AI prediction chooses where no option does."""
+    values: dict[str, Any] = {}
+    if environ.get("AIP_MODE") == "PREDICTION":
+        values = {"allow_vertex_ai": True, "allow_http": False, "allow_grpc": False}
+    port, storage = environ.get("AIP_HTTP_PORT"), environ.get("AIP_STORAGE_URI", "")
+    if port:
+        values["vertex_ai_port"] = PORT.read(port, "vertex-ai-port")
+    if values.get("allow_vertex_ai") and storage.startswith("/"):
+        values["model_repository"] = (storage,)
+    return values
 
 
 def _translated(occurrences: Sequence[Occurrence]) -> tuple[dict[str, list[str]], list[str]]:
@@ -87,13 +101,11 @@ def _from_environment(entry: Option, text: str) -> dict[str, Any]:
         raise OptionError(f"{why} (from the environment variable {entry.environment})", entry.flag) from None
 
 
-def _notices(options: ServerOptions, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _notices(options: ServerOptions) -> tuple[str, ...]:
     notices = [
         f"--{entry.flag} has no effect: {entry.reason}"
         for entry in server_options()
         if entry.status is OptionStatus.IGNORED and entry.asks_for_something(getattr(options, entry.field_name))
     ]
     notices += [f"--metrics-config has no setting '{name}'; ignored" for name in options.metrics_config.unknown]
-    if environ.get("AIP_MODE") == "PREDICTION" and not options.allow_vertex_ai:
-        notices.append("AIP_MODE=PREDICTION has no effect: this version has no Vertex AI endpoint")
     return tuple(notices)

@@ -16,6 +16,7 @@ METRICS_TEXT: Final = b"text/plain; charset=utf-8"
 _OCTETS_HEAD: Final = STATUS_LINES[200] + (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n%bContent-Length: %d\r\n%b\r\n"
 )
+_PLATFORM_HEAD: Final = STATUS_LINES[200] + (b"Content-Type: %b;json-header-size=%d\r\n%bContent-Length: %d\r\n%b\r\n")
 
 
 def plain(head: RequestHead, status: int, body: bytes = b"", extra: bytes = b"") -> bytes:
@@ -43,6 +44,8 @@ def typed(head: RequestHead, status: int, body: bytes, content_type: bytes = JSO
 
 def octets_head(head: RequestHead, json_size: int, total_size: int, extra: bytes = b"") -> bytes:
     """Status line and headers of an inference answer that carries binary tensors."""
+    if head.binary_type:
+        return _PLATFORM_HEAD % (head.binary_type, json_size, extra, total_size, head.connection_line)
     return _OCTETS_HEAD % (json_size, extra, total_size, head.connection_line)
 
 

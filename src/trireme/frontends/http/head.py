@@ -49,6 +49,7 @@ class RequestHead:
     __slots__ = (
         "accepted_coding",
         "accepts_events",
+        "binary_type",
         "connection_line",
         "content_encoding",
         "content_length",
@@ -85,6 +86,7 @@ class RequestHead:
         self.content_encoding = IDENTITY
         self.accepted_coding = IDENTITY
         self.accepts_events = False  # `Accept: text/event-stream`
+        self.binary_type = b""  # the media type of binary answers on a platform's port
         self.load_metrics_format = ""
         self.wants_explanation = False  # `X-Explain: 1`
         self.endpoint: Endpoint | None = None  # set by the router
@@ -235,7 +237,7 @@ def _read_transfer_encoding(head: RequestHead, value: str) -> None:
     head.content_length = -1
 
 
-def _read_header_length(head: RequestHead, value: str) -> None:
+def read_header_length(head: RequestHead, value: str) -> None:
     """The number at the start of the value, 0 where there is none, as C's atoi reads it."""
     digits = value.strip()
     sign, digits = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
@@ -283,7 +285,7 @@ def _read_explain(head: RequestHead, value: str) -> None:
 _READERS: Final[dict[str, Callable[[RequestHead, str], None]]] = {
     "content-length": _read_content_length,
     "transfer-encoding": _read_transfer_encoding,
-    "inference-header-content-length": _read_header_length,
+    "inference-header-content-length": read_header_length,
     "expect": _read_expect,
     "content-encoding": _read_content_encoding,
     "accept": _read_accept,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trireme.frontends.http.head import RequestHead
 from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
 
@@ -67,6 +68,8 @@ class HttpFrontendOptions:
     """`--http-use-ssl`, `--http-use-ssl-mutual`, `--http-server-cert`, `--http-server-key`, `--http-root-cert`."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     """Sizes and times of a connection."""
+    translation: Callable[[RequestHead], None] | None = None
+    """Turns the requests of a cloud platform into those of the protocol; see `platforms`."""
 
 
 @dataclass(frozen=True, slots=True)

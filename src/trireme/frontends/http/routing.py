@@ -9,6 +9,7 @@ from hmac import compare_digest
 from urllib.parse import unquote
 
 from trireme.access.gate import Gate
+from trireme.core.errors import InvalidArgumentError
 from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
@@ -36,6 +37,7 @@ class Router:
 
     def __init__(self, routes: Sequence[Route], options: HttpFrontendOptions, guard: Guard | None = None) -> None:
         self._routes = routes
+        self._translate = options.translation
         self._guard = guard or Guard(Gate())
         self._restrictions = options.restricted_apis
         pattern = options.header_forward_pattern
@@ -43,6 +45,12 @@ class Router:
 
     def resolve(self, head: RequestHead) -> None:
         """Sets the head's endpoint and what the path names."""
+        if self._translate is not None:
+            try:
+                self._translate(head)
+            except InvalidArgumentError as error:
+                head.endpoint = self._guard.guarded(head, _refusing(400, error.message), "")
+                return
         for candidate in self._routes:
             match = candidate.pattern.fullmatch(head.path)
             if match is not None:

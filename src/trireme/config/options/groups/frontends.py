@@ -116,14 +116,12 @@ class SagemakerOptions:
 
     TITLE: ClassVar[str] = "Sagemaker"
 
-    allow_sagemaker: bool = option(
-        False, BOOLEAN, "Whether the SageMaker endpoint is served.", refused="this version has no SageMaker endpoint"
-    )
-    sagemaker_port: int = option(8080, PORT, "Its port.", ignored="this version has no SageMaker endpoint")
+    allow_sagemaker: bool = option(False, BOOLEAN, "Whether the SageMaker endpoint is served.")
+    sagemaker_port: int = option(8080, PORT, "Its port.")
     sagemaker_safe_port_range: tuple[int, int] | None = option(
-        None, PORT_RANGE, "Ports other services may use beside it.", ignored="this version has no SageMaker endpoint"
+        None, PORT_RANGE, "The ports that SageMaker leaves to the container; its port must be among them."
     )
-    sagemaker_thread_count: int = option(8, POSITIVE, "Its threads.", ignored="this version has no SageMaker endpoint")
+    sagemaker_thread_count: int = option(8, POSITIVE, "Its threads.", ignored=_ONE_LOOP)
 
 
 @dataclass(frozen=True)
@@ -133,10 +131,10 @@ class VertexOptions:
     TITLE: ClassVar[str] = "Vertex"
 
     allow_vertex_ai: bool = option(
-        False, BOOLEAN, "Whether the Vertex AI endpoint is served.", refused="this version has no Vertex AI endpoint"
+        False,
+        BOOLEAN,
+        "Whether the Vertex AI endpoint is served; with AIP_MODE=PREDICTION it is, and HTTP and gRPC are not.",
     )
-    vertex_ai_port: int = option(8080, PORT, "Its port.", ignored="this version has no Vertex AI endpoint")
-    vertex_ai_thread_count: int = option(8, POSITIVE, "Its threads.", ignored="this version has no Vertex AI endpoint")
-    vertex_ai_default_model: str = option(
-        "", TEXT, "The model that plain predictions go to.", ignored="this version has no Vertex AI endpoint"
-    )
+    vertex_ai_port: int = option(8080, PORT, "Its port; AIP_HTTP_PORT where it is not given.")
+    vertex_ai_thread_count: int = option(8, POSITIVE, "Its threads.", ignored=_ONE_LOOP)
+    vertex_ai_default_model: str = option("", TEXT, "The model that plain predictions go to; else the only one.")

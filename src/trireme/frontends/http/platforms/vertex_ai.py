@@ -1,0 +1,48 @@
+"""Predictions of Google's Vertex AI: a health route and a prediction route on a port of their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trireme.core.errors import InvalidArgumentError
+from trireme.frontends.http.head import RequestHead
+from trireme.frontends.http.platforms.translation import header, model_path, read_binary_type
+
+BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json"
+REDIRECT_HEADER = "x-vertex-ai-triton-redirect"
+_POSTED = re.compile(r".*/(infer|generate|generate_stream|index|load|unload|register|unregister)")
+
+
+@dataclass(frozen=True, slots=True)
+class VertexAiTranslation:
+    """What the variables of the deployment say."""
+
+    predict_route: str
+    """`AIP_PREDICT_ROUTE`."""
+    health_route: str
+    """`AIP_HEALTH_ROUTE`."""
+    model_name: str
+    """`--vertex-ai-default-model`, or the only model that is loaded."""
+
+    def __call__(self, head: RequestHead) -> None:
+        """Turns the two routes into paths of the protocol, and refuses every other one."""
+        read_binary_type(head, BINARY_TYPE)
+        if head.path == self.health_route:
+            head.path = "/v2/health/ready"
+        elif head.path == self.predict_route:
+            self._predict(head)
+        else:
+            raise InvalidArgumentError(
+                f"Vertex AI's port serves {self.health_route} and {self.predict_route}, not {head.path}"
+            )
+
+    def _predict(self, head: RequestHead) -> None:
+        """The default model, or what the header redirects to: Vertex AI posts everything."""
+        redirect = header(head, REDIRECT_HEADER)
+        if not redirect:
+            head.path = model_path(self.model_name)
+            return
+        head.path = "/" + redirect.removeprefix("/")
+        if head.method == "POST" and not _POSTED.fullmatch(head.path):
+            head.method = "GET"

@@ -1,0 +1,1 @@
+"""`trireme package`: a repository of models as one file."""

@@ -1,0 +1,61 @@
+"""Packs a model repository into a zip file, empty folders included, and unpacks it again."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_LEFT_OUT = ("__pycache__", ".git")
+
+
+class PackageError(Exception):
+    """A repository that cannot be packed; the text says why and what to do."""
+
+
+def write_archive(repository: Path, target: Path) -> int:
+    """Packs the folder under its own name; how many files there are. The file is complete or not there at all.
+
+    Weights hardly shrink, so nothing is compressed. Links are followed, as a model folder often links into a cache.
+    """
+    if not repository.is_dir():
+        raise PackageError(f"{repository} is not a folder")
+    if target.exists():
+        raise PackageError(f"{target} is there already; remove it first, or choose another name")
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    top, count = repository.resolve().name, 0
+    try:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
+            for path in _entries(repository, unfinished):
+                archive.write(path, Path(top) / path.relative_to(repository))  # a folder gets an entry, too
+                count += path.is_file()
+        unfinished.rename(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
+
+
+def unpack_archive(archive: Path, folder: Path) -> Path:
+    """The repository inside, written into the folder."""
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(folder)
+        return folder / opened.namelist()[0].partition("/")[0]
+
+
+def _entries(repository: Path, archive: Path) -> Iterator[Path]:
+    """Folders before what they hold, in the order of names."""
+    seen: set[Path] = set()
+    for root, folders, files in os.walk(repository, followlinks=True):
+        real = Path(root).resolve()
+        if real in seen and Path(root).is_symlink():
+            raise PackageError(f"{root} links back to a folder that holds it; remove the link")
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        yield Path(root)
+        for name in sorted(files):
+            path = Path(root, name)
+            if not path.exists():
+                raise PackageError(f"{path} is a link to {os.readlink(path)}, which is not there; download it again")
+            if path.resolve() != archive.resolve():
+                yield path
