@@ -10,6 +10,7 @@ import pytest
 from tiny_language_models import TinyModel
 
 from trireme.cli.main import main
+from trireme.llm.engine import EngineCore
 from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.checkpoint import CheckpointError
@@ -130,3 +131,13 @@ def test_an_empty_checkpoint_is_told(convert: Any) -> None:
     for path in folder.glob("*.bin"):
         path.unlink()
     assert f"no {FIRST_QKV}.0.bin" in loading_of(folder)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_a_checkpoint_becomes_an_executor(convert: Any, tiny_model: Any, running_engine: Any, device: str) -> None:
+    options = EngineOptions(cache_bytes=2**20, max_sequences=4)
+    core = EngineCore(load_executor(convert(2, data_type="fp16"), options, device, "float32"), options)
+    try:
+        assert running_engine(core).tokens([PROMPT], 3) == [tiny_model("pythia").continuation(PROMPT, 3)]
+    finally:
+        core.close()
