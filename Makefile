@@ -1,6 +1,6 @@
 # install: a virtual environment with everything for development, the package compiled as users get it
 # develop: the same with the package taken from src, uncompiled, so that a change needs no new install
-# serve:   the example models, from a fresh clone, with the core packages only
+# serve:   the example models, from a fresh clone, with the core packages only; compiles in the background
 # test:    what .ci/run runs: lint, types, tests
 # bench:   measure this machine
 PYTHON ?= python3
@@ -28,10 +28,13 @@ endif
 install: $(TEST)
 
 develop: | $(BIN)/python
-	$(PIP) -e '.[test]'
+	TRIREME_COMPILE=0 $(PIP) -e '.[test]'
 	@touch $(DEVELOP) $(CORE) $(TEST)
 
 serve: $(CORE)
+ifeq ($(wildcard $(DEVELOP)),)
+	@$(BIN)/python background_build.py prepare
+endif
 	$(BIN)/trireme serve examples/model_repository $(ARGS)
 
 # The tests see the sources; servers that they start, and the second run, the package as it is installed. Files of
@@ -64,13 +67,18 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(CORE): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
-	@echo "Installing into $(VENV); compiling takes a minute or two."
-	$(PIP) $(PACKAGE)
+# Nothing is compiled here, so that the first start is quick; bytecode is written for what is used.
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the core into $(VENV): half a minute."
+	TRIREME_COMPILE=0 $(PIP) --no-compile -e .
+	@rm -f $(VENV)/.compiled
 	@touch $@
 
 # The test environment contains the core, so it stands for both.
 $(TEST): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
 	@echo "Installing into $(VENV); compiling takes a minute or two."
 	$(PIP) $(PACKAGE)[test]
+ifeq ($(wildcard $(DEVELOP)),)
+	@test "$$TRIREME_COMPILE" = 0 || $(BIN)/python background_build.py mark
+endif
 	@touch $(CORE) $@

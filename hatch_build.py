@@ -3,7 +3,8 @@
 They are ordinary Python, typed strictly, and run as they are; mypyc makes C extensions of them, which the import
 system prefers to the sources beside them. Where that is not wanted (`TRIREME_COMPILE=0`, an editable install) or not
 possible (no C compiler, no mypyc), the wheel is built from the sources alone and serves the same, more slowly;
-`TRIREME_COMPILE=1` makes that an error.
+`TRIREME_COMPILE=1` makes that an error. Each module is named when it is compiled: on stdout, which pip shows with `-v`,
+and on the terminal, where there is one.
 """
 
 from __future__ import annotations
@@ -13,26 +14,68 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+_COMPILER = "mypy[mypyc]>=1.13"
+_MARK = "compiling "
+"""How a line about progress begins."""
+_LOG_TAIL = 2000
+
 _SETUP = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 from mypyc.build import mypycify
 from setuptools import setup
+from distutils.ccompiler import CCompiler  # setuptools' own, under the name that its commands import it by
 
 modules = {modules!r}
+print(f"{mark}{{len(modules)}} modules: translating them to C", flush=True)
 # The packages that the modules import may be absent here. A class derived from one of theirs would then be laid out
 # wrongly and crash, so it is refused, in the modules to be compiled and not in those that they import.
 options = ["--config-file=", "--ignore-missing-imports", "--disallow-subclassing-any", "--follow-imports=silent"]
 extensions = mypycify([*options, *modules], opt_level="3", debug_level="0", multi_file=True, group_name="trireme")
+total = sum(len(extension.sources) for extension in extensions)
+done = 0
+
+
+def compile_sources(self, sources, output_dir=None, macros=None, include_dirs=None, debug=0, extra_preargs=None,
+                    extra_postargs=None, depends=None):
+    # All modules are sources of one extension, which the compiler's own loop takes one after the other.
+    macros, objects, extra_postargs, pp_opts, build = self._setup_compile(
+        output_dir, macros, include_dirs, sources, depends, extra_postargs
+    )
+    cc_args = self._get_cc_args(pp_opts, debug, extra_preargs)
+
+    def compile_one(name):
+        global done
+        source, suffix = build[name]
+        self._compile(name, source, suffix, cc_args, extra_postargs, pp_opts)
+        done += 1
+        module = os.path.basename(source).removesuffix(".c").removeprefix("__native_").replace("___", ".")
+        print(f"{mark}{{done}}/{{total}} {{module}}", flush=True)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(compile_one, [name for name in objects if name in build]))
+    return objects
+
+
+CCompiler.compile = compile_sources
 setup(name="trireme_compiled", packages=[], py_modules=[], ext_modules=extensions)
 """
 
 
 class CompileHook(BuildHookInterface[Any]):
     """The `custom` build hook; its setting `modules` lists files and patterns under `src`."""
+
+    def dependencies(self) -> list[str]:
+        """What building needs besides hatchling: nothing where nothing is compiled, so that this is quick."""
+        return [] if os.environ.get("TRIREME_COMPILE") == "0" else [_COMPILER]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         wish = os.environ.get("TRIREME_COMPILE", "")
@@ -45,7 +88,7 @@ class CompileHook(BuildHookInterface[Any]):
             output = getattr(error, "output", "") or ""
             if wish == "1":
                 raise RuntimeError(f"the modules could not be compiled: {error}\n{output}") from error
-            self.app.display_warning(f"the package is built without compiled modules: {error}\n{output[-2000:]}")
+            self.app.display_warning(f"the package is built without compiled modules: {error}\n{output[-_LOG_TAIL:]}")
             return
         build_data["force_include"].update(compiled)
         build_data["pure_python"] = False
@@ -63,9 +106,36 @@ class CompileHook(BuildHookInterface[Any]):
         modules = sorted(
             {str(path.relative_to(source)) for pattern in self.config["modules"] for path in source.glob(pattern)}
         )
-        (source / "setup.py").write_text(_SETUP.format(modules=modules))
+        (source / "setup.py").write_text(_SETUP.format(modules=modules, mark=_MARK))
         built = scratch / "built"
-        jobs = str(os.cpu_count() or 1)
-        command = [sys.executable, "setup.py", "-q", "build_ext", f"--parallel={jobs}", f"--build-lib={built}"]
-        subprocess.run(command, cwd=source, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        _run_telling([sys.executable, "setup.py", "-q", "build_ext", f"--build-lib={built}"], source)
         return {str(path): str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
+
+
+def _run_telling(command: list[str], folder: Path) -> None:
+    """Runs the command, passes its lines about progress on, and raises CalledProcessError with all its output."""
+    output: list[str] = []
+    with subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        _tell(line for line in process.stdout if output.append(line) is None)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, "".join(output))
+
+
+def _tell(lines: Iterator[str]) -> None:
+    """Lines about progress: each on stdout, the newest on the terminal."""
+    with ExitStack() as stack:
+        terminal = None
+        if not sys.stdout.isatty():  # pip keeps stdout to itself
+            try:
+                terminal = stack.enter_context(open("/dev/tty", "w"))
+            except OSError:
+                pass
+        for line in lines:
+            if not line.startswith(_MARK):
+                continue
+            print(line, end="", flush=True)
+            if terminal is not None:
+                print(f"\r\033[K{line.rstrip()}", end="", file=terminal, flush=True)
+        if terminal is not None:
+            print("\r\033[K", end="", file=terminal, flush=True)

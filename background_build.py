@@ -1,0 +1,140 @@
+"""Compiles the package beside a server that runs from the sources, for the next `make serve`.
+
+`make serve` calls this before it serves. A compiled build of these very sources is installed where there is one;
+otherwise the sources are served as they are, and a build is begun that does not end with the server. What it says is
+in `compile.log` in the virtual environment, and in short on the terminal as long as `make` runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = Path(sys.prefix)
+INSTALLED = ENVIRONMENT / ".compiled"
+"""Holds the fingerprint of the sources that the installed build was compiled from; absent where it is the sources."""
+FOLDER = ENVIRONMENT / "compiled"
+LOG = ENVIRONMENT / "compile.log"
+_RUNNING = ENVIRONMENT / ".compiling"
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+_NICE = 15
+"""The server and its models come first."""
+
+
+def main(words: list[str]) -> int:
+    """`prepare` before a server starts, `mark` after a compiled install, `build` in the background."""
+    if words[0] == "prepare":
+        prepare()
+    elif words[0] == "mark":
+        INSTALLED.write_text(fingerprint())
+    else:
+        build(words[1], int(words[2]))
+    return 0
+
+
+def prepare() -> None:
+    """Leaves the best build of today's sources installed that needs no waiting."""
+    wanted = fingerprint()
+    is_compiled = INSTALLED.exists()
+    if is_compiled and INSTALLED.read_text() == wanted:
+        return
+    wheels = list((FOLDER / wanted).glob("*.whl"))
+    if wheels:
+        subprocess.run([*_PIP, "install", "--quiet", "--force-reinstall", "--no-deps", str(wheels[0])], check=True)
+        INSTALLED.write_text(wanted)
+        print("The compiled build is installed and used from now on.", flush=True)
+        return
+    if is_compiled:
+        print("The sources have changed since they were compiled: they are served as they are.", flush=True)
+        environ = {**os.environ, "TRIREME_COMPILE": "0"}
+        subprocess.run([*_PIP, "install", "--quiet", "--no-deps", "--editable", str(ROOT)], env=environ, check=True)
+        INSTALLED.unlink()
+    if os.environ.get("TRIREME_COMPILE") != "0" and not is_running(wanted):
+        start(wanted)
+
+
+def start(wanted: str) -> None:
+    """Begins the build, in a session of its own: Ctrl+C ends the server and not this."""
+    print(f"Serving the sources; compiling them in the background for the next start, see {_shown(LOG)}.", flush=True)
+    command = [sys.executable, __file__, "build", wanted, str(os.getppid())]
+    process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
+    _RUNNING.write_text(f"{process.pid} {wanted}")
+
+
+def is_running(wanted: str) -> bool:
+    """Whether these sources are being compiled, or could not be: what failed once is not tried at every start."""
+    try:
+        pid, compiled = _RUNNING.read_text().split()
+    except (OSError, ValueError):
+        return False
+    is_alive = Path(f"/proc/{pid}/cmdline").is_file() and b"build" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return compiled == wanted and (is_alive or (FOLDER / wanted / "failed").exists())
+
+
+def build(wanted: str, reader: int) -> None:
+    """Makes the wheel and tells process `reader`'s terminal how far it is, every quarter."""
+    os.nice(_NICE)
+    began = time.monotonic()
+    folder = FOLDER / wanted
+    scratch = FOLDER / f"{wanted}.part"
+    command = [*_PIP, "wheel", "--verbose", "--no-deps", f"--wheel-dir={scratch}", str(ROOT)]
+    environ = {**os.environ, "TRIREME_COMPILE": "1"}
+    shown = 0
+    with (
+        open(LOG, "w") as log,
+        subprocess.Popen(command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", file=log, flush=True)
+            part, quarter = _progress(line)
+            if quarter > shown:
+                shown = quarter
+                _tell(f"Compiling in the background: {part} files.", reader)
+    seconds = round(time.monotonic() - began)
+    if process.returncode:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "failed").touch()
+        _tell(f"Compiling failed after {seconds} s, see {_shown(LOG)}; the sources serve the same, slower.", reader)
+    else:
+        scratch.rename(folder)
+        _tell(f"Compiled in {seconds} s: the next `make serve` uses it.", reader)
+
+
+def fingerprint() -> str:
+    """What the compiled modules are made of, and for which interpreter."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in (ROOT / "hatch_build.py", ROOT / "pyproject.toml", *sorted((ROOT / "src").rglob("*.py"))):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _progress(line: str) -> tuple[str, int]:
+    """From `compiling 30/92 module`: the fraction as text and the quarters that are full."""
+    words = line.split()
+    if len(words) < 2 or words[0] != "compiling" or "/" not in words[1]:
+        return "", 0
+    done, total = map(int, words[1].split("/"))
+    return f"{done} of {total}", 4 * done // total if done < total else 0
+
+
+def _tell(sentence: str, reader: int) -> None:
+    """Nobody is told who has gone back to the shell."""
+    try:
+        os.kill(reader, 0)
+        print(sentence, flush=True)
+    except OSError:
+        pass
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""What `make serve` installs before it serves: a compiled build of these sources, or else the sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+RECORDING_PIP = "import json, sys; json.dump(sys.argv[1:], open(sys.argv[1], 'w'))"
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, with an environment of its own and a pip that writes down what it was asked for."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.delenv("TRIREME_COMPILE", raising=False)
+    spec = importlib.util.spec_from_file_location("background_build", ROOT / "background_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "_PIP", [sys.executable, "-c", RECORDING_PIP, str(tmp_path / "pip.json")])
+    module.started = []
+    monkeypatch.setattr(module, "start", module.started.append)
+    return module
+
+
+def asked_of_pip(build: Any) -> list[str]:
+    words = json.loads((build.ENVIRONMENT / "pip.json").read_text())
+    return [str(word) for word in words[1:]]
+
+
+def test_first_start_begins_a_build_and_installs_nothing(build: Any) -> None:
+    build.prepare()
+    assert build.started == [build.fingerprint()]
+    assert not (build.ENVIRONMENT / "pip.json").exists()
+
+
+def test_finished_build_of_these_sources_is_installed_once(build: Any) -> None:
+    wheel = build.FOLDER / build.fingerprint() / "trireme.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.touch()
+    build.prepare()
+    assert asked_of_pip(build)[-1] == str(wheel)
+    (build.ENVIRONMENT / "pip.json").unlink()
+    build.prepare()
+    assert not (build.ENVIRONMENT / "pip.json").exists()
+    assert build.started == []
+
+
+def test_changed_sources_replace_a_compiled_build_that_is_older(build: Any) -> None:
+    build.INSTALLED.write_text("of other sources")
+    build.prepare()
+    assert "--editable" in asked_of_pip(build)
+    assert not build.INSTALLED.exists()
+    assert build.started == [build.fingerprint()]
+
+
+def test_build_that_runs_or_failed_is_not_begun_again(build: Any) -> None:
+    wanted = build.fingerprint()
+    build._RUNNING.write_text(f"{os.getpid()} of-other-sources")
+    assert not build.is_running(wanted)
+    build._RUNNING.write_text(f"0 {wanted}")
+    assert not build.is_running(wanted)
+    (build.FOLDER / wanted).mkdir(parents=True)
+    (build.FOLDER / wanted / "failed").touch()
+    assert build.is_running(wanted)
+
+
+def test_compiling_can_be_declined(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIREME_COMPILE", "0")
+    build.prepare()
+    assert build.started == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("compiling 73 modules: translating them to C", ("", 0)),
+        ("  compiling 50/100 trireme.core.tensor", ("50 of 100", 2)),
+        ("Successfully built", ("", 0)),
+    ],
+)
+def test_progress_is_read_from_the_build(build: Any, line: str, expected: tuple[str, int]) -> None:
+    assert build._progress(line) == expected
