@@ -246,7 +246,7 @@ def test_strings_that_are_cut_short_are_refused(target: Target) -> None:
         ("/v2/models/../..", 404, "Not Found"),
         ("/v2/models//infer", 404, "Not Found"),
         ("/v2/models/%2e%2e%2f/infer", 404, "Request for unknown model: '../' is not found"),
-        ("/v2/models/%63opie/infer", 404, "Request for unknown model: 'copie' is not found"),
+        ("/v2/models/%63opie/infer", 404, "Request for unknown model: 'copie' is not found, did you mean 'copy'?"),
         ("/v2/models/copy/versions/7/infer", 404, "Request for unknown model: 'copy' version 7 is not found"),
         ("/v2/models/copy/versions/-1/infer", 404, "Not Found"),
         ("/v2/models/copy/versions/x/infer", 404, "Not Found"),

@@ -313,6 +313,7 @@ class _Application:
                 devices=self._devices,
                 fork_server=self._fork_server,
                 compat=options.compat,
+                has_strict_outputs=options.strict_model_outputs,
                 threads=self._threads,
                 worker_limits=self._worker_limits,
             ),

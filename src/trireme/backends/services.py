@@ -55,5 +55,7 @@ class BackendServices:
     """`--compat`, for models whose configuration does not say it."""
     worker_limits: WorkerLimits | None = None
     """What worker processes may not do or take; None: what the server may, they may."""
+    has_strict_outputs: bool = False
+    """Whether outputs that the configuration does not promise are errors; they are logged otherwise."""
     threads: ThreadSharesPort | None = None
     """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

@@ -21,6 +21,12 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     return by_folded[close[0]] if close else None
 
 
+def meant(name: str, valid: Iterable[str]) -> str:
+    """The same, and nothing where nothing is close: for sentences that others know by their end."""
+    close = nearest(name, valid)
+    return f", did you mean '{close}'?" if close is not None and close != name else ""
+
+
 def suggestion(name: str, valid: Iterable[str]) -> str:
     """The end of an error's sentence: `, did you mean 'x'?`, or the whole choice where nothing is close."""
     names = list(valid)

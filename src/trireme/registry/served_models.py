@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from trireme.config.nearest import meant
 from trireme.core.errors import InvalidArgumentError, NotFoundError, NotReadyError, ServingError, UnavailableError
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import READY, ModelRecord
@@ -197,7 +198,8 @@ class ServedModels:
     def _only_record(self, name: str) -> ModelRecord:
         records = self.named(name)
         if not records:
-            message = f"Request for unknown model: '{name}' is not found"
+            names = [record.id.name for record in self.records.values() if record.ready_models]
+            message = f"Request for unknown model: '{name}' is not found{meant(name, names)}"
             raise InvalidArgumentError(message) if self._has_namespacing else NotFoundError(message)
         wanted = [record for record in records if record.is_wanted] or records[:1]
         if len(wanted) > 1:

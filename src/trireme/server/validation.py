@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
+from trireme.config.nearest import meant
 from trireme.core.datatype import BYTES, WIRE_NAMES, from_config
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
@@ -39,7 +40,9 @@ def check_request(model: Model, request: InferenceRequest) -> None:
             rows = shape[0]
         check = checks.get(name)
         if check is None:  # the model's own sentence, without the request's mark
-            raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{model.name}'")
+            raise InvalidArgumentError(
+                f"unexpected inference input '{name}' for model '{model.name}'{meant(name, model.config.inputs)}"
+            )
         if tensor.datatype != check.datatype:
             raise _wrong_type(model, check, tensor).for_request(request.id)
         if shape != check.shape and not check.matches(shape):
@@ -73,7 +76,9 @@ def _check_outputs(model: Model, request: InferenceRequest) -> None:
     outputs = model.config.outputs
     for name in request.requested_outputs:
         if name not in outputs:  # the model's own sentence, without the request's mark
-            raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{model.name}'")
+            raise InvalidArgumentError(
+                f"unexpected inference output '{name}' for model '{model.name}'{meant(name, outputs)}"
+            )
 
 
 def _check_count(model: Model, request: InferenceRequest) -> None:

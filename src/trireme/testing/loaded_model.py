@@ -303,5 +303,6 @@ def _result(answer: tuple[Any, ...]) -> Result:
     tensors, error, parameters = answer
     if error is not None:
         return Result({}, error, parameters or {})
-    outputs = {name: Tensor(name, datatype, shape, data).to_numpy() for name, datatype, shape, data in tensors}
+    asked = [tensor for tensor in tensors if tensor[3] is not None]
+    outputs = {name: Tensor(name, datatype, shape, data).to_numpy() for name, datatype, shape, data in asked}
     return Result(outputs, None, parameters or {})

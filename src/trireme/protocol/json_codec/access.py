@@ -56,8 +56,16 @@ def member_of(value: Any, name: str) -> Any:
     """A member that must be there."""
     found = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
     if found is _ABSENT:
-        raise InternalError(f"attempt to access non-existing object member '{name}'")
+        raise InternalError(f"attempt to access non-existing object member '{name}'{_meant(name, value)}")
     return found
+
+
+def _meant(name: str, value: Any) -> str:
+    """What stands there in the place of the member, where a name is close."""
+    import difflib
+
+    close = difflib.get_close_matches(name, value, n=1, cutoff=0.7) if isinstance(value, dict) else []
+    return f"; '{close[0]}' is there instead" if close else ""
 
 
 def in_field(field: str, error: InternalError) -> InternalError:

@@ -143,7 +143,8 @@ def _parse_exactly(text: bytes) -> Any:
     try:
         return read(text)
     except JsonSyntaxError as error:
-        raise InternalError(f"failed to parse the request JSON buffer: {error}") from None
+        hint = "; JSON wants double quotes" if text[error.offset : error.offset + 1] == b"'" else ""
+        raise InternalError(f"failed to parse the request JSON buffer: {error}{hint}") from None
     except JsonLimitError as error:
         raise InvalidArgumentError(str(error)) from None
 

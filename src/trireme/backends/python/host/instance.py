@@ -13,6 +13,7 @@ from trireme.backends.python.host.calls import BlsCalls
 from trireme.backends.python.host.link import HostLink
 from trireme.backends.python.host.quarantine import Quarantine
 from trireme.backends.python.host.tensor_messages import ErrorMessage, error_of, give_back, lend, take_back
+from trireme.backends.python.output_check import OutputCheck
 from trireme.config.model_config import ModelConfig
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.errors import InternalError, ServingError, UnavailableError
@@ -32,7 +33,14 @@ class PythonInstance:
     """Implements `core.ports.Instance`. It outlives its worker processes: `connect` gives it the link to a new one,
     `disconnect` takes it away, and `fail` answers what a dead one left behind."""
 
-    def __init__(self, name: str, config: ModelConfig, runner: BatchRunner, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: ModelConfig,
+        runner: BatchRunner,
+        quarantine: Quarantine,
+        has_strict_outputs: bool = False,
+    ) -> None:
         self.name = name
         self.max_concurrency = 1
         self._runner = runner
@@ -48,6 +56,8 @@ class PythonInstance:
         states = config.sequence_batching.states if config.sequence_batching is not None else ()
         self._outputs = dict.fromkeys([*config.outputs, *[state.output_name for state in states]])
         self._output_names = tuple(self._outputs)
+        self._check = OutputCheck(config, [state.output_name for state in states], has_strict_outputs)
+        self._known_forms = self._check.known
         self._link: HostLink | None = None
         self._calls: BlsCalls | None = None
         self._next_batch = 1
@@ -251,7 +261,14 @@ class PythonInstance:
             return InferenceResponse([], error_of(error), parameters or None)
         wanted = request.requested_outputs or self._outputs
         outputs: list[Tensor] = []
+        problem: ServingError | None = None
         for name, datatype, shape, data in tensors:
+            if data is None:  # not asked for, or not there to be asked for
+                if name not in self._outputs:
+                    problem = problem or self._check.examine(name, datatype, shape)
+                continue
+            if (name, datatype, tuple(shape)) not in self._known_forms:
+                problem = problem or self._check.examine(name, datatype, shape)
             if type(data) is tuple:
                 assert self._link is not None
                 tensor: Tensor = self._link.borrow(name, datatype, shape, data)
@@ -259,6 +276,8 @@ class PythonInstance:
                 tensor = Tensor(name, datatype, shape, data)
             if name in wanted and name in self._outputs:
                 outputs.append(tensor)
+        if problem is not None:
+            return InferenceResponse.of_error(problem)
         return InferenceResponse(outputs, None, parameters or None)
 
     def _failures(self, keys: Iterable[int], error: ErrorMessage) -> list[InferenceResponse | None]:

@@ -29,7 +29,9 @@ class Supervisor:
         self, recipe: WorkerRecipe, runner: BatchRunner, quarantine: Quarantine, changed: Callable[[], None]
     ) -> None:
         self.placement = recipe.placement
-        self.instance = PythonInstance(recipe.placement.name, recipe.config, runner, quarantine)
+        self.instance = PythonInstance(
+            recipe.placement.name, recipe.config, runner, quarantine, recipe.services.has_strict_outputs
+        )
         self.failure: str | None = None
         self.is_failing = False
         self._recipe = recipe

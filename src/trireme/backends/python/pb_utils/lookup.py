@@ -15,6 +15,9 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
     for tensor in inference_request.inputs():
         if tensor.name() == name:
             return tensor
+    runtime = inference_request._runtime
+    if runtime is not None:  # for the error that may follow
+        runtime.missing_inputs[name] = [tensor.name() for tensor in inference_request.inputs()]
     return None
 
 

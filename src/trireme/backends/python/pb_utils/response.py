@@ -64,11 +64,14 @@ def checked_parameters(parameters: Any) -> Parameters:
 
 
 def encode_response(response: InferenceResponse, arena: Arena | None, wanted: Collection[str]) -> tuple[Any, ...]:
-    """The response for a message, without outputs that nobody wants; an empty `wanted` wants all."""
+    """The response for a message; of outputs that nobody wants the name alone. An empty `wanted` wants all."""
     error = response._error
     if error is not None:
         return ((), (int(error._code), error._message), response._parameters)
-    tensors = [encode_tensor(tensor, arena) for tensor in response._tensors if not wanted or tensor._name in wanted]
+    tensors = [
+        encode_tensor(tensor, arena) if not wanted or tensor._name in wanted else (tensor._name, "", (), None)
+        for tensor in response._tensors
+    ]
     return (tensors, None, response._parameters)
 
 

@@ -54,6 +54,7 @@ class Runtime:
         "credits",
         "instance_name",
         "is_decoupled",
+        "missing_inputs",
         "model_dir",
         "phase",
         "server_calls",
@@ -68,6 +69,7 @@ class Runtime:
         self.verbose_level = 0
         self.instance_name = ""
         self.phase = LOADING
+        self.missing_inputs: dict[str, list[str]] = {}  # asked for and not there, with those that were
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
         self.credits: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 

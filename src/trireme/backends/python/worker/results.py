@@ -23,6 +23,20 @@ def failure_text(error: BaseException) -> str:
     return str(error) if isinstance(error, ModelReturnError) else exception_text(error)
 
 
+def missing_inputs_text(error: BaseException, missing: dict[str, list[str]]) -> str:
+    """What explains an error over None: `get_input_tensor_by_name` returned it for an input that is not there."""
+    if not missing or not isinstance(error, (AttributeError, TypeError)) or "NoneType" not in str(error):
+        return ""
+    import difflib
+
+    lines = []
+    for name, present in missing.items():
+        close = difflib.get_close_matches(name, present, n=1)
+        meant = f"did you mean '{close[0]}'?" if close else f"it has: {', '.join(present) or 'none'}"
+        lines.append(f"\nThe request has no input '{name}', {meant}")
+    return "".join(lines)
+
+
 def encode_results(
     result: Any, requests: list[InferenceRequest], runtime: Runtime, instance_name: str
 ) -> list[tuple[Any, ...] | None]:

@@ -19,7 +19,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest, decode_re
 from trireme.backends.python.pb_utils.runtime import Runtime
 from trireme.backends.python.pb_utils.server_calls import ServerCalls
 from trireme.backends.python.worker.model_import import extend_path, is_coroutine_function, load_model_class
-from trireme.backends.python.worker.results import ModelReturnError, encode_results, failure_text
+from trireme.backends.python.worker.results import ModelReturnError, encode_results, failure_text, missing_inputs_text
 from trireme.backends.python.worker.torch_threads import TorchThreads
 from trireme.backends.python.worker.trace_context import enter_trace
 
@@ -125,6 +125,8 @@ class Worker:
     def decode_batch(self, forms: list[tuple[Any, ...]]) -> list[InferenceRequest]:
         """The requests of a batch; what they call in their turn is marked as theirs where there is only one."""
         runtime = self.runtime
+        if runtime.missing_inputs:
+            runtime.missing_inputs.clear()
         pb_runtime.parent_key.set(forms[0][0] if len(forms) == 1 else 0)
         return [decode_request(form, runtime) for form in forms]
 
@@ -170,7 +172,7 @@ class Worker:
             self.on_exception(error)
         if isinstance(error, AttributeError):
             numpy_names.advise(error)
-        return failure_text(error)
+        return failure_text(error) + missing_inputs_text(error, self.runtime.missing_inputs)
 
     def _forget_cancelled(self, requests: list[InferenceRequest]) -> None:
         for request in requests:

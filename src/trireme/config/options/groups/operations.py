@@ -97,6 +97,13 @@ class BackendOptions:
     backend_config: Mapping[str, Mapping[str, str]] = option(
         {}, BACKEND_SETTINGS, "A setting for one backend, <backend>,<setting>=<value>, or for all, <setting>=<value>."
     )
+    strict_model_outputs: bool = option(
+        False,
+        BOOLEAN,
+        "Whether a request fails where a Python model's output has a name, datatype or shape that its configuration "
+        "does not promise; it is logged once otherwise. True by default under trireme serve.",
+        is_extension=True,
+    )
     compat: tuple[str, ...] = option(
         (),
         COMPAT_WORDS,

@@ -1,0 +1,65 @@
+"""What is said about outputs that a configuration does not promise."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from trireme.backends.python.output_check import OutputCheck
+from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.proto import model_config_pb2
+
+
+def check(is_strict: bool, backend: str = "python", max_batch_size: int = 0) -> OutputCheck:
+    message = model_config_pb2.ModelConfig(name="m", backend=backend, max_batch_size=max_batch_size)
+    output = message.output.add(name="OUTPUT0", data_type="TYPE_FP32")
+    output.dims.extend([-1, 2])
+    config = ModelConfig.from_message(message)
+    assert isinstance(config.outputs["OUTPUT0"], TensorConfig)
+    return OutputCheck(config, ["STATE"], is_strict)
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (
+            ("OUTPUT", "FP32", (1, 2)),
+            "'OUTPUT', which its configuration does not have, did you mean 'OUTPUT0'?",
+        ),
+        (("OUTPUT0", "INT64", (1, 2)), "made output 'OUTPUT0' with datatype INT64, its configuration says FP32"),
+        (("OUTPUT0", "FP32", (1, 3)), "made output 'OUTPUT0' with shape [1, 3], its configuration says [-1, 2]"),
+        (("OUTPUT0", "FP32", (2,)), "made output 'OUTPUT0' with shape [2], its configuration says [-1, 2]"),
+    ],
+)
+def test_strict_check_refuses_every_time_with_the_words(form: tuple[str, str, tuple[int, ...]], words: str) -> None:
+    strict = check(is_strict=True)
+    for _ in range(2):
+        error = strict.examine(*form)
+        assert error is not None
+        assert words in error.message
+    assert form not in strict.known
+
+
+def test_loose_check_warns_once_per_output(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("trireme"), "propagate", True)
+    loose = check(is_strict=False)
+    for shape in ((1, 3), (1, 3), (2, 5)):
+        assert loose.examine("OUTPUT0", "FP32", shape) is None
+    assert loose.examine("OTHER", "FP32", (1,)) is None
+    assert [record.message.split(" ")[4] for record in caplog.records] == ["'OUTPUT0'", "'OTHER',"]
+    assert ("OUTPUT0", "FP32", (1, 3)) in loose.known
+
+
+def test_promised_outputs_states_and_other_backends_pass() -> None:
+    strict = check(is_strict=True)
+    assert strict.examine("OUTPUT0", "FP32", (7, 2)) is None
+    assert strict.examine("STATE", "INT8", (9,)) is None
+    assert ("OUTPUT0", "FP32", (7, 2)) in strict.known
+    assert check(is_strict=True, backend="onnxruntime").examine("OTHER", "FP32", (1,)) is None
+
+
+def test_batch_dimension_is_free() -> None:
+    strict = check(is_strict=True, max_batch_size=8)
+    assert strict.examine("OUTPUT0", "FP32", (3, 1, 2)) is None
+    assert strict.examine("OUTPUT0", "FP32", (1, 2)) is not None
