@@ -18,7 +18,7 @@ def test_a_folder_can_be_taken_in_at_a_glance(root: Path) -> None:
 
 
 def test_nothing_lies_beside_the_rooms(root: Path) -> None:
-    assert sorted(path.name for path in (root / "src/trireme").glob("*.py")) == ["__init__.py"]
+    assert sorted(path.name for path in (root / "src/trireme").glob("*.py")) == ["__init__.py", "__main__.py"]
 
 
 def test_unit_tests_lie_where_what_they_test_lies(root: Path) -> None:

@@ -24,6 +24,8 @@ class ServerCommand:
     help_exit_code: int
     defaults: ServerOptions
     takes_repositories: bool = False
+    is_for_people: bool = False
+    """A wrong flag is answered with its neighbour and where help is, not with the whole usage."""
 
 
 class CommandEnded(Exception):
@@ -51,9 +53,11 @@ def read_options(command: ServerCommand, arguments: Sequence[str], environ: Mapp
         print(usage, file=sys.stdout if command.help_exit_code == 0 else sys.stderr)
         raise CommandEnded(command.help_exit_code) from None
     except OptionError as error:
-        if error.shows_usage:
+        if error.shows_usage and not command.is_for_people:
             print(usage, file=sys.stderr)
         print(error, file=sys.stderr)
+        if error.shows_usage and command.is_for_people:
+            print(f"'{command.program} --help' lists every option.", file=sys.stderr)
         raise CommandEnded(1) from None
     for sentence in parsed.deprecations:
         print(sentence, file=sys.stderr)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trireme import __version__
 from trireme.app.interruption import ending_at_once
+from trireme.app.listening import port_problem
 from trireme.cli import mpi
 from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
@@ -23,22 +24,33 @@ COMMAND = ServerCommand(
     "trireme serve",
     "[REPOSITORY ...] [options]",
     help_exit_code=0,
-    defaults=ServerOptions(exit_on_error=False),
+    defaults=ServerOptions(exit_on_error=False, strict_model_outputs=True),
     takes_repositories=True,
+    is_for_people=True,
 )
 """One broken model does not stop the others: on a laptop its error is what the user works on."""
 
+_ALL_INTERFACES = ("0.0.0.0", "::")
 _USUAL_FOLDERS = ("model_repository", "models")
+
+_EXPLANATION = """trireme serve needs a folder to serve: a repository, with one folder per model in it.
+  trireme serve REPOSITORY                   a folder of yours; without a name, ./model_repository or ./models
+  trireme serve examples/model_repository    the examples, in a clone of Trireme
+  trireme deploy facebook/opt-125m           a model of the Hugging Face Hub
+'trireme serve --help' lists every option."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serves until Ctrl+C; the exit code of the process."""
+    if not _with_usual_folder(arguments) and "TRIREME_MODEL_REPOSITORY" not in os.environ:
+        print(_EXPLANATION, file=sys.stderr)
+        return 1
     try:
         words = ["--help" if word == "-h" else word for word in arguments]
         options = read_options(COMMAND, _with_usual_folder(words), os.environ)
     except CommandEnded as end:
         return end.exit_code
-    reason = mpi.refusal(os.environ) or _missing_folder(options)
+    reason = mpi.refusal(os.environ) or folder_problem(options) or _told(port_problem(options))
     if reason is not None:
         print(reason, file=sys.stderr)
         return 1
@@ -73,6 +85,10 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
         scheme = _scheme(options.metrics_use_ssl or options.metrics_use_ssl_mutual)
         lines.append(f"  metrics  {scheme}://{address}:{options.metrics_port}/metrics")
     lines += openness_lines(options)
+    if any(address in _ALL_INTERFACES for address in _addresses(options)):
+        lines.append(
+            "It listens on all interfaces: other machines can reach it. --http-address 127.0.0.1 keeps it here."
+        )
     if options.allow_http and models:
         lines += ["", *_lines_to_try(options, models), ""]
     return lines
@@ -115,9 +131,15 @@ def _scheme(is_tls: bool) -> str:
     return "https" if is_tls else "http"
 
 
+def _addresses(options: ServerOptions) -> list[str]:
+    """Where services listen."""
+    http = [options.http_address] if options.allow_http else []
+    return http + ([options.grpc_address] if options.allow_grpc else [])
+
+
 def _reachable(address: str) -> str:
     """An address that a client on this machine can use."""
-    if address in ("0.0.0.0", "::"):
+    if address in _ALL_INTERFACES:
         return "localhost"
     return f"[{address}]" if ":" in address else address
 
@@ -129,8 +151,23 @@ def _with_usual_folder(arguments: Sequence[str]) -> Sequence[str]:
     return next(([name] for name in _USUAL_FOLDERS if Path(name).is_dir()), arguments)
 
 
-def _missing_folder(options: ServerOptions) -> str | None:
-    for path in options.model_repository:
-        if not Path(path).is_dir():
+def folder_problem(options: ServerOptions) -> str | None:
+    """What is wrong with the folders that are to be served, before anything is loaded from them."""
+    for path in map(Path, options.model_repository):
+        if not path.is_dir():
             return f"error: there is no folder '{path}'. A repository is a folder with one folder per model in it."
+        if (path / "config.pbtxt").is_file() or (path / "1").is_dir():
+            parent = os.path.relpath(path.absolute().parent)
+            return f"error: '{path}' is a model, and not the folder around it. Say\n  trireme serve {parent}"
+        is_empty = not any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
+        if is_empty and options.model_control_mode == "none":
+            return f"error: there is no model in '{path}'. Make one, and serve it:\n  {_first_model(path)}"
     return None
+
+
+def _first_model(path: Path) -> str:
+    return f"mkdir -p {path / 'my_model' / '1'}    # with model.py in it, and config.pbtxt beside it"
+
+
+def _told(problem: str | None) -> str | None:
+    return None if problem is None else f"error: {problem}"

@@ -10,7 +10,7 @@ with ending_at_once():
     import sys
     from collections.abc import Sequence
 
-    from trireme.cli import mpi
+    from trireme.cli import mpi, version
     from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
     from trireme.config.options.server import ServerOptions
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    if list(words) == ["--version"]:
+        return version.main(())
     try:
         options = read_options(COMMAND, words, os.environ)
     except CommandEnded as end:

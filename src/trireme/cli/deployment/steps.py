@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from trireme.app.interruption import INTERRUPTED
+from trireme.app.listening import port_problem
 from trireme.cli.command_line import CommandEnded
 from trireme.cli.deployment.arguments import parse_arguments, read_server_options
-from trireme.cli.deployment.ports import check_ports
 from trireme.cli.deployment.serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.options.server import ServerOptions
 from trireme.observe.table import render_table
@@ -23,6 +23,12 @@ from trireme.tools.deploy.options import DeployError, DeployOptions
 from trireme.tools.deploy.plan import Plan, check_loading, make_plan
 
 
+def _check_ports(options: ServerOptions) -> None:
+    problem = port_problem(options)
+    if problem is not None:
+        raise DeployError(problem)
+
+
 def run_deploy(arguments: Sequence[str]) -> int:
     """Deploys, and serves until Ctrl+C; the exit code of the process."""
     token = token_of(os.environ)
@@ -33,7 +39,7 @@ def run_deploy(arguments: Sequence[str]) -> int:
         # Read before anything is fetched, so that a wrong flag is not found out an hour later.
         server_options = read_server_options(options.repository, server_words, os.environ)
         if options.is_served and not options.is_dry_run:
-            check_ports(server_options)
+            _check_ports(server_options)
         plan, warnings = _prepared(options, server_options)
     except CommandEnded as end:
         return end.exit_code

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trireme.config.options.server import ServerOptions
-from trireme.tools.deploy.options import DeployError
 
 _STEP = 10
 """Between ports that are tried where one is taken: all of a server's ports move together."""
@@ -30,8 +29,8 @@ class _Listener:
         return f"{f'[{self.address}]' if ':' in self.address else self.address}:{self.port}"
 
 
-def check_ports(options: ServerOptions) -> None:
-    """Raises DeployError where a port is taken or cannot be listened on."""
+def port_problem(options: ServerOptions) -> str | None:
+    """Why the server will not be able to listen, with advice; None where it will."""
     taken = []
     for listener in _listeners(options):
         number = _refusal(listener)
@@ -39,11 +38,8 @@ def check_ports(options: ServerOptions) -> None:
             taken.append(listener)
         elif number is not None:
             hint = "; ports below 1024 are for administrators" if number == errno.EACCES else ""
-            raise DeployError(
-                f"the server cannot listen on {listener.place} (--{listener.flag}): {os.strerror(number)}{hint}"
-            )
-    if taken:
-        raise DeployError(_told(taken, _advice(taken)))
+            return f"the server cannot listen on {listener.place} (--{listener.flag}): {os.strerror(number)}{hint}"
+    return _told(taken, _advice(taken)) if taken else None
 
 
 def _listeners(options: ServerOptions) -> Iterator[_Listener]:

@@ -1,0 +1,73 @@
+"""What `trireme serve` says to a person before it serves."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from trireme import __version__
+from trireme.cli import main as trireme_command
+from trireme.cli import serve
+from trireme.cli import tritonserver as tritonserver_command
+from trireme.config.options.server import ServerOptions
+
+
+def test_without_a_folder_it_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert trireme_command.main(["serve"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("trireme serve needs a folder to serve")
+    assert "examples/model_repository" in printed
+
+
+def test_model_in_place_of_its_repository_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "models/mine/1").mkdir(parents=True)
+    assert trireme_command.main(["serve", str(tmp_path / "models/mine")]) == 1
+    printed = capsys.readouterr().err
+    assert "is a model, and not the folder around it" in printed
+    assert printed.rstrip().endswith("/models")
+
+
+def test_empty_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(["serve", str(tmp_path)]) == 1
+    assert f"there is no model in '{tmp_path}'" in capsys.readouterr().err
+
+
+def test_empty_folder_may_fill_later_where_models_can_come(tmp_path: Path) -> None:
+    assert serve.folder_problem(ServerOptions(model_repository=(str(tmp_path),), model_control_mode="poll")) is None
+
+
+def test_taken_port_is_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine/1").mkdir(parents=True)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert trireme_command.main(["serve", str(tmp_path), f"--http-port={port}"]) == 1
+    printed = capsys.readouterr().err
+    assert f"0.0.0.0:{port} (--http-port)" in printed
+    assert "--http-port " in printed.splitlines()[-1]
+
+
+def test_wrong_flag_shows_its_neighbour_and_not_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trireme_command.main(["serve", "x", "--htp-port=1"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "trireme serve: unrecognized option '--htp-port'. Did you mean '--http-port'?",
+        "'trireme serve --help' lists every option.",
+    ]
+
+
+def test_greeting_says_that_other_machines_can_reach_it() -> None:
+    sentence = "It listens on all interfaces"
+    assert any(sentence in line for line in serve.greeting_lines(ServerOptions(), []))
+    alone = ServerOptions(http_address="127.0.0.1", grpc_address="127.0.0.1")
+    assert not any(sentence in line for line in serve.greeting_lines(alone, []))
+
+
+def test_tritonserver_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tritonserver_command.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"trireme {__version__} ")
