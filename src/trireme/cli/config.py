@@ -10,6 +10,7 @@ from typing import NamedTuple
 from trireme.config.device_parameter import device_choice
 from trireme.config.load import finalize_config, read_config
 from trireme.config.message import ConfigMessage
+from trireme.config.model_code import code_problems
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
 
@@ -20,7 +21,7 @@ USAGE = """Usage: trireme config check PATH [PATH ...]
 
 PATH is a model folder, its config.pbtxt, or a repository of model folders.
 
-check    say what is wrong, with the file and the line; the exit code is 1 if anything is
+check    say what is wrong, with the file and the line, model.py read and not run; the exit code is 1 if anything is
 explain  print the configuration with everything that the server fills in"""
 
 
@@ -67,11 +68,15 @@ def _report(subject: Subject, is_explaining: bool) -> bool:
     """Prints what there is to say about one model; whether its configuration can be used."""
     try:
         message, notes = _examined(subject)
+        problems = [] if is_explaining else _code_problems(subject, message)
     except ServingError as error:
         print(f"{subject.folder.name}: {error.message}", file=sys.stderr)
         return False
     except OSError as error:
         print(f"{subject.folder.name}: {error}", file=sys.stderr)
+        return False
+    if problems:
+        print("\n".join(f"{subject.folder.name}: {problem}" for problem in problems), file=sys.stderr)
         return False
     if is_explaining:
         print(f"# {subject.folder.name}")
@@ -98,6 +103,17 @@ def _examined(subject: Subject) -> tuple[ConfigMessage, list[str]]:
         return finalize_config(message, _gpus_meant(message)), notes
     notes.append("inputs and outputs are left to auto_complete_config of the model")
     return message, notes
+
+
+def _code_problems(subject: Subject, message: ConfigMessage) -> list[str]:
+    """What is wrong with the files of a Python model, read and not imported."""
+    if message.backend != "python":
+        return []
+    problems = []
+    for version in select_versions(message, versions_in(subject.folder)):
+        path = subject.folder / str(version) / (message.default_model_filename or "model.py")
+        problems += code_problems(path) if path.is_file() else [f"{path}: there is no such file"]
+    return problems
 
 
 def _gpus_meant(message: ConfigMessage) -> int:

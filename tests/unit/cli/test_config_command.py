@@ -20,7 +20,7 @@ dynamic_batching { }
 def model(repository: Path, name: str, config: str | None = GOOD) -> Path:
     folder = repository / name
     (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text("class TritonPythonModel: ...\n")
+    (folder / "1" / "model.py").write_text("class TritonPythonModel:\n    def execute(self, requests): ...\n")
     if config is not None:
         (folder / "config.pbtxt").write_text(config)
     return folder
@@ -85,3 +85,10 @@ def test_alternative_configuration_belongs_to_the_folder_above(tmp_path: Path) -
 def test_incomplete_command_prints_its_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert trireme_command.main(words) == 1
     assert capsys.readouterr().err.startswith("Usage: trireme config check PATH")
+
+
+def test_code_of_a_model_is_read_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = model(tmp_path, "broken")
+    (folder / "1" / "model.py").write_text("raise SystemExit(3)\n\ndef f(:\n")
+    assert trireme_command.main(["config", "check", str(folder)]) == 1
+    assert f"broken: {folder}/1/model.py:3: SyntaxError" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""What can be said about a `model.py` without running it: its syntax, its class, its methods."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from trireme.config.nearest import suggestion
+
+CLASS_NAME = "TritonPythonModel"
+_METHODS = ("auto_complete_config", "initialize", "execute", "finalize", "is_ready")
+
+
+def code_problems(path: Path) -> list[str]:
+    """Sentences with file and line; none where the file looks as the server wants it. Nothing is imported."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 0
+        text = (getattr(error, "text", None) or "").strip()
+        shown = f"\n    {text}" if text else ""
+        return [f"{path}:{line}: {type(error).__name__}: {getattr(error, 'msg', error)}{shown}"]
+    except OSError as error:
+        return [f"{path}: {error.strerror}"]
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    model = classes.get(CLASS_NAME)
+    if model is not None:
+        return _method_problems(path, model)
+    is_elsewhere = any(_brings_the_name(node) for node in tree.body)
+    return [] if is_elsewhere else [f"{path}: there is no class {CLASS_NAME}{_meant(classes)}"]
+
+
+def _meant(classes: dict[str, ast.ClassDef]) -> str:
+    return suggestion(CLASS_NAME, classes).replace("valid are", "its classes are") if classes else ""
+
+
+def _brings_the_name(node: ast.stmt) -> bool:
+    """Whether the statement imports or assigns the class, or may: `from x import *`, an `if`, a `try`."""
+    if isinstance(node, ast.ImportFrom):
+        return any((alias.asname or alias.name) in (CLASS_NAME, "*") for alias in node.names)
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id == CLASS_NAME for target in node.targets)
+    return isinstance(node, (ast.If, ast.Try, ast.With))
+
+
+def _method_problems(path: Path, model: ast.ClassDef) -> list[str]:
+    methods = {node.name: node for node in model.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assigned = {
+        target.id
+        for node in model.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    problems = []
+    if "execute" not in methods and "execute" not in assigned and not model.bases:
+        near = suggestion("execute", [name for name in methods if not name.startswith("__") and name not in _METHODS])
+        meant = near if "did you mean" in near else ""
+        problems.append(f"{path}:{model.lineno}: class {CLASS_NAME} has no method execute{meant}")
+    problems += [_argument_problem(path, node) for name, node in methods.items() if name in ("execute", "initialize")]
+    return [problem for problem in problems if problem]
+
+
+def _argument_problem(path: Path, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Both are called with one argument behind `self`."""
+    given = method.args
+    if method.decorator_list or given.vararg is not None:
+        return ""
+    positional = [*given.posonlyargs, *given.args]
+    required = len(positional) - len(given.defaults)
+    if required <= 2 <= len(positional):
+        return ""
+    shown = "requests" if method.name == "execute" else "args"
+    return f"{path}:{method.lineno}: {method.name} is called with one argument: def {method.name}(self, {shown})"

@@ -1,0 +1,44 @@
+"""A `model.py` is read, never imported: what is told of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trireme.config.model_code import code_problems
+
+GOOD = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import os\n\ndef f(:\n", ":3: SyntaxError: invalid syntax\n    def f(:"),
+        ("class TritonPythonModle:\n    pass\n", "no class TritonPythonModel, did you mean 'TritonPythonModle'?"),
+        ("class TritonPythonModel:\n    def excute(self, r): pass\n", "no method execute, did you mean 'excute'?"),
+        ("class TritonPythonModel:\n    def execute(self): pass\n", ":2: execute is called with one argument"),
+        (GOOD + "    def initialize(self): pass\n", ":4: initialize is called with one argument"),
+    ],
+)
+def test_mistakes_are_told_with_the_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "model.py").write_text(text)
+    (problem,) = code_problems(tmp_path / "model.py")
+    assert problem.startswith(str(tmp_path / "model.py"))
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        "raise SystemExit\n" + GOOD,
+        "from base import TritonPythonModel\n",
+        "from base import *\n",
+        "import b\nclass TritonPythonModel(b.Base):\n    pass\n",
+        "class TritonPythonModel:\n    async def execute(self, requests, extra=1): pass\n",
+    ],
+)
+def test_good_code_passes_and_is_not_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.py").write_text(text)
+    assert code_problems(tmp_path / "model.py") == []
