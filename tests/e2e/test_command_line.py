@@ -65,7 +65,8 @@ def test_make_knows_the_target(target: str) -> None:
 
 def test_make_serve_needs_no_test_packages() -> None:
     printed = run("make", "--dry-run", "VENV=.venv-that-is-not-there", "serve").stdout
-    assert "install --quiet ." in printed
+    assert "TRIREME_COMPILE=0" in printed
+    assert "install --quiet --no-compile -e ." in printed
     assert "[test]" not in printed
     assert ".venv-that-is-not-there/bin/trireme serve examples/model_repository" in printed
 
