@@ -384,6 +384,14 @@ def _block_count(spec: DecoderSpec, options: EngineOptions, device: torch.device
     size = options.cache_bytes
     if size is None:
         free, total = torch.cuda.mem_get_info(device)
-        size = int(free - (1 - options.memory_share) * total) - _RESERVE_BYTES
+        size = int(free - (1 - options.memory_share) * total) - _RESERVE_BYTES - _logit_bytes(spec, options, dtype)
     most = options.max_sequences * -(-spec.max_positions // options.block_size)
     return max(1, min(size // per_block, most))
+
+
+def _logit_bytes(spec: DecoderSpec, options: EngineOptions, dtype: torch.dtype) -> int:
+    """What recorded steps keep for their logits."""
+    if not options.has_graphs:
+        return 0
+    rows = sum(size for size in BUCKETS if size < options.max_sequences) + options.max_sequences
+    return len(_WARM_REACHES) * rows * spec.vocab_size * dtype.itemsize
