@@ -96,6 +96,9 @@ class SequenceDispatcher:
         """Whether too few requests wait yet, with an instance or in the backlog, for the first to be run."""
         table = self._table
         behind = sum(len(sequence.waiting) for sequence in table.backlog)
+        all_slots = table.instance_slots.values()
+        if not any(slots.has_room for slots in all_slots):
+            behind += sum(sequence.count_behind_end() for slots in all_slots for sequence in slots.sequences)
         has_enough = table.waiting_count - behind >= _held("") and behind >= _held("BACKLOG_")
         self._is_held = not table.is_stopped and not has_enough
         return self._is_held

@@ -44,6 +44,16 @@ class LiveSequence:
         self.idle_ns = 0  # since when there is nothing to do
         self.deadline_ns = 0  # when it must have left the backlog; 0 is never
 
+    def count_behind_end(self) -> int:
+        """How many of those that wait come after the END of the sequence that has the instance: they wait for their
+        turn like those of the backlog."""
+        if self.running is not None and self.running.flags & SEQUENCE_END:
+            return len(self.waiting)
+        for place, request in enumerate(self.waiting):
+            if request.flags & SEQUENCE_END:
+                return len(self.waiting) - place - 1
+        return 0
+
     def stretch_of(self, request: InferenceRequest) -> tuple[int, int]:
         """The places among those that wait that belong to the same sequence as this one, which must be waiting."""
         place = self.waiting.index(request)

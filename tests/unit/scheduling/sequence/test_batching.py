@@ -262,6 +262,25 @@ def test_the_first_batch_waits_for_as_many_requests_as_the_environment_says(
     assert instance.seen == [["1", "2"]]
 
 
+def test_what_uses_an_id_again_whose_end_has_not_run_counts_as_backlog(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    monkeypatch.setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2")
+    build(bench, max_batch_size=2)
+    instance = bench.instance()
+    bench.send("a1", correlation_id=1, flags=START)
+    bench.send("a2", correlation_id=1, flags=END)
+    bench.send("b1", correlation_id=2, flags=START)
+    bench.send("c1", correlation_id=1, flags=START)
+    assert instance.seen == []
+    bench.send("c2", correlation_id=1, flags=END)
+    assert instance.seen == [["a1", "b1"]]
+    for _ in range(4):
+        instance.finish()
+    assert [name for batch in instance.seen for name in batch if name[0] in "ac"] == ["a1", "a2", "c1", "c2"]
+
+
 def test_configuration_chooses_the_strategy(bench: Any) -> None:
     assert type(build(bench)._dispatcher._strategy) is DirectStrategy
     assert type(build(bench, is_iterative=True)._dispatcher._strategy) is DirectStrategy
