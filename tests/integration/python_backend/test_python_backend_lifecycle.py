@@ -91,6 +91,35 @@ def test_resize_adds_and_removes_instances_while_others_serve(repository: Any, t
     repository.run(main())
 
 
+def test_instances_that_stay_under_another_group_are_not_started_again(repository: Any, tell: Any) -> None:
+    """As Triton, which keeps their names too; by a limit of its own an instance is known by its name."""
+    config = tell.config + 'instance_group [{ name: "g" count: 3 kind: KIND_CPU }]'
+
+    async def main() -> None:
+        async with repository.serve(tell.code, config) as model:
+
+            async def resize(*groups: tuple[str, int], priority: int = 0) -> list[str]:
+                message = type(model.config.message)()
+                message.CopyFrom(model.config.message)
+                del message.instance_group[:]
+                for name, count in groups:
+                    group = message.instance_group.add(name=name, count=count, kind=2)
+                    if priority:
+                        group.rate_limiter.priority = priority
+                before = set(model.backend.worker_pids)
+                await model.backend.resize(ModelConfig.from_message(message))
+                fresh = len(set(model.backend.worker_pids) - before)
+                return [str(fresh), *sorted(instance.name for instance in model.runner.instances)]
+
+            assert await resize(("g", 1), ("h", 2)) == ["0", "g_0", "g_1", "g_2"]
+            assert await resize(("i", 2)) == ["0", "g_0", "g_1"]
+            assert await resize(("i", 3)) == ["1", "g_0", "g_1", "i_2"]
+            assert await resize(("g", 2), ("k", 1)) == ["0", "g_0", "g_1", "i_2"]
+            assert await resize(("k", 2), priority=2) == ["2", "k_0", "k_1"]
+
+    repository.run(main())
+
+
 @pytest.mark.parametrize(
     ("code", "texts"),
     [

@@ -183,7 +183,7 @@ class VersionSwitch:
         if model.gate is not None:
             model.gate.change(instance_limits(config))
         try:
-            if model.backend is not None and config.instance_groups != model.config.instance_groups:
+            if model.backend is not None and config.message.instance_group != model.config.message.instance_group:
                 await model.backend.resize(config)
         except BaseException:
             if model.gate is not None:

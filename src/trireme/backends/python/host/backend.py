@@ -132,7 +132,16 @@ class PythonBackend:
         kept = [supervisor for supervisor in self._supervisors if supervisor.placement in wanted]
         gone = [supervisor for supervisor in self._supervisors if supervisor.placement not in wanted]
         present = {supervisor.placement for supervisor in kept}
-        fresh = [placement for placement in wanted if placement not in present]
+        fresh: list[Placement] = []
+        for placement in wanted:
+            if placement in present:
+                continue
+            heir = next((supervisor for supervisor in gone if self._can_stay_for(supervisor, placement, config)), None)
+            if heir is None:
+                fresh.append(placement)
+            else:
+                gone.remove(heir)
+                kept.append(heir)
         try:
             await self._devices.take(config, wanted, fresh)
             added = [self._supervise(placement, config) for placement in fresh]
@@ -147,6 +156,14 @@ class PythonBackend:
         leaving = [self._retire(supervisor) for supervisor in gone]
         if leaving and config.sequence_batching is None:  # sequences may go on for long, and nobody waits for their end
             await asyncio.wait(leaving)
+
+    def _can_stay_for(self, supervisor: Supervisor, placement: Placement, config: ModelConfig) -> bool:
+        """Whether an instance whose place is no longer configured is as good as a new one in this place. Its name is
+        another, by which limits are known, and devices that only one instance can have."""
+        old = supervisor.placement
+        if replace(old, name=placement.name) != placement or not (placement.kind == "GPU" or self._is_on_cpu(old)):
+            return False
+        return not any(group.HasField("rate_limiter") for group in config.message.instance_group)
 
     @property
     def failure(self) -> str | None:
