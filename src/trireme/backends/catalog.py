@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trireme.backends import plugins
 from trireme.backends.builtin import catalog as builtin
+from trireme.backends.engine_file_models import needs_engine_files
 from trireme.backends.python.host import backend as host
 from trireme.backends.python.host.worker_recipe import DEFAULT_FILE_NAME
 from trireme.backends.services import BackendServices, ModelSource
@@ -31,9 +32,14 @@ _FRAMEWORKS: Mapping[str, str] = {
     "tensorflow": "tensorflow",
     "transformers": "transformers",
     "llm": "numpy",  # PyTorch makes it faster, and a GPU wants it
+    "tensorrtllm": "numpy",  # as the llm backend, whose engine it has
+    "tensorrt_llm": "numpy",
 }
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""
+
+_FOLDERS: Mapping[str, str] = {"tensorrt_llm": "tensorrtllm"}
+"""Of those that have not their own name."""
 
 _OWN_NAMES = frozenset({*_FACTORIES, *_FRAMEWORKS})
 """No other package can bring a backend of such a name."""
@@ -50,6 +56,8 @@ _ELSEWHERE: Mapping[str, str] = {
 def create_backend(source: ModelSource, services: BackendServices) -> Backend:
     """The backend that the model's configuration names; raises ServingError where there is none of that name."""
     name = source.config.backend
+    if name == "python" and needs_engine_files(source):
+        name = "tensorrtllm"
     factory = _FACTORIES.get(name) or _python_based(name, source, services) or plugins.factory_of(name)
     if factory is None:
         if name in _ELSEWHERE:
@@ -100,7 +108,7 @@ def _file_of(factory: BackendFactory) -> Path:
 
 
 def _own_file(name: str) -> Path:
-    return Path(__file__).parent / name / DEFAULT_FILE_NAME
+    return Path(__file__).parent / _FOLDERS.get(name, name) / DEFAULT_FILE_NAME
 
 
 def _unknown_text(source: ModelSource, services: BackendServices) -> str:

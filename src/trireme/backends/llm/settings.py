@@ -79,7 +79,7 @@ def _folder(named: str, revision: str | None, model_dir: Path, version: str) -> 
     version_dir = model_dir / version
     tried = [version_dir / named, model_dir / named, Path(named)] if named else [version_dir, model_dir]
     for folder in tried:
-        if (folder / "config.json").is_file():
+        if any((folder / name).is_file() for name in ("config.json", "config.ini")):
             return folder
     if named and is_hub_id(named):
         return hub_folder(named, revision)

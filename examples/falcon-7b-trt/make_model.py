@@ -1,0 +1,36 @@
+"""Puts a tiny Falcon with random weights and a tokenizer of bytes into tensorrt_llm/1/falcon-7b."""
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import FalconConfig, FalconForCausalLM
+
+END = "<|endoftext|>"
+
+
+def main():
+    folder = Path(__file__).parent / "tensorrt_llm" / "1" / "falcon-7b"
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({text: place for place, text in enumerate([END, *letters])}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END])
+    config = FalconConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    FalconForCausalLM(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": END, "eos_token": END})
+    )
+    print(f"{folder} has a tiny model")
+
+
+if __name__ == "__main__":
+    main()

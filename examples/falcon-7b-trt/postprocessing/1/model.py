@@ -1,0 +1,27 @@
+"""Turns token ids into texts, one for each beam, special tokens and all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Decodes rows as they are."""
+
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        named = config["parameters"]["tokenizer_dir"]["string_value"]
+        path = Path(args["model_repository"]).parent / named
+        self.tokenizer = Tokenizer.from_file(str(path if path.is_file() else path / "tokenizer.json"))
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        rows = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
+        texts = [self.tokenizer.decode(beam.tolist(), skip_special_tokens=False) for row in rows for beam in row]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array(texts, np.object_))])

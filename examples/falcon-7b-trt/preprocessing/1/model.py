@@ -1,0 +1,71 @@
+"""Turns texts into token ids, and lists of words into tensors."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Rows of a request are independent of each other."""
+
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self.tokenizer = load_tokenizer(config, args)
+        self.id_type = pb_utils.triton_string_to_numpy(
+            pb_utils.get_output_config_by_name(config, "INPUT_ID")["data_type"]
+        )
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        texts = [row[0].decode() for row in values(request, "QUERY")]
+        rows = [self.tokenizer.encode(text).ids for text in texts]
+        ids = np.zeros((len(rows), max(map(len, rows))), self.id_type)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+        return pb_utils.InferenceResponse(
+            [
+                pb_utils.Tensor("INPUT_ID", ids),
+                pb_utils.Tensor("REQUEST_INPUT_LEN", np.array([[len(row)] for row in rows], self.id_type)),
+                pb_utils.Tensor("REQUEST_OUTPUT_LEN", values(request, "REQUEST_OUTPUT_LEN")),
+                pb_utils.Tensor("BAD_WORDS_IDS", self.words(values(request, "BAD_WORDS_DICT"), len(rows))),
+                pb_utils.Tensor("STOP_WORDS_IDS", self.words(values(request, "STOP_WORDS_DICT"), len(rows))),
+            ]
+        )
+
+    def words(self, given, count):
+        """Two lines for each row: the ids of all its words, filled up with 0, and where each ends, with -1."""
+        found = [self.row_of_words(row) for row in given] if given is not None else [([], [])] * count
+        width = max(1, *(len(ids) for ids, _ in found))
+        lines = [(ids + [0] * (width - len(ids)), ends + [-1] * (width - len(ends))) for ids, ends in found]
+        return np.array(lines, np.int32)
+
+    def row_of_words(self, row):
+        """Each entry is a line of words with commas between them; blanks before a word belong to it."""
+        words = [word for entry in row for line in csv.reader([entry.decode()]) for word in line]
+        ids, ends = [], []
+        for word in words:
+            tokens = self.tokenizer.encode(word, add_special_tokens=False).ids
+            if tokens:
+                ids += tokens
+                ends.append(len(ids))
+        return ids, ends
+
+
+def values(request, name):
+    """The tensor's rows; None where the request does not have it."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    return None if tensor is None else tensor.as_numpy()
+
+
+def load_tokenizer(config, args):
+    """The tokenizer of the folder that the configuration names, as seen from the repository."""
+    named = config["parameters"]["tokenizer_dir"]["string_value"]
+    path = Path(args["model_repository"]).parent / named
+    return Tokenizer.from_file(str(path if path.is_file() else path / "tokenizer.json"))

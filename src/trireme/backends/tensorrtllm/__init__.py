@@ -1,0 +1,1 @@
+"""The tensors and rules of TensorRT-LLM's models, on `trireme.llm`."""

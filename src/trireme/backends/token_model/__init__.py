@@ -1,0 +1,1 @@
+"""Models that take and give token ids, by the tensors of TensorRT-LLM and FasterTransformer, on `trireme.llm`."""

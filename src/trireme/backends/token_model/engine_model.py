@@ -1,0 +1,202 @@
+"""One instance of a token model: requests go to its engine as they come, and are answered as tokens are written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from trireme.backends.llm.answers import refusal
+from trireme.backends.llm.caretaker import Caretaker
+from trireme.backends.llm.metrics import EngineMetrics
+from trireme.backends.python.pb_utils import runtime as pb_runtime
+from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.python.pb_utils.logger import route_records_of
+from trireme.backends.python.pb_utils.lookup import using_decoupled_model_transaction_policy
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL, triton_string_to_numpy
+from trireme.backends.token_model.family import Family
+from trireme.backends.token_model.parameters import read_token_settings
+from trireme.backends.token_model.token_answer import Lane, TokenAnswer
+from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
+from trireme.llm.engine import EngineBusyError, EngineClosedError, EngineCore
+from trireme.llm.generation import TextOutput, Usage
+from trireme.llm.loading import load_executor
+from trireme.llm.request import SequenceOutput
+from trireme.llm.sampling_params import SamplingError
+
+log = logging.getLogger(__name__)
+
+_News = tuple[TokenAnswer, Lane, SequenceOutput]
+
+
+class TokenModel:
+    """Takes requests without waiting for their answers."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._running: dict[str, TokenAnswer] = {}
+        """By request id, those that have one."""
+        self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
+
+    def start(self, config: Mapping[str, Any], args: Mapping[str, str]) -> None:
+        """Loads the model on its device."""
+        for room in ("trireme.llm", "trireme.backends.token_model"):
+            route_records_of(room)  # which device, which folder, and why
+        self._around_answers = pb_runtime.current().channel.gather
+        settings = read_token_settings(config, args, self._around_answers)
+        self._has_prompt = settings.has_prompt
+        self._is_decoupled = using_decoupled_model_transaction_policy(config)
+        self._types = {entry["name"]: triton_string_to_numpy(entry["data_type"]) for entry in config["output"]}
+        engine = settings.engine
+        self._core = EngineCore(
+            load_executor(engine.folder, engine.options, engine.device, engine.dtype), engine.options
+        )
+        self._limits = Limits(self._core.spec.eos_ids, not self._family.fills_to_request)
+        self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])
+        self._caretaker = Caretaker(self._core, engine.options.step_timeout_s, self._metrics.update)
+        self._caretaker.start()
+        self._writer = threading.Thread(target=self._write, name="llm-answers", daemon=True)
+        self._writer.start()
+
+    def execute(self, requests: list[InferenceRequest]) -> None:
+        """Hands the requests to the engine."""
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                self._begin(request, sender)
+            except SamplingError as error:
+                _refuse(sender, error, ErrorCode.INVALID_ARG)
+            except (EngineBusyError, EngineClosedError) as error:
+                _refuse(sender, error, ErrorCode.UNAVAILABLE)
+            except Exception as error:  # of this request alone: others of the batch run already
+                log.exception("a request cannot be read")
+                _refuse(sender, error, ErrorCode.INTERNAL)
+
+    def is_ready(self) -> bool:
+        """Whether the engine still runs steps."""
+        return self._core.is_alive
+
+    def stop(self) -> None:
+        """Ends what is under way and gives the device's memory back."""
+        self._caretaker.stop()
+        self._core.close()
+        self._news.put(None)
+        self._writer.join(timeout=10)
+
+    def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
+        wishes = read_request(
+            request, self._limits, request.requested_output_names(), self._family.fills_to_request and self._has_sums
+        )
+        name = request.request_id() if self._family.checks_ids else ""
+        if name and not name.isdecimal():
+            raise SamplingError(f"the request id must be a number without a sign, found '{name}'")
+        if wishes.is_stop:
+            self._stop_other(name, sender)
+            return
+        if name in self._running:
+            raise SamplingError(f"the request id {name} is in use by a request that has not ended")
+        if wishes.is_stream and not self._is_decoupled:
+            raise SamplingError("'streaming' needs a decoupled model: model_transaction_policy { decoupled: True }")
+        answer = self._answer(wishes, name, sender)
+        if name:
+            self._running[name] = answer
+        try:
+            self._submit(wishes, answer, request.timeout())
+        except Exception:
+            self._running.pop(name, None)
+            raise
+        self._caretaker.active[answer] = sender
+        if sender.is_closed:  # before it was noted
+            self._caretaker.active.pop(answer, None)
+
+    @property
+    def _has_sums(self) -> bool:
+        """Whether the model declares sums of probabilities, which an ensemble then waits for."""
+        return "cum_log_probs" in self._types
+
+    def _answer(self, wishes: TokenRequest, name: str, sender: InferenceResponseSender) -> TokenAnswer:
+        def on_end() -> None:
+            self._running.pop(name, None)
+            self._caretaker.active.pop(answer, None)
+
+        is_stream = wishes.is_stream or (self._is_decoupled and self._family.streams_whole)
+        answer = TokenAnswer(
+            wishes,
+            self._family,
+            self._types,
+            sender,
+            self._core.cancel,
+            on_end,
+            is_stream=is_stream,
+            has_prompt=self._has_prompt,
+        )
+        return answer
+
+    def _submit(self, wishes: TokenRequest, answer: TokenAnswer, timeout_us: int) -> None:
+        begun: list[Lane] = []
+        try:
+            for lane in answer.lanes:
+                lane.sequence_id = self._core.new_id()
+                self._core.submit(
+                    lane.row.tokens,
+                    lane.row.params,
+                    self._listener(answer, lane),
+                    timeout_s=timeout_us / 1e6 if timeout_us else None,
+                    end_ids=lane.row.end_ids,
+                    sequence_id=lane.sequence_id,
+                )
+                begun.append(lane)
+        except Exception as error:
+            if not begun:
+                raise
+            code = ErrorCode.INVALID_ARG if isinstance(error, SamplingError) else ErrorCode.UNAVAILABLE
+            answer.fail(error, code)  # the rows that were taken before one was refused are ended
+
+    def _listener(self, answer: TokenAnswer, lane: Lane) -> Any:
+        put = self._news.put
+        return lambda news: put((answer, lane, news))
+
+    def _stop_other(self, name: str, sender: InferenceResponseSender) -> None:
+        if not name:
+            raise SamplingError("'stop' needs the id of the request that is to be stopped")
+        running = self._running.get(name)
+        if running is None:
+            raise SamplingError(f"no request with the id {name} is running: it has ended, or there was none")
+        running.stop()
+        sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def _write(self) -> None:
+        """The thread that answers, beside the one that runs steps."""
+        while (news := self._news.get()) is not None:
+            with self._around_answers():
+                while news is not None:
+                    self._tell(*news)
+                    if self._news.empty():
+                        break
+                    news = self._news.get()
+            if news is None:
+                return
+
+    def _tell(self, answer: TokenAnswer, lane: Lane, news: SequenceOutput) -> None:
+        answer.take(lane, news)
+        if news.finish_reason is not None:
+            size = len(lane.row.tokens)
+            usage = Usage(size, len(lane.written), news.cached_tokens)
+            self._metrics.ended(TextOutput(0, "", usage=usage, times=news.times), size, 1)
+
+
+def _refuse(sender: InferenceResponseSender, error: Exception, code: ErrorCode) -> None:
+    if not sender.is_closed:
+        sender.send(refusal(error, code), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def read_config(args: Mapping[str, str]) -> dict[str, Any]:
+    """The model's configuration."""
+    config: dict[str, Any] = json.loads(args["model_config"])
+    return config

@@ -1,0 +1,29 @@
+"""In what the families of token models differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One of them."""
+
+    name: str
+    fills_to_request: bool
+    """Whether answers have the length of the longest prompt and the longest wish together, filled up with the end; else
+    that of the longest row, filled up with `pad_id`."""
+    streams_whole: bool
+    """Whether each response of a stream has all tokens so far, and every request of a decoupled model is one; else it
+    has the new tokens, and requests ask for streams."""
+    checks_ids: bool
+    """Whether request ids are numbers, in use once at a time, and can be stopped."""
+    always_gives_logprobs: bool
+    """Whether probabilities that are not asked for are still given, as zeros."""
+
+
+INFLIGHT = Family("tensorrtllm", False, False, True, True)
+"""TensorRT-LLM's backend."""
+SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
+"""TensorRT-LLM's Python model, which runs one batch after another."""
+FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False)

@@ -1,0 +1,176 @@
+"""What becomes of a request's prompts, gathered row by row and sent as tensors: once, or at every step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.token_model.family import Family
+from trireme.backends.token_model.token_request import Row, TokenRequest
+from trireme.backends.token_model.word_lists import ends_with_any
+from trireme.llm.request import FinishReason, SequenceOutput
+
+log = logging.getLogger(__name__)
+
+_CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One text that is written: a prompt's, or one of its beams."""
+
+    row: Row
+    sequence_id: int = 0
+    written: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    is_finished: bool = False
+
+
+class TokenAnswer:
+    """Takes news in one thread; `stop` and `cancel` may be called from any."""
+
+    def __init__(
+        self,
+        request: TokenRequest,
+        family: Family,
+        types: Mapping[str, Any],
+        sender: InferenceResponseSender,
+        end_sequence: Callable[[int, FinishReason], None],
+        on_end: Callable[[], None],
+        *,
+        is_stream: bool,
+        has_prompt: bool,
+    ) -> None:
+        """`types` are those of the declared outputs; `on_end` is called once, when nothing more is sent."""
+        self._request = request
+        self._family = family
+        self._types = types
+        self._sender = sender
+        self._end_sequence = end_sequence
+        self._on_end = on_end
+        self._is_stream = is_stream
+        self._has_prompt = has_prompt
+        self._sent_steps = 0
+        self._is_stopped = False
+        self._is_closed = False
+        self.lanes = [Lane(row) for row in request.rows for _ in range(request.beams)]
+
+    def cancel(self) -> None:
+        """Ends what is under way."""
+        for lane in self.lanes:
+            if not lane.is_finished:
+                self._end_sequence(lane.sequence_id, FinishReason.CANCELLED)
+
+    def stop(self) -> None:
+        """Ends what is under way, and what was written until then is the answer."""
+        self._is_stopped = True
+        self.cancel()
+
+    def fail(self, error: Exception, code: ErrorCode) -> None:
+        """Tells the client, once, and ends the rest."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._sender.send(InferenceResponse(error=TritonError(str(error), code)), _FINAL)
+        except Exception:  # the client has its answer already, or the server is gone
+            log.debug("the error '%s' reaches nobody", error, exc_info=True)
+        self.cancel()
+        self._on_end()
+
+    def take(self, lane: Lane, news: SequenceOutput) -> None:
+        """Never raises, so that the request is always answered."""
+        if lane.is_finished or self._is_closed:
+            return
+        try:
+            self._take(lane, news)
+        except Exception as error:
+            log.exception("an answer cannot be written")
+            self.fail(RuntimeError(f"the answer cannot be written: {error}"), ErrorCode.INTERNAL)
+
+    def _take(self, lane: Lane, news: SequenceOutput) -> None:
+        reason = news.finish_reason
+        if reason in (FinishReason.CANCELLED, FinishReason.TIMEOUT, FinishReason.ERROR) and not self._is_stopped:
+            lane.is_finished = True
+            text = news.error or f"the request was ended: {reason.value}"
+            self.fail(RuntimeError(text), _CODES.get(reason, ErrorCode.INTERNAL))
+            return
+        for place, token in enumerate(news.token_ids):
+            lane.written.append(token)
+            if place < len(news.logprobs):
+                lane.logprobs.append(news.logprobs[place].logprob)
+            if len(lane.written) >= lane.row.params.min_tokens and ends_with_any(lane.written, lane.row.stop_words):
+                if reason is None:
+                    self._end_sequence(lane.sequence_id, FinishReason.STOP)
+                reason = FinishReason.STOP
+                break
+        lane.is_finished = reason is not None
+        self._send()
+
+    def _send(self) -> None:
+        is_over = all(lane.is_finished for lane in self.lanes)
+        last = max(len(lane.written) for lane in self.lanes)
+        if self._is_stream:
+            ready = min((len(lane.written) for lane in self.lanes if not lane.is_finished), default=last)
+            for step in range(self._sent_steps + 1, ready + 1):
+                self._sent_steps = step
+                first = 0 if self._family.streams_whole else step - 1
+                self._sender.send(self._response(first, step), _FINAL if is_over and step == last else 0)
+                self._is_closed = is_over and step == last
+            if is_over and not self._is_closed:
+                self._sender.send(flags=_FINAL)
+        elif is_over:
+            self._sender.send(self._response(0, last), _FINAL)
+        if is_over:
+            self._is_closed = True
+            self._on_end()
+
+    def _response(self, first: int, end: int) -> InferenceResponse:
+        """The tokens from one step to another, behind their prompts where these belong to it."""
+        has_prompt = self._has_prompt and (not self._is_stream or self._family.streams_whole)
+        texts = [(lane.row.tokens if has_prompt else []) + lane.written[first:end] for lane in self.lanes]
+        width = max(map(len, texts))
+        if self._family.fills_to_request and has_prompt:
+            width = max(width, self._request.prompt_width + self._request.max_tokens)
+        found: dict[str, npt.NDArray[Any]] = {
+            "output_ids": np.array(
+                [self._filled(lane, text, width) for lane, text in zip(self.lanes, texts, strict=True)]
+            ),
+            "sequence_length": np.array([len(text) for text in texts]),
+            "response_input_lengths": np.array([len(lane.row.tokens) for lane in self.lanes]),
+            **self._logprobs(first, end),
+        }
+        wanted = self._request.outputs
+        return InferenceResponse([self._tensor(name, array) for name, array in found.items() if name in wanted])
+
+    def _logprobs(self, first: int, end: int) -> dict[str, npt.NDArray[Any]]:
+        if not self._request.has_logprobs and not self._family.always_gives_logprobs:
+            return {}
+        width = self._request.max_tokens if self._family.fills_to_request else max(1, end - first)
+        each = np.zeros((len(self.lanes), width), np.float32)
+        for place, lane in enumerate(self.lanes):
+            known = lane.logprobs[first:end]
+            each[place, : len(known)] = known
+        sums = np.array([sum(lane.logprobs[:end]) for lane in self.lanes], np.float32)
+        return {"cum_log_probs": sums, "output_log_probs": each, "log_probs": each}
+
+    def _tensor(self, name: str, array: npt.NDArray[Any]) -> Tensor:
+        shape = (len(self._request.rows), self._request.beams, *array.shape[1:])
+        return Tensor(name, np.ascontiguousarray(array.reshape(shape), self._types.get(name, np.int32)))
+
+    @staticmethod
+    def _filled(lane: Lane, text: list[int], width: int) -> list[int]:
+        return text + [lane.row.fill] * (width - len(text))
+
+
+_FINAL = TRITONSERVER_RESPONSE_COMPLETE_FINAL

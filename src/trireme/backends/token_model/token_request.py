@@ -1,0 +1,166 @@
+"""A request as tensors, read: prompts of token ids, and how each is to be continued."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.token_model.word_lists import Words, decode_words
+from trireme.llm.sampling_params import SamplingError, SamplingParams
+
+_REFUSED = ("prompt_embedding_table", "prompt_vocab_size", "prompt_learning_task_name_ids", "request_prompt_embedding")
+_LOGPROB_FLAGS = ("return_log_probs", "output_log_probs", "is_return_log_probs")
+LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt."""
+
+    tokens: list[int]
+    params: SamplingParams
+    end_ids: tuple[int, ...]
+    stop_words: Words
+    fill: int
+    """What stands behind its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """All prompts of a request."""
+
+    rows: list[Row]
+    prompt_width: int
+    """Of the tensor of prompts, with what they are filled up with."""
+    beams: int
+    is_stream: bool
+    is_stop: bool
+    has_logprobs: bool
+    outputs: frozenset[str]
+
+    @property
+    def max_tokens(self) -> int:
+        """That any row may write."""
+        return max(row.params.max_tokens or 0 for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a model lets requests ask for."""
+
+    end_ids: tuple[int, ...]
+    """Of the model, for requests that name none."""
+    fills_with_pad: bool
+
+
+def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
+    """Raises SamplingError with the tensor's name; `wants_all`: probabilities are told to who wants their tensors."""
+    inputs = _Inputs({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+    is_stop = inputs.flag("stop")
+    outputs = frozenset(names)
+    if is_stop:
+        return TokenRequest([], 0, 1, False, True, False, outputs)
+    for name in _REFUSED:
+        if inputs.has(name):
+            raise SamplingError(f"'{name}' cannot be followed: prompts are token ids, and no embeddings are put in")
+    flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
+    has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
+    beams = inputs.whole("beam_width", 0, 1)
+    if beams != 1:
+        raise SamplingError(f"'beam_width' must be 1, found {beams}: the engine does not search with beams")
+    rows = [_read_row(inputs, row, limits, has_logprobs) for row in range(inputs.count)]
+    return TokenRequest(rows, inputs.width, beams, inputs.flag("streaming"), False, has_logprobs, outputs)
+
+
+def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool) -> Row:
+    size = inputs.whole("input_lengths", row, inputs.width)
+    if not 1 <= size <= inputs.width:
+        raise SamplingError(f"'input_lengths' must be between 1 and {inputs.width}, the size of 'input_ids': {size}")
+    count = inputs.required("request_output_len", row)
+    if count < 1:
+        raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
+    ends = (inputs.whole("end_id", row, 0),) if inputs.has("end_id") else limits.end_ids
+    fill = ends[0] if ends else 0
+    if limits.fills_with_pad:
+        fill = inputs.whole("pad_id", row, fill)
+    params = SamplingParams(
+        max_tokens=count,
+        min_tokens=min(inputs.whole("min_length", row, 0), count),
+        seed=inputs.whole("random_seed", row, 0),
+        repetition_penalty=inputs.real("repetition_penalty", row, 1.0),
+        presence_penalty=inputs.real("presence_penalty", row, 0.0),
+        frequency_penalty=inputs.real("frequency_penalty", row, 0.0),
+        bad_words=inputs.words("bad_words_list", row),
+        logit_bias=inputs.bias(row),
+        logprobs=0 if has_logprobs else None,
+        **_choice(inputs, row),
+    )
+    prompt = [int(token) for token in inputs.prompts[row, :size]]
+    return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
+
+
+def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
+    """Top-k where it is above 0, top-p where it is; neither, or the one most likely token: greedy."""
+    top_k, top_p = inputs.whole("runtime_top_k", row, 0), inputs.real("runtime_top_p", row, 0.0)
+    if top_k < 0 or not 0 <= top_p <= 1:
+        raise SamplingError(f"'runtime_top_k' must be 0 or more and 'runtime_top_p' within 0 and 1: {top_k}, {top_p}")
+    if top_k == 1 or (top_k == 0 and top_p == 0):
+        return {"temperature": 0.0}
+    return {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
+
+
+class _Inputs:
+    """The tensors of a request, by row."""
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._arrays = arrays
+        ids = arrays.get("input_ids")
+        if ids is None and not self.flag("stop"):
+            raise SamplingError("'input_ids' is missing")
+        self.prompts = np.zeros((1, 0), np.int32) if ids is None else ids.reshape(1, -1) if ids.ndim < 2 else ids
+        self.count, self.width = self.prompts.shape
+
+    def has(self, name: str) -> bool:
+        return name in self._arrays and self._arrays[name].size > 0
+
+    def flag(self, name: str) -> bool:
+        return self.has(name) and bool(self._arrays[name].reshape(-1)[0])
+
+    def whole(self, name: str, row: int, default: int) -> int:
+        return int(self._value(name, row)) if self.has(name) else default
+
+    def real(self, name: str, row: int, default: float) -> float:
+        return float(self._value(name, row)) if self.has(name) else default
+
+    def required(self, name: str, row: int) -> int:
+        if not self.has(name):
+            raise SamplingError(f"'{name}' is missing")
+        return self.whole(name, row, 0)
+
+    def words(self, name: str, row: int) -> Words:
+        if not self.has(name):
+            return ()
+        array = self._arrays[name]
+        return decode_words(name, self._of_row(name, array if array.ndim > 2 else array[None], row))
+
+    def bias(self, row: int) -> dict[int, float]:
+        if not self.has("embedding_bias"):
+            return {}
+        array = self._arrays["embedding_bias"]
+        found = self._of_row("embedding_bias", array if array.ndim > 1 else array[None], row)
+        return {int(token): float(found[token]) for token in np.flatnonzero(found)}
+
+    def _value(self, name: str, row: int) -> Any:
+        array = self._arrays[name]
+        return self._of_row(name, array if array.ndim else array[None], row).reshape(-1)[0]
+
+    def _of_row(self, name: str, array: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
+        """One for all prompts, or one for each."""
+        if len(array) not in (1, self.count):
+            raise SamplingError(f"'{name}' has {len(array)} rows, and 'input_ids' {self.count}")
+        return np.asarray(array[row if len(array) > 1 else 0])

@@ -1,0 +1,57 @@
+"""One server with the example's ensemble, the same with TensorRT-LLM's own Python model, and a streaming model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_server import RunningServer
+from tiny_models import tiny_causal_lm
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "falcon-7b-trt"
+SESSION_MODEL = """import tensorrt_llm
+from tensorrt_llm.runtime import GenerationSession, ModelConfig, SamplingConfig
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.session = GenerationSession(ModelConfig(), b"", tensorrt_llm.Mapping())
+"""
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("token-models")
+    repository = folder / "model_repository"
+    shutil.copytree(EXAMPLE, repository)
+    weights = tiny_causal_lm(repository / "tensorrt_llm" / "1" / "falcon-7b", "falcon")
+    _write_session_model(repository)
+    _write_streaming_model(repository, weights)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with RunningServer(folder) as server:
+            server.wait_until_listening(120)
+            yield server
+
+
+def _write_session_model(repository: Path) -> None:
+    """As the original: the python backend, an engine's config.json, a path of another machine, no engine file."""
+    version = repository / "session" / "1"
+    tiny_causal_lm(version / "falcon-7b", "falcon")
+    (version / "model.py").write_text(SESSION_MODEL)
+    (version / "config.json").write_text('{"builder_config": {"name": "falcon"}}')
+    config = (repository / "tensorrt_llm" / "config.pbtxt").read_text()
+    config = config.replace('name: "tensorrt_llm"', 'name: "session"').replace('"tensorrtllm"', '"python"')
+    config = config.replace('string_value: "falcon-7b"', 'string_value: "/opt/ds/model/deployed_model/trt/session/1"')
+    (repository / "session" / "config.pbtxt").write_text(config)
+
+
+def _write_streaming_model(repository: Path, weights: Path) -> None:
+    (repository / "streaming" / "1").mkdir(parents=True)
+    (repository / "streaming" / "config.pbtxt").write_text(
+        'backend: "tensorrt_llm" max_batch_size: 8 model_transaction_policy { decoupled: True }\n'
+        f'parameters {{ key: "gpt_model_path" value: {{ string_value: "{weights}" }} }}\n'
+        'parameters { key: "max_num_sequences" value: { string_value: "${max_num_sequences}" } }\n'
+    )
