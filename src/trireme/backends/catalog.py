@@ -34,6 +34,7 @@ _FRAMEWORKS: Mapping[str, str] = {
     "llm": "numpy",  # PyTorch makes it faster, and a GPU wants it
     "tensorrtllm": "numpy",  # as the llm backend, whose engine it has
     "tensorrt_llm": "numpy",
+    "fastertransformer": "numpy",
 }
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""

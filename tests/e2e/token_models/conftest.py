@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from running_server import RunningServer
-from tiny_models import tiny_causal_lm
+from tiny_models import cached, tiny_causal_lm
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "falcon-7b-trt"
 SESSION_MODEL = """import tensorrt_llm
@@ -29,6 +29,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     weights = tiny_causal_lm(repository / "tensorrt_llm" / "1" / "falcon-7b", "falcon")
     _write_session_model(repository)
     _write_streaming_model(repository, weights)
+    _write_faster_transformer(repository, "fastertransformer", "False")
+    _write_faster_transformer(repository, "ft_streaming", "True")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         with RunningServer(folder) as server:
@@ -54,4 +56,15 @@ def _write_streaming_model(repository: Path, weights: Path) -> None:
         'backend: "tensorrt_llm" max_batch_size: 8 model_transaction_policy { decoupled: True }\n'
         f'parameters {{ key: "gpt_model_path" value: {{ string_value: "{weights}" }} }}\n'
         'parameters { key: "max_num_sequences" value: { string_value: "${max_num_sequences}" } }\n'
+    )
+
+
+def _write_faster_transformer(repository: Path, name: str, decoupled: str) -> None:
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(
+        'backend: "fastertransformer" max_batch_size: 1024 default_model_filename: "gptneox_20b"\n'
+        f"model_transaction_policy {{ decoupled: {decoupled} }} instance_group [ {{ count: 1 kind: KIND_CPU }} ]\n"
+        'parameters { key: "tensor_para_size" value: { string_value: "2" } }\n'
+        'parameters { key: "data_type" value: { string_value: "fp16" } }\n'
+        f'parameters {{ key: "model_checkpoint_path" value: {{ string_value: "{cached("gptneox")}" }} }}\n'
     )

@@ -111,6 +111,8 @@ def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
         raise SamplingError(f"'runtime_top_k' must be 0 or more and 'runtime_top_p' within 0 and 1: {top_k}, {top_p}")
     if top_k == 1 or (top_k == 0 and top_p == 0):
         return {"temperature": 0.0}
+    if inputs.real("top_p_decay", row, 1.0) != 1.0:
+        raise SamplingError("'top_p_decay' must be 1: the engine holds top-p the same for all tokens")
     return {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
 
 

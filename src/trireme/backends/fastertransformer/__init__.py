@@ -1,0 +1,1 @@
+"""The tensors and rules of FasterTransformer's models, on `trireme.llm`."""

@@ -1,0 +1,105 @@
+"""A GPT-NeoX of FasterTransformer's backend, asked as its identity test asks: a batch of eight prompts of eight ids."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from running_server import RunningServer
+from tiny_models import cached
+from tritonclient.utils import InferenceServerException
+
+IDS = np.arange(64, dtype=np.uint32).reshape(8, 8) * 421 + 300
+IDS[6:] = IDS[:2]
+KINDS = {"uint32": "UINT32", "int32": "INT32", "float32": "FP32", "bool": "BOOL", "uint64": "UINT64"}
+GREEDY = """import json, sys, torch, transformers
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).float()
+ids = torch.tensor(json.loads(sys.argv[2]))
+mask = torch.ones_like(ids)
+rows = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=24, eos_token_id=50256, pad_token_id=0)
+print(json.dumps(rows.tolist()))
+"""
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    def each(value: Any, kind: Any) -> Any:
+        return np.full((8, 1), value, kind)
+
+    whole = {"input_lengths": 8, "request_output_len": 24, "runtime_top_k": 1, "beam_width": 1, "start_id": 50256}
+    real = {"runtime_top_p": 0, "beam_search_diversity_rate": 0, "temperature": 1, "len_penalty": 1}
+    words = np.tile(np.array([[[0], [-1]]], np.int32), (8, 1, 1))
+    return {
+        "input_ids": IDS,
+        **{name: each(value, np.uint32) for name, value in whole.items()},
+        **{name: each(value, np.float32) for name, value in real.items()},
+        "end_id": each(50256, np.uint32),
+        "random_seed": each(0, np.uint64),
+        "is_return_log_probs": each(True, np.bool_),
+        "bad_words_list": words,
+        "stop_words_list": words,
+        **more,
+    }
+
+
+def tensors(library: Any, arrays: dict[str, Any]) -> list[Any]:
+    found = []
+    for name, array in arrays.items():
+        found.append(library.InferInput(name, array.shape, KINDS[array.dtype.name]))
+        found[-1].set_data_from_numpy(array)
+    return found
+
+
+def infer(server: RunningServer, library: Any, port: str, **more: Any) -> Any:
+    with library.InferenceServerClient(f"127.0.0.1:{server.ports[port]}") as client:
+        return client.infer("fastertransformer", tensors(library, asked(**more)))
+
+
+@pytest.mark.parametrize(("library", "port"), [(httpclient, "http"), (grpcclient, "grpc")])
+def test_the_tokens_are_those_of_transformers(served: RunningServer, library: Any, port: str) -> None:
+    result = infer(served, library, port)
+    ids = result.as_numpy("output_ids")
+    command = [sys.executable, "-c", GREEDY, str(cached("gptneox")), json.dumps(IDS.tolist())]
+    expected = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert (ids.shape, ids.dtype) == ((8, 1, 32), np.uint32)
+    assert ids[:, 0].tolist() == expected
+    assert result.as_numpy("sequence_length").tolist() == [[32]] * 8
+    each = result.as_numpy("output_log_probs")
+    assert each.shape == (8, 1, 24)
+    np.testing.assert_allclose(result.as_numpy("cum_log_probs"), each.sum(axis=2), rtol=1e-5)
+    assert result.as_numpy("response_input_lengths") is None
+
+
+def test_a_decoupled_model_sends_the_whole_at_every_token(served: RunningServer) -> None:
+    found: queue.Queue[Any] = queue.Queue()
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{served.ports['grpc']}") as client:
+        client.start_stream(lambda result, error: found.put(error or result))
+        client.async_stream_infer("ft_streaming", tensors(grpcclient, asked()))
+        results = [found.get(timeout=60) for _ in range(24)]
+    assert [int(result.as_numpy("sequence_length")[0, 0]) for result in results] == list(range(9, 33))
+    whole = infer(served, grpcclient, "grpc").as_numpy("output_ids")
+    assert results[-1].as_numpy("output_ids").tolist() == whole.tolist()
+    assert found.empty()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"beam_width": np.full((8, 1), 2, np.uint32)}, "'beam_width' must be 1"),
+        ({"prompt_learning_task_name_ids": np.zeros((8, 1), np.uint32)}, "no embeddings are put in"),
+        ({"request_output_len": np.zeros((8, 1), np.uint32)}, "'request_output_len' must be at least 1"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(served: RunningServer, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(InferenceServerException, match=words):
+        infer(served, httpclient, "http", **more)
+
+
+def test_the_log_tells_of_ranks(served: RunningServer) -> None:
+    assert "has tensor_para_size 2: it runs on one device all the same" in served.log
