@@ -162,7 +162,7 @@ def test_a_running_request_can_be_stopped_and_its_id_is_its_own(served: RunningS
         ("a", {}, "the request id must be a number"),
         ("9", {"stop": YES}, "no request with the id 9 is running"),
         ("", {"stop": YES}, "'stop' needs the id"),
-        ("", {"beam_width": np.array([[2]], np.int32)}, "'beam_width' must be 1"),
+        ("", {"beam_width": np.array([[0]], np.int32)}, "'beam_width' must be at least 1"),
         ("", {"bad_words_list": np.array([[[1], [9]]], np.int32)}, "'bad_words_list' has the end 9"),
     ],
 )

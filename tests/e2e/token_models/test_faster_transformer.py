@@ -76,6 +76,15 @@ def test_the_tokens_are_those_of_transformers(served: RunningServer, library: An
     assert result.as_numpy("response_input_lengths") is None
 
 
+def test_beams_stand_side_by_side_the_best_first(served: RunningServer) -> None:
+    result = infer(served, grpcclient, "grpc", beam_width=np.full((8, 1), 2, np.uint32))
+    ids, sums = result.as_numpy("output_ids"), result.as_numpy("cum_log_probs")
+    assert ids.shape == (8, 2, 32)
+    assert (ids[:, :, :8] == IDS[:, None]).all()
+    assert all(row[0].tolist() != row[1].tolist() for row in ids)
+    assert (sums[:, 0] >= sums[:, 1]).all()
+
+
 def test_a_decoupled_model_sends_the_whole_at_every_token(served: RunningServer) -> None:
     found: queue.Queue[Any] = queue.Queue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{served.ports['grpc']}") as client:
@@ -91,7 +100,6 @@ def test_a_decoupled_model_sends_the_whole_at_every_token(served: RunningServer)
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"beam_width": np.full((8, 1), 2, np.uint32)}, "'beam_width' must be 1"),
         ({"prompt_learning_task_name_ids": np.zeros((8, 1), np.uint32)}, "no embeddings are put in"),
         ({"request_output_len": np.zeros((8, 1), np.uint32)}, "'request_output_len' must be at least 1"),
     ],

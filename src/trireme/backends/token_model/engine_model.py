@@ -141,17 +141,20 @@ class TokenModel:
     def _submit(self, wishes: TokenRequest, answer: TokenAnswer, timeout_us: int) -> None:
         begun: list[Lane] = []
         try:
-            for lane in answer.lanes:
-                lane.sequence_id = self._core.new_id()
+            for first in range(0, len(answer.lanes), wishes.beams):
+                lanes = answer.lanes[first : first + wishes.beams]
+                number = self._core.new_id()
+                for lane in lanes:
+                    lane.sequence_id = number
                 self._core.submit(
-                    lane.row.tokens,
-                    lane.row.params,
-                    self._listener(answer, lane),
+                    lanes[0].row.tokens,
+                    lanes[0].row.params,
+                    *(self._listener(answer, lane) for lane in lanes),
                     timeout_s=timeout_us / 1e6 if timeout_us else None,
-                    end_ids=lane.row.end_ids,
-                    sequence_id=lane.sequence_id,
+                    end_ids=lanes[0].row.end_ids,
+                    sequence_id=number,
                 )
-                begun.append(lane)
+                begun += lanes
         except Exception as error:
             if not begun:
                 raise

@@ -71,13 +71,13 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
     has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
     beams = inputs.whole("beam_width", 0, 1)
-    if beams != 1:
-        raise SamplingError(f"'beam_width' must be 1, found {beams}: the engine does not search with beams")
-    rows = [_read_row(inputs, row, limits, has_logprobs) for row in range(inputs.count)]
+    if beams < 1:
+        raise SamplingError(f"'beam_width' must be at least 1, found {beams}")
+    rows = [_read_row(inputs, row, limits, has_logprobs, beams) for row in range(inputs.count)]
     return TokenRequest(rows, inputs.width, beams, inputs.flag("streaming"), False, has_logprobs, outputs)
 
 
-def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool) -> Row:
+def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
     size = inputs.whole("input_lengths", row, inputs.width)
     if not 1 <= size <= inputs.width:
         raise SamplingError(f"'input_lengths' must be between 1 and {inputs.width}, the size of 'input_ids': {size}")
@@ -98,10 +98,16 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool) -> 
         bad_words=inputs.words("bad_words_list", row),
         logit_bias=inputs.bias(row),
         logprobs=0 if has_logprobs else None,
-        **_choice(inputs, row),
+        **(_search(inputs, row, beams) if beams > 1 else _choice(inputs, row)),
     )
     prompt = [int(token) for token in inputs.prompts[row, :size]]
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
+
+
+def _search(inputs: _Inputs, row: int, beams: int) -> dict[str, Any]:
+    rate = inputs.real("beam_search_diversity_rate", row, 0.0)
+    penalty = inputs.real("len_penalty", row, 1.0)
+    return {"beams": beams, "choices": beams, "length_penalty": penalty, "diversity_rate": rate}
 
 
 def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
