@@ -171,6 +171,6 @@ def test_mistakes_are_named(served: RunningServer, request_id: str, more: dict[s
     assert words in str(error)
 
 
-def test_streaming_needs_a_decoupled_model(served: RunningServer) -> None:
+def test_a_missing_length_is_named(served: RunningServer) -> None:
     status, _, body = served.ask("POST", "/v2/models/tensorrt_llm/generate", {"input_ids": [1, 2], "input_lengths": 2})
     assert (status, b"request_output_len" in body) == (400, True)
