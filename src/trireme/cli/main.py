@@ -6,6 +6,7 @@ from trireme.app.interruption import INTERRUPTED, ending_at_once
 
 with ending_at_once():
     import difflib
+    import os
     import signal
     import sys
     from collections.abc import Callable, Sequence
@@ -32,7 +33,12 @@ COMMANDS: dict[str, Command] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one subcommand; the exit code of the process."""
     try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output has enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
         return INTERRUPTED

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from trireme import __version__
@@ -106,3 +111,12 @@ def test_greeting_says_where_the_server_can_be_reached() -> None:
 def test_greeting_says_where_everybody_may_use_the_server(options: ServerOptions, is_said: bool) -> None:
     lines = [line for line in serve.greeting_lines(options, []) if line.startswith("No keys are asked for")]
     assert len(lines) == is_said
+
+
+def test_output_that_nobody_reads_on_ends_the_command_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "import sys; from trireme.cli.main import main; sys.exit(main(['keys', '--help']))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
