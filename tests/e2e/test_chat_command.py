@@ -58,7 +58,7 @@ def test_conversation_goes_on_until_it_is_reset(server: RunningServer) -> None:
         "System: Be kind.\nUser: Hi\nAssistant: System: Be kind.\nUser: Hi\nAssistant:\nUser: Go\nAssistant:\n"
         "System: Be kind.\nUser: No\nAssistant:\n"
     )
-    assert "pieces/s" in done.stderr
+    assert "tokens/s" in done.stderr
 
 
 def test_options_reach_the_model(server: RunningServer) -> None:
