@@ -56,9 +56,9 @@ CALL_CANCEL = 40  # (kind, call)
 CONTROL = 41  # (kind, token, operation, arguments tuple): load, unload, is_model_ready
 METRIC = 42  # (kind, token, operation, arguments tuple): answered by CONTROL_RESULT unless token is 0
 LOG = 43  # (kind, level letter, file name, line, message): through pb_utils.Logger
-MEASURED = 45  # (kind, key, {name: (count, ns)}): what the model has measured of a request; before its final response
 RESCHEDULE = 44  # (kind, key): the request is to run again; before its batch's RESULTS
-CHILDREN = 45  # (kind,): where children hand over their sockets; its descriptor comes on the side socket
+MEASURED = 45  # (kind, key, {name: (count, ns)}): what the model has measured of a request; before its final response
+CHILDREN = 46  # (kind,): where children hand over their sockets; its descriptor comes on the side socket
 
 # Both ways.
 SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side socket
