@@ -115,7 +115,7 @@ def test_an_idle_worker_that_dies_is_replaced(repository: Any) -> None:
     async def main() -> None:
         async with repository.serve(FRAGILE) as model:
             old = pid_of(model)
-            os.kill(old, signal.SIGTERM)
+            os.kill(old, signal.SIGKILL)
             while os.path.exists(f"/proc/{old}"):  # noqa: ASYNC110, its end is noticed when it is collected
                 await asyncio.sleep(0.01)
             await model.until_ready()
