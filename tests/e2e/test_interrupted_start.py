@@ -61,7 +61,7 @@ class TritonPythonModel:
 def test_import_that_is_interrupted_ends_the_command(
     tmp_path: Path, module: str, command: str, entry: str, arguments: list[str]
 ) -> None:
-    (tmp_path / "model_repository").mkdir()
+    write_model(tmp_path, "slow", SLOW)
     code = INTERRUPTED.format(module=module, command=command, arguments=arguments, entry=entry)
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stderr) == (130, "")

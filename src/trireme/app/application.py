@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,10 @@ def run(
             signal.signal(signal.SIGINT, before)
 
 
+_ONE_PRESS_S = 0.1
+"""What comes so soon after a signal is the same one: the loop may tell of one that was kept for it."""
+
+
 class _Application:
     """One life of the server: start-up, the wait for a signal, shutdown."""
 
@@ -146,6 +151,7 @@ class _Application:
         self._frontends: list[Frontend] = []
         self._inflight = app_options.inflight_bytes(options)
         self._signal = asyncio.Event()
+        self._signal_s = 0.0
         self._kept_signal: int | None = None
 
     async def serve(self) -> int:
@@ -183,11 +189,13 @@ class _Application:
 
     def _on_signal(self, number: int) -> None:
         """The first one begins the shutdown; a second Ctrl+C ends it, and workers go with this process."""
+        now = time.monotonic()
         if self._signal.is_set():
-            if number == signal.SIGINT:
+            if number == signal.SIGINT and now - self._signal_s > _ONE_PRESS_S:
                 os._exit(INTERRUPTED)
             return
         self._signal.set()
+        self._signal_s = now
         try:
             print(f"Signal ({int(number)}) received.", flush=True)
         except OSError:  # whoever read our output is gone; the shutdown goes on
