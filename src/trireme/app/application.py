@@ -94,8 +94,8 @@ def run(
             signal.signal(signal.SIGINT, before)
 
 
-_ONE_PRESS_S = 0.1
-"""What comes so soon after a signal is the same one: the loop may tell of one that was kept for it."""
+_ECHO_S = 0.1
+"""For so long the loop may tell once more of a signal that was kept for it."""
 
 
 class _Application:
@@ -151,7 +151,7 @@ class _Application:
         self._frontends: list[Frontend] = []
         self._inflight = app_options.inflight_bytes(options)
         self._signal = asyncio.Event()
-        self._signal_s = 0.0
+        self._echo_until_s = 0.0
         self._kept_signal: int | None = None
 
     async def serve(self) -> int:
@@ -181,6 +181,7 @@ class _Application:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
         if self._kept_signal is not None:
+            self._echo_until_s = time.monotonic() + _ECHO_S
             self._on_signal(self._kept_signal)
 
     def keep_signal(self, number: int, frame: object) -> None:
@@ -189,13 +190,11 @@ class _Application:
 
     def _on_signal(self, number: int) -> None:
         """The first one begins the shutdown; a second Ctrl+C ends it, and workers go with this process."""
-        now = time.monotonic()
         if self._signal.is_set():
-            if number == signal.SIGINT and now - self._signal_s > _ONE_PRESS_S:
+            if number == signal.SIGINT and time.monotonic() > self._echo_until_s:
                 os._exit(INTERRUPTED)
             return
         self._signal.set()
-        self._signal_s = now
         try:
             print(f"Signal ({int(number)}) received.", flush=True)
         except OSError:  # whoever read our output is gone; the shutdown goes on
