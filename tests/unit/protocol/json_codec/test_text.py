@@ -57,7 +57,7 @@ JSON_VALUES = st.recursive(
         (b"[1e400]", "Number too big to be stored in double. at 1"),
         (b"01", "The document root must not be followed by other values. at 1"),
         (b"+1", "Invalid value. at 0"),
-        (b"'a'", "Invalid value. at 0"),
+        (b"'a'", "Invalid value. at 0; JSON wants double quotes"),
         (b'"a\tb"', "Invalid escape character in string. at 2"),
         (b"\xff", "Invalid value. at 0"),
         (b"nan", "Invalid value. at 1"),
