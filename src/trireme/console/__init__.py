@@ -1,0 +1,1 @@
+"""The console: what the server is doing, for people with a browser."""

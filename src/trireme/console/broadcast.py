@@ -1,0 +1,75 @@
+"""The event stream: what has changed in the table since the last second, sent to everybody who watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from trireme.console.rows import Key, Row
+from trireme.console.sampler import Sampler
+
+_SPARK_STEPS = 60
+
+
+class Watcher(Protocol):
+    """Somebody who watches."""
+
+    def send(self, data: bytes) -> bool:
+        """Sends one event's JSON; False where nobody is there any more."""
+
+    def end(self) -> None:
+        """There will be no more."""
+
+
+class Broadcast:
+    """Encodes each event once, whoever watches. Used on the event loop's thread."""
+
+    def __init__(self, sampler: Sampler, server_state: Callable[[], dict[str, Any]]) -> None:
+        self._sampler = sampler
+        self._server_state = server_state
+        self._watchers: list[Watcher] = []
+        self._sent: dict[Key, Row] = {}
+        sampler.on_rows = self._tell
+
+    @property
+    def watcher_count(self) -> int:
+        """How many streams are open."""
+        return len(self._watchers)
+
+    def join(self, watcher: Watcher) -> None:
+        """Sends the whole table now, and what changes from now on."""
+        if not self._watchers:
+            self._sampler.watch()
+            self._sent = self._sampler.rows()
+        history = self._sampler.models
+        rows = [
+            {**row, "spark": [round(value, 1) for value in history.tail(key, "requests_per_s", _SPARK_STEPS)]}
+            for key, row in self._sent.items()
+        ]
+        if watcher.send(self._event(rows, [], is_whole=True)):
+            self._watchers.append(watcher)
+        elif not self._watchers:
+            self._sampler.unwatch()
+
+    def close(self) -> None:
+        """The server ends."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher.end()
+        self._sampler.unwatch()
+
+    def _tell(self, rows: dict[Key, Row]) -> None:
+        before, self._sent = self._sent, rows
+        changed = [row for key, row in rows.items() if (old := before.get(key)) is not row and old != row]
+        gone = [list(key) for key in before if key not in rows]
+        data = self._event(changed, gone)
+        self._watchers = [watcher for watcher in self._watchers if watcher.send(data)]
+        if not self._watchers:
+            self._sampler.unwatch()
+
+    def _event(self, rows: list[Row], gone: list[list[Any]], is_whole: bool = False) -> bytes:
+        event = {"time": time.time(), "whole": is_whole, "rows": rows, "gone": gone, "server": self._server_state()}
+        return orjson.dumps(event, default=str)

@@ -1,0 +1,123 @@
+"""What two readings of a model's counts say about the time between them: rates, latencies, batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import sub
+from typing import NamedTuple
+
+from trireme.observe.latency import DEFAULT_BOUNDS_NS
+from trireme.observe.stats import ModelStats
+
+
+class Reading(NamedTuple):
+    """The counts of a model version at one moment."""
+
+    at_s: float
+    success_count: int
+    fail_count: int
+    inference_count: int
+    execution_count: int
+    sums_ns: tuple[int, int, int, int, int]
+    """Of answered requests, altogether: from arrival to answer, in the queue, input, execution, output."""
+    buckets: tuple[int, ...]
+
+    def has_counts_of(self, stats: ModelStats) -> bool:
+        """Whether no request has ended since."""
+        return self.success_count == stats.success_count and self.fail_count == stats.fail_count
+
+
+class Figures(NamedTuple):
+    """What happened between two readings; times in microseconds are means per answered request."""
+
+    requests_per_s: float
+    failures_per_s: float
+    inferences_per_s: float
+    queue_us: float
+    input_us: float
+    infer_us: float
+    output_us: float
+    other_us: float
+    """What of a request's time is in none of its phases: reading, checking, answering."""
+    p50_us: float
+    p99_us: float
+    batch_size: float
+    """Mean rows per execution."""
+
+
+IDLE = Figures(*(0.0 for _ in Figures._fields))
+
+
+def read(stats: ModelStats, now_s: float) -> Reading:
+    """The counts of this moment."""
+    return Reading(
+        now_s,
+        stats.success_count,
+        stats.fail_count,
+        stats.inference_count,
+        stats.execution_count,
+        (
+            stats.request_ns,
+            stats.queue_ns,
+            stats.compute_input_ns,
+            stats.compute_infer_ns,
+            stats.compute_output_ns,
+        ),
+        tuple(stats.request_buckets),
+    )
+
+
+def figures_between(before: Reading, now: Reading) -> Figures:
+    """Nothing but zeros where nothing was answered."""
+    seconds = now.at_s - before.at_s
+    answered = now.success_count - before.success_count
+    failed = now.fail_count - before.fail_count
+    if seconds <= 0 or not (answered or failed):
+        return IDLE
+    executions = now.execution_count - before.execution_count
+    inferences = now.inference_count - before.inference_count
+    micro = 1000 * (answered or 1)
+    total, queue, given, run, taken = map(sub, now.sums_ns, before.sums_ns)
+    p50_us, p99_us = quantiles_us(list(map(sub, now.buckets, before.buckets)))
+    return Figures(
+        answered / seconds,
+        failed / seconds,
+        inferences / seconds,
+        queue / micro,
+        given / micro,
+        run / micro,
+        taken / micro,
+        max(0, total - queue - given - run - taken) / micro,
+        p50_us,
+        p99_us,
+        inferences / executions if executions else 0.0,
+    )
+
+
+def quantiles_us(counts: Sequence[int]) -> tuple[float, float]:
+    """The latencies that half of the requests, and 99 of 100, stayed under, as far as buckets tell: in proportion
+    within one."""
+    total = sum(counts)
+    if not total:
+        return 0.0, 0.0
+    middle, most = 0.5 * total, 0.99 * total
+    p50_us = -1.0
+    below = at = 0
+    for count in counts:
+        if count:
+            reached = below + count
+            if p50_us < 0 and reached >= middle:
+                p50_us = _within(at, (middle - below) / count)
+            if reached >= most:
+                return p50_us, _within(at, (most - below) / count)
+            below = reached
+        at += 1
+    return p50_us, _within(at - 1, 1.0)
+
+
+def _within(bucket: int, share: float) -> float:
+    """The latency in this share of a bucket; what lies above every bound is taken for the last one."""
+    if bucket >= len(DEFAULT_BOUNDS_NS):
+        return DEFAULT_BOUNDS_NS[-1] / 1000
+    lower_ns = DEFAULT_BOUNDS_NS[bucket - 1] if bucket else 0
+    return (lower_ns + (DEFAULT_BOUNDS_NS[bucket] - lower_ns) * share) / 1000

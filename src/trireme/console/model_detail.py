@@ -1,0 +1,161 @@
+"""One model in detail: the last hour, its workers, where its configuration comes from, how it can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trireme.config.model_config import EnsembleStepConfig
+from trireme.console.config_origin import config_in_force, config_written, fields_set, origins
+from trireme.console.figures import IDLE
+from trireme.console.rows import Key, instance_count
+from trireme.console.sampler import Sampler
+from trireme.core.errors import NotFoundError, ServingError
+from trireme.observe.metrics import MetricsRegistry
+from trireme.registry.lifecycle import ModelRecord, PolledModel
+from trireme.registry.model import Model
+from trireme.registry.repository.repositories import ModelId
+from trireme.server.server import InferenceServer
+from trireme.server.text_models.forms import embedding_form, generation_form
+
+CHAT_BACKENDS = frozenset(("llm", "vllm", "tensorrtllm"))
+"""Those whose models know the turns of a conversation."""
+_MOST_EVENTS = 100
+_MOST_LABELS = 2000
+
+
+class ModelDetails:
+    """Answers questions about one model at a time. Used on the event loop's thread, where nothing else is said."""
+
+    def __init__(self, server: InferenceServer, metrics: MetricsRegistry, sampler: Sampler) -> None:
+        self._server = server
+        self._metrics = metrics
+        self._sampler = sampler
+
+    def describe(self, name: str, version: str) -> dict[str, Any]:
+        """What is known of the model, of its newest version for ""; raises NotFoundError."""
+        record = self._record(name)
+        model = _version(record, version)
+        number = model.version if model is not None else int(version or max(record.versions, default=0))
+        life = record.versions.get(number)
+        history = self._sampler.models
+        detail: dict[str, Any] = {
+            "name": name,
+            "version": str(number) if number else "",
+            "versions": [str(known) for known in sorted(record.versions)],
+            "state": life.state if life is not None else "NOT LOADED",
+            "reason": (life.reason or life.failure) if life is not None else "",
+            "can_control": self._server.registry.options.allows_control,
+            "folder": str(record.loaded.folder) if record.loaded is not None else "",
+            "history": {"times": history.times(), **history.columns_of((name, number))},
+            "events": self._events((name, number)),
+        }
+        if model is not None:
+            detail["serving"] = self._serving(model)
+            detail["devices"] = self._devices(model)
+        return detail
+
+    def loaded_from(self, name: str) -> PolledModel | None:
+        """What the model was loaded from; raises NotFoundError."""
+        return self._record(name).loaded
+
+    def read_written(self, loaded: PolledModel | None) -> dict[str, Any] | None:
+        """What somebody wrote into that configuration. Blocks on the file system; any thread may ask."""
+        return None if loaded is None else config_written(loaded, self._server.registry.options.config_name)
+
+    def config(self, name: str, version: str, written: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The configuration in force and the origin of each field; raises NotFoundError where nothing serves."""
+        model = _version(self._record(name), version)
+        if model is None:
+            raise NotFoundError(f"model '{name}' does not serve")
+        in_force = config_in_force(model)
+        return {
+            "config": in_force,
+            "origins": origins(in_force, written, fields_set(model)),
+            "is_file_known": written is not None,
+        }
+
+    def _record(self, name: str) -> ModelRecord:
+        registry = self._server.registry
+        records = registry.models.named(name)
+        if records:
+            return next((record for record in records if record.is_wanted), records[0])
+        if any(model_id.name == name for model_id in self._sampler.scan.folders):
+            return ModelRecord(ModelId("", name))
+        raise NotFoundError(f"there is no model '{name}'")
+
+    def _serving(self, model: Model) -> dict[str, Any]:
+        config = model.config
+        states = self._metrics.workers.states()
+        worker_count, up_count, restart_count = states.get((model.name, model.version), (0, 0, 0))
+        generation = generation_form(config)
+        return {
+            "backend": config.backend or config.platform,
+            "is_ensemble": config.is_ensemble,
+            "is_decoupled": config.is_decoupled,
+            "is_sequence": config.sequence_batching is not None,
+            "max_batch_size": config.max_batch_size,
+            "loaded_s": model.loaded_s,
+            "load_seconds": model.load_seconds,
+            "instances": worker_count or instance_count(config),
+            "up": up_count if worker_count else instance_count(config),
+            "restarts": restart_count,
+            "generates": generation is not None,
+            "is_chat": generation is not None and config.backend in CHAT_BACKENDS,
+            "embeds": embedding_form(config) is not None,
+            "picture_input": self._picture_input(model),
+            "inputs": [
+                {"name": entry.name, "datatype": entry.datatype, "dims": entry.dims, "optional": entry.is_optional}
+                for entry in config.inputs.values()
+            ],
+            "outputs": [
+                {"name": entry.name, "datatype": entry.datatype, "dims": entry.dims}
+                for entry in config.outputs.values()
+            ],
+            "labels": {name: list(model.labels(name)[:_MOST_LABELS]) for name in config.outputs if model.labels(name)},
+            "steps": [self._step(step) for step in config.ensemble_steps],
+        }
+
+    def _devices(self, model: Model) -> dict[str, Any]:
+        """The last hour of the accelerators that the model may run on, by label."""
+        history = self._sampler.devices
+        groups = [group for group in model.config.instance_groups if group.kind == "KIND_GPU"]
+        labels = dict.fromkeys(f"cuda:{gpu}" for group in groups for gpu in group.gpus)
+        return {label: columns for label in labels if (columns := history.columns_of(label))}
+
+    def _picture_input(self, model: Model) -> str | None:
+        try:
+            found = self._server.calls.open(model.name, model.version_text).picture_input()
+        except ServingError:  # its parameters are not right, which is told to those who send pictures
+            return None
+        return None if found is None else found.name
+
+    def _step(self, step: EnsembleStepConfig) -> dict[str, Any]:
+        """A step of an ensemble, with the means of its model over the last seconds."""
+        name, version = step.model_name, step.model_version
+        serving = [model for model in self._server.registry.models.serving() if model.name == name]
+        wanted = [model for model in serving if version in (-1, model.version)]
+        figures = self._sampler.last_figures((name, wanted[-1].version)) if wanted else IDLE
+        return {
+            "model": name,
+            "version": wanted[-1].version_text if wanted else "",
+            "inputs": dict(step.input_map),
+            "outputs": dict(step.output_map),
+            "queue_us": round(figures.queue_us, 1),
+            "compute_us": round(figures.input_us + figures.infer_us + figures.output_us, 1),
+            "rps": round(figures.requests_per_s, 2),
+        }
+
+    def _events(self, key: Key) -> list[dict[str, Any]]:
+        events = [event for event in self._metrics.workers.events if (event.model, event.version) == key]
+        return [
+            {"time_s": event.time_s, "instance": event.instance, "reason": event.reason}
+            for event in events[-_MOST_EVENTS:]
+        ]
+
+
+def _version(record: ModelRecord, version: str) -> Model | None:
+    for model in reversed(record.ready_models):
+        if version in ("", model.version_text):
+            return model
+    return None

@@ -1,0 +1,84 @@
+"""The slowest and the failed requests of the last minutes, as the page shows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from trireme.core.clock import monotonic_ns
+from trireme.observe.recent.requests import KEPT_MINUTES, RecentRequests, RequestRecord
+from trireme.server.trace.waterfall import waterfall
+
+_MOST = 100
+
+
+def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
+    """Of one model, or of all for ""."""
+    slowest, failed = requests.records()
+    steps = [record for record in (*slowest, *failed) if record.parent_id]
+    if model:
+        slowest = [record for record in slowest if record.model == model]
+        failed = [record for record in failed if record.model == model]
+    return {
+        "minutes": KEPT_MINUTES,
+        "slowest": _described(slowest[:_MOST], steps),
+        "failed": _described(failed[:_MOST], steps),
+    }
+
+
+def _described(records: Sequence[RequestRecord], steps: Sequence[RequestRecord]) -> list[dict[str, Any]]:
+    now_ns, now_s = monotonic_ns(), time.time()
+    return [
+        {
+            "time_s": now_s - (now_ns - record.end_ns) / 1e9,
+            "model": record.model,
+            "version": record.version,
+            "id": record.request_id,
+            "batch": record.batch_size,
+            "total_us": record.total_ns // 1000,
+            "reason": record.reason,
+            "message": record.message,
+            "waterfall": _waterfall(record, record.end_ns - record.total_ns, steps),
+        }
+        for record in records
+    ]
+
+
+def _waterfall(record: RequestRecord, origin_ns: int, steps: Sequence[RequestRecord]) -> dict[str, Any]:
+    """The whole trace where there is one, else the phases that every request is counted with, and those of its steps
+    that were among the slowest or failed themselves."""
+    if record.trace is not None and record.trace.marks:
+        return waterfall(record.trace)
+    start_ns = record.end_ns - record.total_ns
+    entry: dict[str, Any] = {
+        "model": record.model,
+        "version": record.version,
+        "start_us": (start_ns - origin_ns) / 1000,
+        "duration_us": record.total_ns / 1000,
+        "phases": _phases(record, start_ns - origin_ns),
+    }
+    inside = [
+        step
+        for step in steps
+        if step.parent_id == record.own_id and start_ns <= step.end_ns - step.total_ns and step.end_ns <= record.end_ns
+    ]
+    if inside:
+        inside.sort(key=lambda step: step.end_ns - step.total_ns)
+        entry["steps"] = [_waterfall(step, origin_ns, steps) for step in inside]
+    return entry
+
+
+def _phases(record: RequestRecord, start_ns: int) -> list[dict[str, Any]]:
+    durations = [("parse", record.parse_ns), ("queue", record.queue_ns)]
+    if record.timing is not None:
+        durations += zip(("input", "model", "output"), record.timing, strict=True)
+    rest_ns = record.total_ns - sum(ns for _, ns in durations)
+    if rest_ns > 0:
+        durations.append(("respond", rest_ns))
+    phases = []
+    for name, ns in durations:
+        if ns:
+            phases.append({"name": name, "start_us": start_ns / 1000, "duration_us": ns / 1000})
+        start_ns += ns
+    return phases

@@ -1,0 +1,67 @@
+// The table of models as the server's event stream keeps it, for whichever view is open.
+import {events, failure, send} from "./api.js";
+
+const SPARK = 60;
+const STEP_MS = 10000;
+const listeners = new Set();
+export const rows = new Map();
+export const live = {server: null, isConnected: false, problem: "", eventCount: 0};
+
+export const idOf = (row) => `${row.name}\u0000${row.version}`;
+
+export function listen(listener) {
+  listeners.add(listener);
+  if (live.server) listener();
+  return () => listeners.delete(listener);
+}
+
+function tell(changed) {
+  for (const listener of listeners) listener(changed);
+}
+
+function take(event) {
+  if (event.whole) rows.clear();
+  const now = Date.now();
+  const changed = new Set();
+  for (const row of event.rows) {
+    const id = idOf(row);
+    const before = rows.get(id);
+    row.spark ||= before ? before.spark : [];
+    row.stepAt = before ? before.stepAt : now;
+    rows.set(id, row);
+    changed.add(id);
+  }
+  for (const [name, version] of event.gone) rows.delete(`${name}\u0000${version || ""}`);
+  for (const row of rows.values()) {
+    if (row.rps === undefined) continue;
+    if (now - row.stepAt >= STEP_MS) {
+      row.stepAt = now;
+      row.spark.push(row.rps);
+      if (row.spark.length > SPARK) row.spark.shift();
+    }
+  }
+  live.server = event.server;
+  live.eventCount += 1;
+  tell(event.whole ? null : changed);
+}
+
+export async function follow() {
+  for (let wait = 500; ; wait = Math.min(wait * 2, 10000)) {
+    const abort = new AbortController();
+    try {
+      const answer = await send("/console/api/events", {signal: abort.signal});
+      if (!answer.ok) throw await failure(answer);
+      live.isConnected = true;
+      live.problem = "";
+      wait = 500;
+      for await (const {data} of events(answer)) take(JSON.parse(data));
+      live.problem = "The server has ended the stream.";
+    } catch (error) {
+      live.problem = error.status ? error.message : "The server does not answer.";
+    }
+    abort.abort();
+    live.isConnected = false;
+    tell(new Set());
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}

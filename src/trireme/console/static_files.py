@@ -1,0 +1,40 @@
+"""The files of the page: read once from the package, with a tag by which browsers know that they have them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file, as it is and compressed."""
+
+    content_type: str
+    data: bytes
+    compressed: bytes
+    tag: str
+    """Differs where the content does."""
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """By name. There is no other way to a file than this table."""
+    found = {}
+    for entry in resources.files("trireme.console").joinpath("static").iterdir():
+        suffix = entry.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            data = entry.read_bytes()
+            tag = hashlib.sha256(data).hexdigest()[:16]
+            found[entry.name] = StaticFile(_TYPES[suffix], data, gzip.compress(data, 9, mtime=0), tag)
+    return found

@@ -1,0 +1,49 @@
+"""One server with a model of each kind, and one browser, for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from browser import CHROMIUM, NO_CHROMIUM, Browser, Page
+from console_address import console_of
+from console_models import EXAMPLES, write_all
+from running_server import RunningServer
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose models may be loaded and unloaded."""
+    folder = tmp_path_factory.mktemp("console")
+    write_all(folder)
+    shutil.copytree(EXAMPLES / "scribe", folder / "model_repository" / "scribe")
+    with RunningServer(folder, "--model-control-mode=explicit", "--load-model=*") as running:
+        running.wait_until_listening()
+        running.until_ready("scribe")
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The one browser."""
+    if CHROMIUM is None:
+        pytest.skip(NO_CHROMIUM)
+    with Browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser, server: RunningServer) -> Iterator[Page]:
+    """A page of its own for each test, which ends with nothing in the browser's log."""
+    browser.events.clear()
+    opened = browser.open(console_of(server))
+    yield opened
+    problems = opened.problems()
+    opened.close()
+    assert problems == []

@@ -1,0 +1,135 @@
+"""The models that the console is tried with: one of each kind of input and output, and some that misbehave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from running_server import write_ensemble, write_model
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "model_repository"
+HOSTILE_NAME = "<img src=x onerror=alert(1)>"
+HOSTILE_TEXT = "<script>alert(2)</script><b onmouseover=alert(3)>bold</b>"
+
+_HEAD = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def answer(**tensors):
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in tensors.items()])
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.run(request) for request in requests]
+"""
+
+ADD_ONE = (
+    _HEAD
+    + """
+    def run(self, request):
+        given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        if given.size and given.flat[0] == 666:
+            raise pb_utils.TritonModelException("the number of the beast <img src=x onerror=alert(4)>")
+        if given.size and given.flat[0] == 667:
+            import os
+            os._exit(3)
+        if given.size and given.flat[0] == 700:
+            time.sleep(0.2)
+        return answer(OUT=given + 1)
+"""
+)
+
+ECHO = (
+    _HEAD
+    + """
+    def run(self, request):
+        given = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
+        return answer(REPLY=given)
+"""
+)
+
+CLASSES = (
+    _HEAD
+    + """
+    def run(self, request):
+        pixels = pb_utils.get_input_tensor_by_name(request, "PIXELS").as_numpy()
+        return answer(SCORES=pixels.mean(axis=(2, 3)).astype(np.float32))
+"""
+)
+
+DETECTOR = (
+    _HEAD
+    + """
+    def run(self, request):
+        size = len(pb_utils.get_input_tensor_by_name(request, "image").as_numpy().flat[0])
+        mask = np.zeros((1, 40, 60), np.uint8)
+        mask[0, 10:30, 10:40] = 1
+        return answer(
+            box=np.array([[10, 10, 40, 30]], np.int32),
+            label=np.array(["<i>ship</i>"], object),
+            score=np.array([0.9], np.float32),
+            mask=mask,
+            size=np.array([size], np.int32),
+        )
+"""
+)
+
+SOUND = (
+    _HEAD
+    + """
+    def run(self, request):
+        given = pb_utils.get_input_tensor_by_name(request, "audio").as_numpy()
+        return answer(audio=np.sin(np.arange(8000) / 10).astype(np.float32), length=np.array([given.size], np.int32))
+"""
+)
+
+COUNTDOWN = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            start = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().flat[0])
+            for number in range(start, 0, -1):
+                if sender.is_cancelled():
+                    break
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([number], np.int32))]))
+                time.sleep(0.02)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def config(inputs: str, outputs: str, more: str = "") -> str:
+    """The text of a configuration; a tensor is `name TYPE dims`, several are separated by commas."""
+    return f'backend: "python"\n{more}\n{_tensors("input", inputs)}\n{_tensors("output", outputs)}\n'
+
+
+def _tensors(kind: str, text: str) -> str:
+    lines = []
+    for entry in text.split(","):
+        name, datatype, *dims = entry.split()
+        lines.append(f'{kind} {{ name: "{name}" data_type: TYPE_{datatype} dims: [{", ".join(dims)}] }}')
+    return "\n".join(lines)
+
+
+def write_all(folder: Path) -> None:
+    """Puts every model into the repository of this folder."""
+    batch = "max_batch_size: 8\ndynamic_batching {}"
+    numbers = config("IN INT32 -1", "OUT INT32 -1", batch)
+    write_model(folder, "numbers", ADD_ONE, numbers)
+    write_model(folder, "again", ADD_ONE, numbers)
+    write_model(folder, HOSTILE_NAME, ADD_ONE, numbers)
+    write_model(folder, "echo", ECHO, config("TEXT STRING 1", "REPLY STRING 1"))
+    scores = 'output { name: "SCORES" data_type: TYPE_FP32 dims: [3] label_filename: "labels.txt" }'
+    pixels = 'input { name: "PIXELS" data_type: TYPE_FP32 dims: [3, 8, 8] }'
+    classes = write_model(folder, "classes", CLASSES, f'backend: "python"\nmax_batch_size: 4\n{pixels}\n{scores}\n')
+    (classes / "labels.txt").write_text("red\n<u>green</u>\nblue\n")
+    found = "box INT32 -1 4, label STRING -1, score FP32 -1, mask UINT8 -1 -1 -1, size INT32 1"
+    write_model(folder, "detector", DETECTOR, config("image STRING 1", found))
+    write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
+    stream = "model_transaction_policy { decoupled: true }"
+    write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
+    write_ensemble(folder, "pipeline", [("numbers", "IN", "middle"), ("again", "middle", "OUT")])

@@ -1,0 +1,105 @@
+"""The page for those who do not see it, have no mouse, a small screen, or prefer the dark."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from console_address import console_of
+from running_server import RunningServer
+
+AXE = "axe-core@4.10.2"
+VIEWS = {
+    "models": ("", "pipeline"),
+    "model": ("model/numbers/1", "Mean latency by phase"),
+    "ensemble": ("model/pipeline/1", "Steps"),
+    "configuration": ("model/numbers/1/config", "max_batch_size"),
+    "statistics": ("model/numbers/1/statistics", "executions"),
+    "log": ("model/numbers/1/log", "successfully loaded"),
+    "try": ("model/numbers/1/try", "Send"),
+    "chat": ("model/scribe/1/chat", "Parameters"),
+    "requests": ("requests", "Slowest"),
+    "server": ("server", "Flags in force"),
+    "api": ("api", "/v2/models/{model}/infer"),
+}
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, which is not part of this repository: a test-only tool under MPL 2.0."""
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("axe-core comes from npm, which is not here")
+    try:
+        subprocess.run([npm, "pack", AXE, "--silent"], cwd=folder, check=True, capture_output=True, timeout=90)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        pytest.skip("axe-core cannot be had from npm's registry here")
+    (package,) = folder.glob("*.tgz")
+    with tarfile.open(fileobj=io.BytesIO(package.read_bytes())) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("form", ["light", "dark", "narrow"])
+def test_no_barrier_is_found(browser: Browser, server: RunningServer, axe: str, view: str, form: str) -> None:
+    address, text = VIEWS[view]
+    server.infer("numbers", 1)
+    page = browser.open(console_of(server, address), width=360 if form == "narrow" else 1280, is_dark=form == "dark")
+    page.until_text(text)
+    page.run(f"{axe}; 0")
+    found: list[dict[str, Any]] = page.run("axe.run(document).then((result) => result.violations)")
+    told = [(entry["id"], entry["nodes"][0]["html"][:200], entry["nodes"][0]["failureSummary"]) for entry in found]
+    page.close()
+    assert told == []
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_sticks_out_at_360_pixels(browser: Browser, server: RunningServer, view: str) -> None:
+    address, text = VIEWS[view]
+    page = browser.open(console_of(server, address), width=360)
+    page.until_text(text)
+    width = page.run("document.documentElement.scrollWidth")
+    page.close()
+    assert width <= 360
+
+
+def test_everything_can_be_done_with_the_keyboard(browser: Browser, server: RunningServer) -> None:
+    page = browser.open(console_of(server))
+    page.until_text("pipeline")
+    page.press("/", text="/", code="Slash")
+    page.until("document.activeElement.type === 'search'")
+    page._call("Input.insertText", text="numb")
+    page.until("document.querySelectorAll('tbody tr').length === 1")
+    for _ in range(30):
+        page.press("Tab", code="Tab", windowsVirtualKeyCode=9)
+        if page.run("document.activeElement.className") == "name":
+            break
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.press("Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    page.until_text("Mean latency by phase")
+    page.run("document.querySelector('.chart svg').focus()")
+    page.until("document.querySelectorAll('.chart .line').length > 0")
+    page.press("ArrowLeft", code="ArrowLeft", windowsVirtualKeyCode=37)
+    page.until("!!document.querySelector('.chart .cursor')")
+    page.close()
+
+
+def test_files_are_asked_for_once(browser: Browser, server: RunningServer, tmp_path: Path) -> None:
+    page = browser.open(console_of(server))
+    page.until_text("pipeline")
+    size = page.run(
+        "performance.getEntriesByType('resource').filter((one) => one.name.includes('/static/'))"
+        ".reduce((sum, one) => sum + one.decodedBodySize, 0)"
+    )
+    assert 10_000 < size < 150_000, json.dumps(size)
+    page.close()

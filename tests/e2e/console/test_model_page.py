@@ -1,0 +1,100 @@
+"""A model's page: charts, configuration, statistics, log, requests, and its life under confirmation."""
+
+from __future__ import annotations
+
+import pytest
+from browser import Page
+from console_address import console_of
+from running_server import RunningServer
+
+
+def test_charts_and_figures_of_a_model(page: Page, server: RunningServer) -> None:
+    for number in range(20):
+        server.infer("numbers", number)
+    page.go(console_of(server, "model/numbers/1"))
+    page.until_text("Mean latency by phase")
+    page.until("document.querySelectorAll('.chart svg path').length >= 8")
+    assert "[batch, any]" in page.text()
+
+
+def test_configuration_says_what_was_completed(page: Page, server: RunningServer) -> None:
+    page.go(console_of(server, "model/numbers/1/config"))
+    page.until_text("max_batch_size: 8")
+    lines = page.run("[...document.querySelectorAll('.config li')].map((line) => line.innerText.split('\\n')[0])")
+    assert 'backend: "python"' in lines
+    assert any(line.startswith('default_model_filename: "model.py"') and line.endswith("completed") for line in lines)
+    assert not any(line.endswith("default") for line in lines)
+    page.click("#defaults")
+    page.until_text("FORMAT_NONE")
+
+
+def test_statistics_and_log(page: Page, server: RunningServer) -> None:
+    server.infer("numbers", 1)
+    page.go(console_of(server, "model/numbers/1/statistics"))
+    page.until_text("executions")
+    page.go(console_of(server, "model/numbers/1/log"))
+    page.until_text("successfully loaded 'numbers'")
+
+
+def test_model_is_unloaded_and_loaded_again(page: Page, server: RunningServer) -> None:
+    page.go(console_of(server, "model/echo/1"))
+    page.until("!!document.querySelector('button.danger')")
+    page.click("button.danger")
+    page.until("!!document.querySelector('dialog[open]')")
+    assert server.index()["echo"]["state"] == "READY"
+    page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+    page.until("!document.querySelector('dialog')")
+    assert server.index()["echo"]["state"] == "READY"
+    page.click("button.danger")
+    page.click("dialog button.main")
+    page.until_text("Unloaded")
+    assert server.index()["echo"]["state"] == "UNAVAILABLE"
+    page.until("[...document.querySelectorAll('main button')].some((button) => button.textContent === 'Load')")
+    page.click("main .spread button")
+    page.click("dialog button.main")
+    page.until("!!document.querySelector('.state.good')")
+    assert server.index()["echo"]["state"] == "READY"
+
+
+def test_worker_that_died_is_shown_with_its_reason(page: Page, server: RunningServer) -> None:
+    status, _ = server.infer("again", 667)
+    assert status >= 400
+    server.until_ready("again")
+    page.go(console_of(server, "model/again/1"))
+    page.until_text("Ended by itself")
+    page.until_text("Started again", 30)
+
+
+def test_ensemble_is_drawn_with_its_steps(page: Page, server: RunningServer) -> None:
+    server.infer("pipeline", 1)
+    page.go(console_of(server, "model/pipeline/1"))
+    page.until("document.querySelectorAll('.graph rect').length === 4")
+    assert page.run("[...document.querySelectorAll('.graph a')].map((link) => link.getAttribute('href'))") == [
+        "#/model/numbers/1",
+        "#/model/again/1",
+    ]
+
+
+def test_slow_and_failed_requests_have_their_error_and_waterfall(page: Page, server: RunningServer) -> None:
+    server.infer("numbers", 700, request_id="slow-one")
+    server.infer("numbers", 666)
+    server.ask("POST", "/v2/models/numbers/infer", {"inputs": []})
+    page.go(console_of(server, "requests"))
+    page.until_text("the number of the beast <img src=x onerror=alert(4)>")
+    page.until_text("slow-one")
+    page.until_text("Refused")
+    entry = "[...document.querySelectorAll('details.entry')].find((entry) => entry.innerText.includes('slow-one'))"
+    page.run(f"{entry}.open = true")
+    page.until(f"{entry}.innerText.includes('altogether')")
+    said = page.run(f"{entry}.innerText")
+    assert "model" in said
+    assert "queue" in said or "parse" in said
+    assert page.run("document.querySelectorAll('main img').length") == 0
+
+
+@pytest.mark.parametrize("name", ["nothing", "../etc"])
+def test_model_that_is_not_there_is_told(page: Page, server: RunningServer, name: str) -> None:
+    page.run("console.clear()")
+    page.go(console_of(server, f"model/{name.replace('/', '%2F')}/newest"))
+    page.until_text("there is no model")
+    page._browser.events.clear()  # a browser writes every answer of 404 into its log

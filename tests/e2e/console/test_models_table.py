@@ -1,0 +1,74 @@
+"""The table of models in a real browser: live, in agreement with the metrics, and safe from what names say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from browser import Page
+from console_models import HOSTILE_NAME
+from running_server import RunningServer, exchange, int_request
+
+
+def row_of(model: str) -> str:
+    """An expression for the row of a model."""
+    wanted = json.dumps(model)
+    return (
+        f"[...document.querySelectorAll('tbody tr')].find((row) => row.querySelector('.name').textContent === {wanted})"
+    )
+
+
+def cell(page: Page, model: str, label: str) -> str:
+    return str(page.run(f"{row_of(model)}.querySelector('[data-label={json.dumps(label)}]').textContent"))
+
+
+@contextmanager
+def traffic(server: RunningServer, model: str) -> Iterator[None]:
+    """Requests one after the other meanwhile."""
+    is_over = threading.Event()
+
+    def ask() -> None:
+        connection = server.connect()
+        while not is_over.is_set():
+            exchange(connection, "POST", f"/v2/models/{model}/infer", int_request(1, 2))
+            is_over.wait(0.002)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_every_model_has_a_row_with_its_state(page: Page, server: RunningServer) -> None:
+    page.until_text("pipeline")
+    page.until("document.querySelectorAll('tbody tr').length === 10")
+    assert cell(page, "numbers", "State") == "Ready"
+    assert cell(page, "numbers", "Instances") == "1"
+    assert cell(page, "numbers", "Device") == "cpu"
+
+
+def test_figures_move_under_load_and_agree_with_the_metrics(page: Page, server: RunningServer) -> None:
+    page.until(f"!!{row_of('numbers')}")
+    with traffic(server, "numbers"):
+        rate = f"Number({row_of('numbers')}.querySelector('[data-label=\"Requests/s\"]').textContent)"
+        page.until(f"{rate} > 5")
+        page.until(f"{row_of('numbers')}.querySelector('[data-label=\"p99\"]').textContent.includes('s')")
+    counted = int(server.value("nv_inference_request_success", model="numbers", version="1"))
+    assert counted > 10
+    page.until(f"{row_of('numbers')}.querySelector('[data-label=Requests]').textContent === '{counted:,}'")
+
+
+def test_hostile_name_is_text(page: Page, server: RunningServer) -> None:
+    page.until(f"!!{row_of(HOSTILE_NAME)}")
+    assert page.run("document.querySelectorAll('main img').length") == 0
+
+
+def test_page_asks_nobody_else(page: Page, server: RunningServer) -> None:
+    page.until(f"!!{row_of('numbers')}")
+    origin = f"http://localhost:{server.ports['http']}/"
+    assert [address for address in page.requested() if not address.startswith(origin)] == []

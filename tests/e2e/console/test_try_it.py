@@ -1,0 +1,168 @@
+"""Trying a model of each kind of input in the browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import Page
+from console_address import console_of
+from console_models import HOSTILE_TEXT
+from PIL import Image
+from running_server import RunningServer
+
+
+def open_form(page: Page, server: RunningServer, model: str) -> None:
+    page.go(console_of(server, f"model/{model}/1/try"))
+    page.until("!!document.querySelector('form.card')")
+
+
+def send(page: Page) -> None:
+    page.click("form.card button.main")
+
+
+def answer(page: Page) -> str:
+    return str(page.run("document.querySelector('[aria-label=Answer]').innerText"))
+
+
+def until_answered(page: Page, text: str) -> None:
+    page.until(f"document.querySelector('[aria-label=Answer]').innerText.includes({json.dumps(text)})")
+
+
+def set_field(page: Page, selector: str, value: str) -> None:
+    page.run(
+        f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
+        " e.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+def test_numbers_in_a_grid(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    page.until_text("Where the time went")
+    assert "curl" in page.run("document.querySelector('.snippets').textContent")
+
+
+def test_numbers_as_json(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='How to give IN']", "json")
+    page.type("[aria-label='IN as JSON']", "[7, 8, 9]")
+    send(page)
+    until_answered(page, "10")
+    assert "[1, 3]" in answer(page)
+
+
+def test_hostile_text_comes_back_as_text(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "echo")
+    page.type("[aria-label=TEXT]", HOSTILE_TEXT)
+    send(page)
+    until_answered(page, HOSTILE_TEXT)
+    assert page.run("document.querySelectorAll('main b[onmouseover], main script').length") == 0
+
+
+def test_image_becomes_pixels_and_classes_become_bars(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    picture = tmp_path / "blue.png"
+    Image.new("RGB", (32, 24), (10, 20, 250)).save(picture)
+    open_form(page, server, "classes")
+    page.choose_file("input[type=file]", picture)
+    page.until("!!document.querySelector('img.preview')")
+    send(page)
+    page.until("document.querySelectorAll('.bars .bar').length === 3")
+    shown = answer(page).split("\n")
+    assert shown.index("blue") < shown.index("<u>green</u>") < shown.index("red")
+
+
+def test_boxes_and_masks_are_drawn_on_the_image(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    picture = tmp_path / "sea.png"
+    Image.new("RGB", (60, 40), (200, 220, 255)).save(picture)
+    open_form(page, server, "detector")
+    page.choose_file("input[type=file]", picture)
+    send(page)
+    page.until("!!document.querySelector('.overlay canvas')")
+    until_answered(page, "<i>ship</i>")
+    pixels = (
+        "(() => { const c = document.querySelector('.overlay canvas'); if (!c.width) return null;"
+        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const at = (x, y) => d[4 * (Math.round(y * c.height) * c.width + Math.round(x * c.width)) + 3];"
+        " return [at(0.4, 0.5), at(0.9, 0.9)]; })()"
+    )
+    inside, outside = page.until(pixels)
+    assert inside > 0
+    assert outside == 0
+    assert str(picture.stat().st_size) in answer(page)
+
+
+def test_sound_goes_in_and_comes_out(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    import wave
+
+    sound = tmp_path / "beep.wav"
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(bytes(3200))
+    open_form(page, server, "sound")
+    page.choose_file("input[type=file]", sound)
+    send(page)
+    page.until("!!document.querySelector('[aria-label=Answer] audio')")
+    until_answered(page, "8000 samples")
+    assert "1600" in answer(page)
+
+
+def test_stream_comes_as_it_is_made_and_can_be_stopped(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "3")
+    send(page)
+    until_answered(page, "3 responses")
+    page.until_text("Where the time went")
+    before = cancelled(server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "1000")
+    send(page)
+    page.until("/\\b[5-9] responses/.test(document.querySelector('[aria-label=Answer]').innerText)")
+    page.run("[...document.querySelectorAll('form.card button')].find((one) => one.textContent === 'Stop').click()")
+    until_answered(page, "Stopped.")
+    server.until(lambda: cancelled(server, "countdown") > before)
+
+
+def cancelled(server: RunningServer, model: str) -> int:
+    """Responses that were not wanted any more."""
+    stats = server.statistics(model)
+    return sum(entry["cancel"]["count"] for entry in stats["response_stats"].values())
+
+
+def test_ensemble_shows_the_steps_of_the_request(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "pipeline")
+    set_field(page, "[aria-label='IN value 1']", "5")
+    send(page)
+    until_answered(page, "7")
+    page.until_text("Steps of this request")
+    assert page.run("document.querySelectorAll('.wf .name').length") == 3
+
+
+def test_error_of_the_model_is_shown(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "666")
+    send(page)
+    until_answered(page, "the number of the beast <img src=x onerror=alert(4)>")
+    assert page.run("document.querySelectorAll('main img').length") == 0
+    page._browser.events.clear()  # a browser writes every answer of 500 into its log
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
+def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
+    import subprocess
+    import sys
+
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    set_field(page, "[aria-label='The request as']", way)
+    text = page.run("document.querySelector('.snippets pre').textContent")
+    if way == "curl":
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["outputs"][0]["data"][0] == 42
+    else:
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+        assert "42" in done.stdout

@@ -1,0 +1,127 @@
+"""Who sees the console: nobody, this machine, everybody, or those who have a key."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from console_address import console_of
+from console_models import ADD_ONE, config
+from running_server import RunningServer, port_flags, three_ports, write_model
+
+PATHS = ("/", "/console", "/console/static/app.js", "/console/api/events", "/console/api/server", "/console/api/log")
+NUMBERS = config("IN INT32 -1", "OUT INT32 -1", "max_batch_size: 8")
+
+
+def elsewhere() -> str:
+    """An address of this machine that is not the loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but the loopback's")
+        return str(probe.getsockname()[0])
+
+
+def status(address: str, port: int, path: str, host: str = "") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address, port, timeout=10)
+    connection.request("GET", path, headers={"Host": host} if host else {})
+    answer = connection.getresponse()
+    body = b"" if path.endswith("events") and answer.status == 200 else answer.read()
+    connection.close()
+    return answer.status, body
+
+
+class OpenServer(RunningServer):
+    """One that listens on every address of the machine."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.ports = three_ports()
+        command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository", *flags]
+        self._start(folder, [*command, *port_flags(self.ports), "--http-address=0.0.0.0"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_model(tmp_path, "numbers", ADD_ONE, NUMBERS)
+    return tmp_path
+
+
+def test_switched_off_it_is_not_there(folder: Path) -> None:
+    with RunningServer(folder, "--console=off") as server:
+        server.wait_until_listening()
+        for path in PATHS:
+            assert status("127.0.0.1", server.ports["http"], path)[0] == 404
+        assert server.status("/openapi.json") == 200
+
+
+@pytest.mark.parametrize("flags", [(), ("--frontend-processes=2",)])
+def test_without_keys_it_is_for_this_machine_alone(folder: Path, flags: tuple[str, ...]) -> None:
+    with OpenServer(folder, *flags) as server:
+        server.wait_until_listening()
+        port = server.ports["http"]
+        assert status("127.0.0.1", port, "/")[0] == 200
+        for path in PATHS:
+            refused, body = status(elsewhere(), port, path)
+            assert refused == 403
+            assert b"--console=on" in body
+            assert status("127.0.0.1", port, path, "rebound.example.com")[0] == 403
+        assert status(elsewhere(), port, "/v2/health/ready")[0] == 200
+
+
+def test_it_can_be_shown_to_everybody(folder: Path) -> None:
+    with OpenServer(folder, "--console=on") as server:
+        server.wait_until_listening()
+        for path in PATHS:
+            assert status(elsewhere(), server.ports["http"], path)[0] == 200
+
+
+def test_with_keys_the_page_asks_for_one(folder: Path, browser: Browser) -> None:
+    command = [str(Path(sys.executable).with_name("trireme")), "keys", "new", str(folder / "keys.toml")]
+    made = [
+        subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout.strip()
+        for words in (("all", "--groups", "all"), ("client",))
+    ]
+    with OpenServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        for path in PATHS:
+            is_data = "/api/" in path
+            assert status(elsewhere(), server.ports["http"], path)[0] == (401 if is_data else 200)
+        browser.events.clear()
+        page = browser.open(console_of(server))
+        page.until_text("This server asks for an API key")
+        assert "numbers" not in page.text()
+        page.type("#key", "wrong")
+        page.click("dialog button.main")
+        page.until_text("The key was not accepted.")
+        page.type("#key", made[1])
+        page.click("dialog button.main")
+        page.until_text("is not allowed to use 'statistics'")
+        page.run("sessionStorage.clear()")
+        page.run("location.reload()")
+        page.until_text("This server asks for an API key")
+        page.type("#key", made[0])
+        page.click("dialog button.main")
+        page.until_text("numbers")
+        page.go(console_of(server, "model/numbers/1/try"))
+        page.until("!!document.querySelector('form.card')")
+        page.click("form.card button.main")
+        page.until_text("Where the time went")
+        assert made[0] not in page.text()
+        page.close()
+
+
+def test_open_page_does_not_hold_up_the_end_of_the_server(folder: Path, browser: Browser) -> None:
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server))
+        page.until_text("Live")
+        assert server.interrupt() == 0
+        page.until("!document.querySelector('#vitals').innerText.includes('Live')")
+        page.close()
+    assert "Exit timeout expired" not in server.log

@@ -1,0 +1,44 @@
+"""Rates and latencies between two readings of a model's counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from trireme.console.figures import IDLE, figures_between, quantiles_us, read
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.observe.stats import BACKEND, ModelStats
+
+
+def request(arrival_ns: int, queue_ns: int) -> InferenceRequest:
+    made = InferenceRequest("m", "", "", {}, lambda response: None)
+    made.arrival_ns, made.queue_ns = arrival_ns, queue_ns
+    return made
+
+
+def test_nothing_answered_is_idle() -> None:
+    stats = ModelStats("m", 1)
+    assert figures_between(read(stats, 0.0), read(stats, 5.0)) is IDLE
+
+
+def test_phases_are_means_per_request_and_add_up_to_its_time() -> None:
+    stats = ModelStats("m", 1)
+    before = read(stats, 10.0)
+    timing = BatchTiming(100_000, 2_000_000, 300_000)
+    for _ in range(4):
+        stats.record_batch([request(0, 1_000_000), request(0, 1_000_000)], 2, 2_000_000, 5_000_000, timing)
+    stats.record_failure(request(0, 0), BACKEND, 1)
+    found = figures_between(before, read(stats, 12.0))
+    assert (found.requests_per_s, found.failures_per_s, found.inferences_per_s) == (4.0, 0.5, 4.0)
+    assert (found.queue_us, found.input_us, found.infer_us, found.output_us) == (1000, 100, 2000, 300)
+    assert found.queue_us + found.input_us + found.infer_us + found.output_us + found.other_us == 5000
+    assert found.batch_size == 2
+
+
+def test_quantile_lies_in_its_bucket_in_proportion() -> None:
+    counts = [0] * 19
+    counts[3] = 100  # between 0.5 and 1 ms
+    assert quantiles_us(counts) == (pytest.approx(750), pytest.approx(995))
+    counts[18] = 50  # above every bound
+    assert quantiles_us(counts) == (pytest.approx(875), 60_000_000)
+    assert quantiles_us([0] * 19) == (0, 0)

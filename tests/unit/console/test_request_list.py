@@ -1,0 +1,72 @@
+"""The list of slow and failed requests, and their waterfalls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trireme.console.request_list import request_list
+from trireme.core import trace as marks
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.core.trace import Trace
+from trireme.observe.recent.requests import RecentRequests
+from trireme.observe.stats import BACKEND, ModelStats
+
+
+def watched(requests: RecentRequests, name: str) -> ModelStats:
+    stats = ModelStats(name, 1)
+    stats.watch = requests.watch(stats)
+    return stats
+
+
+def made(arrival_ns: int, queue_ns: int, parent: InferenceRequest | None = None) -> InferenceRequest:
+    request = InferenceRequest("m", "", "", {}, lambda response: None)
+    request.arrival_ns, request.queue_ns, request.parent = arrival_ns, queue_ns, parent
+    return request
+
+
+def names(entry: dict[str, Any]) -> list[str]:
+    return [phase["name"] for phase in entry["phases"]]
+
+
+def test_phases_follow_each_other_and_add_up_to_the_request() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    timing = BatchTiming(1_000, 7_000, 500)
+    watched(requests, "m").record_batch([made(10_000, 12_000)], 1, 15_000, 24_000, timing)
+    (entry,) = request_list(requests)["slowest"]
+    table = entry["waterfall"]
+    assert names(table) == ["parse", "queue", "input", "model", "output", "respond"]
+    assert [phase["start_us"] for phase in table["phases"]] == [0, 2, 5, 6, 13, 13.5]
+    assert sum(phase["duration_us"] for phase in table["phases"]) == table["duration_us"] == 14
+
+
+def test_step_that_was_slow_itself_stands_below_its_ensemble() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    whole, part = watched(requests, "whole"), watched(requests, "part")
+    parent = made(1_000, 1_000)
+    part.record_batch([made(3_000, 3_000, parent)], 1, 4_000, 9_000, BatchTiming(0, 5_000, 0))
+    part.record_batch([made(20_000, 20_000, parent)], 1, 21_000, 22_000, BatchTiming(0, 1_000, 0))
+    whole.record_success([parent], 1_000, 10_000, BatchTiming(0, 9_000, 0))
+    entry = next(entry for entry in request_list(requests)["slowest"] if entry["model"] == "whole")
+    (step,) = entry["waterfall"]["steps"]
+    assert (step["model"], step["start_us"], step["duration_us"]) == ("part", 2, 6)
+
+
+def test_traced_request_shows_its_trace() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    request = made(1_000, 1_000)
+    request.trace = trace = Trace(1)
+    trace.model_name = "m"
+    for name, ns in ((marks.REQUEST_START, 1_000), (marks.QUEUE_START, 2_000), (marks.REQUEST_END, 9_000)):
+        trace.mark(name, ns)
+    watched(requests, "m").record_batch([request], 1, 2_000, 9_000, BatchTiming(0, 1, 0))
+    (entry,) = request_list(requests)["slowest"]
+    assert names(entry["waterfall"]) == ["parse", "queue"]
+
+
+def test_list_of_one_model_leaves_out_the_others() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    for name in ("a", "b"):
+        watched(requests, name).record_failure(made(0, 0), BACKEND, 5, f"{name} broke")
+    assert [entry["message"] for entry in request_list(requests, "b")["failed"]] == ["b broke"]
+    assert request_list(requests, "c") == {"minutes": 10, "slowest": [], "failed": []}
