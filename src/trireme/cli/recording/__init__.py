@@ -1,0 +1,1 @@
+"""The commands that record requests and play them back."""

@@ -1,0 +1,1 @@
+"""`trireme record`: requests of a running server to a file."""

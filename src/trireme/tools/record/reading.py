@@ -1,0 +1,134 @@
+"""A recording read back: its calls in the order in which they were begun, read from the file one at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from trireme.core.recorded_call import RecordedCall
+from trireme.protocol.recording.calls import BEGIN, CALL, END, BadCallError, decode_call
+from trireme.protocol.recording.frames import Damage, Frame, NoRecordingError, read_frame, read_frames
+from trireme.tools.client.errors import InputError
+
+_BETWEEN_NS = 1_000_000_000
+"""Between two recordings in one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlace:
+    """Where a call lies in the file, and when it was made, counted from the first recording on."""
+
+    at_ns: int
+    offset: int
+    model: str
+    correlation_id: int | str = 0
+    protocol: str = ""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds."""
+
+    places: list[CallPlace] = field(default_factory=list)
+    """By time."""
+    begins: list[dict[str, Any]] = field(default_factory=list)
+    ends: list[dict[str, Any]] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    unreadable_count: int = 0
+    """Frames that are whole and describe no call."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first call to the last."""
+        return (self.places[-1].at_ns - self.places[0].at_ns) / 1e9 if self.places else 0.0
+
+    @property
+    def models(self) -> dict[str, int]:
+        """The calls of each model."""
+        return dict(Counter(place.model for place in self.places))
+
+    def warnings(self) -> list[str]:
+        """What is missing, in sentences."""
+        told = []
+        for damage in self.damages:
+            if damage.is_at_end:
+                told.append(f"the file is cut off at byte {damage.offset}; what is before it is used")
+            else:
+                told.append(f"{damage.size_bytes} bytes at byte {damage.offset} are damaged and left out")
+        if self.unreadable_count:
+            told.append(f"{self.unreadable_count} entries describe no request and are left out")
+        dropped = sum(int(end.get("dropped", 0)) for end in self.ends)
+        if dropped:
+            told.append(f"the server had no room for {dropped} requests, which are not in the file")
+        if len(self.ends) < len(self.begins) and not any(damage.is_at_end for damage in self.damages):
+            told.append("a recording in the file was not ended in good order")
+        return told
+
+
+class Recording:
+    """An open file; used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        """Reads it through once; raises InputError where it is no recording."""
+        self.path = path
+        try:
+            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"cannot read '{path}': {error.strerror}") from None
+        try:
+            self.contents = _contents(self._file)
+        except NoRecordingError as error:
+            self._file.close()
+            raise InputError(f"'{path}' is no recording: {error}") from None
+        except OSError as error:
+            self._file.close()
+            raise InputError(f"cannot read '{path}': {error.strerror}") from None
+
+    def call(self, place: CallPlace) -> RecordedCall:
+        """The call that lies there; raises InputError where the file has changed meanwhile."""
+        frame = read_frame(self._file, place.offset)
+        if frame is None:
+            raise InputError(f"'{self.path}' has changed while it was read")
+        return decode_call(frame)
+
+    def calls(self) -> Iterator[tuple[CallPlace, RecordedCall]]:
+        """All of them, by time."""
+        for place in self.contents.places:
+            yield place, self.call(place)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _contents(file: BinaryIO) -> Contents:
+    contents = Contents()
+    shift_ns = last_ns = 0
+    for found in read_frames(file):
+        if isinstance(found, Damage):
+            contents.damages.append(found)
+            continue
+        kind = found.header.get("kind")
+        if kind == CALL:
+            place = _place(found, shift_ns)
+            if place is None:
+                contents.unreadable_count += 1
+            else:
+                contents.places.append(place)
+                last_ns = max(last_ns, place.at_ns)
+        elif kind == BEGIN:
+            shift_ns = last_ns + _BETWEEN_NS if contents.begins else 0
+            contents.begins.append(found.header)
+        elif kind == END:
+            contents.ends.append(found.header)
+    contents.places.sort(key=lambda place: (place.at_ns, place.offset))
+    return contents
+
+
+def _place(frame: Frame, shift_ns: int) -> CallPlace | None:
+    try:
+        call = decode_call(frame)
+    except BadCallError:
+        return None
+    return CallPlace(call.at_ns + shift_ns, frame.offset, call.model, call.correlation_id, call.protocol)

@@ -1,0 +1,126 @@
+"""The file that a recording is written to: private, appended to frame by frame, whole up to its last frame."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BytesIO
+from typing import BinaryIO
+
+from trireme.protocol.recording.calls import CALL, END
+from trireme.protocol.recording.frames import MAGIC, Damage, Frame, NoRecordingError, read_frame, read_frames
+from trireme.tools.client.errors import InputError
+from trireme.tools.record.errors import RecordingFileError
+
+_MODE = 0o600
+
+
+class RecordingFile:
+    """Frames as they come from the server; what does not fit is taken back, so that the file ends with a whole one.
+
+    A file that is replaced keeps what it has until the first frame is there to be written.
+    """
+
+    def __init__(self, path: str, *, is_appended: bool = False, is_replaced: bool = False) -> None:
+        self.path = path
+        self.call_count = 0
+        self.end: dict[str, object] | None = None
+        """What the server said of the recording when it was over."""
+        is_there = os.path.exists(path)
+        self._file = _opened(path, is_appended, is_replaced)
+        self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        size_bytes = self._file.seek(0, os.SEEK_END) if self._is_regular else 0
+        self._is_to_be_emptied = is_replaced and is_there and self._is_regular
+        self.size_bytes = self._size_before = 0 if is_replaced else size_bytes
+
+    def write(self, content: bytes) -> None:
+        """Whole frames, with the mark of a file in front of the first; raises RecordingFileError where there is no room
+        for them all."""
+        source = BytesIO(content)
+        position = 0
+        if content.startswith(MAGIC):
+            position = len(MAGIC)
+            if not self.size_bytes:
+                self._append(MAGIC)
+        while position < len(content):
+            frame = read_frame(source, position)
+            if frame is None:
+                raise RecordingFileError(f"what the server sent is no part of a recording; {self.kept}")
+            self._append(content[position : frame.end])
+            self._note(frame)
+            position = frame.end
+
+    @property
+    def kept(self) -> str:
+        """For messages: what there is."""
+        return f"'{self.path}' keeps the {self.call_count} requests before it"
+
+    @property
+    def added_bytes(self) -> int:
+        """What this recording has added to the file."""
+        return self.size_bytes - self._size_before
+
+    def close(self) -> None:
+        """Leaves no empty file behind."""
+        self._file.close()
+        if not self.size_bytes and self._is_regular and not self._is_to_be_emptied:
+            os.unlink(self.path)
+
+    def _append(self, content: bytes) -> None:
+        try:
+            self._empty()
+            view = memoryview(content)
+            while view:  # a disk that is nearly full takes a part
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._take_back()
+            raise RecordingFileError(f"cannot write to '{self.path}': {error.strerror}; {self.kept}") from None
+        self.size_bytes += len(content)
+
+    def _empty(self) -> None:
+        """The recording has begun: what it replaces goes. It may have been open to others."""
+        if self._is_to_be_emptied:
+            os.fchmod(self._file.fileno(), _MODE)
+            self._file.seek(0)
+            self._file.truncate()
+            self._is_to_be_emptied = False
+
+    def _take_back(self) -> None:
+        try:
+            os.ftruncate(self._file.fileno(), self.size_bytes)
+        except OSError:  # a reader stops at the cut
+            pass
+
+    def _note(self, frame: Frame) -> None:
+        kind = frame.header.get("kind")
+        if kind == CALL:
+            self.call_count += 1
+        elif kind == END:
+            self.end = frame.header
+
+
+def _opened(path: str, is_appended: bool, is_replaced: bool) -> BinaryIO:
+    flags = os.O_RDWR | os.O_CREAT | (0 if is_appended or is_replaced else os.O_EXCL)
+    try:
+        file = os.fdopen(os.open(path, flags | os.O_CLOEXEC, _MODE), "r+b", buffering=0)
+    except FileExistsError:
+        raise InputError(f"'{path}' is there already; --append adds to it, --overwrite replaces it") from None
+    except OSError as error:
+        raise InputError(f"cannot write to '{path}': {error.strerror}") from None
+    if is_appended:
+        _prepare_to_append(file, path)
+    return file
+
+
+def _prepare_to_append(file: BinaryIO, path: str) -> None:
+    """Cuts off a frame that was not written to its end."""
+    if not file.seek(0, os.SEEK_END):
+        return
+    file.seek(0)
+    try:
+        for found in read_frames(file):
+            if isinstance(found, Damage) and found.is_at_end:
+                file.truncate(found.offset)
+    except NoRecordingError as error:
+        file.close()
+        raise InputError(f"cannot append to '{path}': {error}") from None
