@@ -1,0 +1,1 @@
+"""Flags, files and the sentences that state a wish, read into options."""

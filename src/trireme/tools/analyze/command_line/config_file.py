@@ -1,0 +1,88 @@
+"""The YAML file of an analysis: read, and its names checked."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trireme.tools.analyze.command_line.flags import ACCEPTED, FILE_ONLY, FLAGS
+from trireme.tools.analyze.errors import InputError
+
+MODEL_KEYS = (
+    "parameters",
+    "model_config_parameters",
+    "objectives",
+    "constraints",
+    "perf_analyzer_flags",
+    "genai_perf_flags",
+    "cpu_only",
+    "weighting",
+    "triton_server_flags",
+    "triton_server_environment",
+)
+PARAMETER_KEYS = ("concurrency", "batch_sizes", "request_rate")
+
+
+def read_config_file(path: str) -> dict[str, Any]:
+    """Settings by name; raises InputError with the place of what is wrong."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration file '{path}' cannot be read: {error}") from None
+    content = _parsed(path, text)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"'{path}' has no settings: it begins with a {type(content).__name__}")
+    check_names(content, (*FLAGS, *ACCEPTED, *FILE_ONLY), f"'{path}'")
+    models = content.get("profile_models")
+    if isinstance(models, Mapping):
+        for name, settings in models.items():
+            _check_model(path, str(name), settings)
+    return content
+
+
+def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
+    """Raises InputError for a name that there is not."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            nearest = difflib.get_close_matches(str(name), names, n=1)
+            meant = f"; did you mean '{nearest[0]}'?" if nearest else ""
+            raise InputError(f"{where}: there is no setting '{name}'{meant}")
+
+
+def _check_model(path: str, name: str, settings: Any) -> None:
+    if settings is None:
+        return
+    if not isinstance(settings, Mapping):
+        raise InputError(f"'{path}', model '{name}': its settings are no mapping")
+    check_names(settings, MODEL_KEYS, f"'{path}', model '{name}'")
+    parameters = settings.get("parameters") or {}
+    if not isinstance(parameters, Mapping):
+        raise InputError(f"'{path}', model '{name}': parameters is no mapping")
+    check_names(parameters, PARAMETER_KEYS, f"'{path}', model '{name}', parameters")
+
+
+def _parsed(path: str, text: str) -> Any:
+    """By PyYAML; a file in JSON, which is YAML too, is read without it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        import yaml
+    except ImportError:
+        raise InputError(
+            f"reading '{path}' needs PyYAML: pip install 'trireme-server[analyze]'; JSON is read without"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        reason = getattr(error, "problem", None) or "it is no YAML"
+        raise InputError(f"'{path}'{where}: {reason}") from None

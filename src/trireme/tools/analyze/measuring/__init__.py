@@ -1,0 +1,1 @@
+"""One configuration under one load, measured."""

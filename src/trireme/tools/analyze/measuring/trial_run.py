@@ -1,0 +1,141 @@
+"""A whole trial: every load of it at the same time, with the machine watched."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from trireme.tools.analyze.errors import MeasurementError
+from trireme.tools.analyze.measuring.batch_times import Counts, batches_between, read_batches
+from trireme.tools.analyze.measuring.llm_point import measure_llm
+from trireme.tools.analyze.measuring.load_point import LoadPoint, measured
+from trireme.tools.analyze.options import MeasuringOptions
+from trireme.tools.analyze.server.resources import Resources, ResourceWatch
+from trireme.tools.analyze.trial import Load, Measured, Result, Trial
+from trireme.tools.client.errors import ClientError
+from trireme.tools.client.port import ServerClient
+from trireme.tools.perf.load.process import LoadState
+from trireme.tools.perf.measure.interruption import Interruption
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """How a model is put under load."""
+
+    name: str
+    words: tuple[str, ...]
+    """For the load generator: protocol, address, and the user's flags."""
+    is_language_model: bool = False
+
+
+class TrialRunner:
+    """Measures trials on a server whose models are configured already; raises InputError, MeasurementError."""
+
+    def __init__(
+        self,
+        client: ServerClient,
+        models: Sequence[LoadedModel],
+        measuring: MeasuringOptions,
+        watch: ResourceWatch | None,
+        interruption: Interruption,
+        on_state: Callable[[LoadState], None],
+    ) -> None:
+        self._client = client
+        self._models: Mapping[str, LoadedModel] = {model.name: model for model in models}
+        self._measuring = measuring
+        self._watch = watch
+        self._interruption = interruption
+        self._on_state = on_state
+
+    def run(self, trial: Trial, is_probe: bool) -> Result:
+        """One result per load."""
+        began = time.monotonic()
+        if any(self._models[load.model].is_language_model for load in trial.loads):
+            found = self._watched(trial, lambda: self._language_models(trial, is_probe))
+        else:
+            found = self._points(trial, is_probe)
+        return Result(trial, tuple(found), time.monotonic() - began, is_probe)
+
+    def _language_models(self, trial: Trial, is_probe: bool) -> list[Measured]:
+        if len(trial.loads) > 1:
+            raise MeasurementError("language models are measured one at a time")
+        load = trial.loads[0]
+        return [
+            measure_llm(
+                load,
+                self._models[load.model].words,
+                timeout_s=self._measuring.timeout_s,
+                is_probe=is_probe,
+                interruption=self._interruption,
+                on_state=self._on_state,
+            )
+        ]
+
+    def _points(self, trial: Trial, is_probe: bool) -> list[Measured]:
+        with contextlib.ExitStack() as ended:
+            points = []
+            for load in trial.loads:
+                point = LoadPoint(load, self._models[load.model].words, self._measuring)
+                ended.callback(point.stop)
+                points.append(point)
+            timeout_s = self._measuring.timeout_s
+            latencies = _each(points, lambda point: point.warm_up(self._interruption, timeout_s))
+            by_point = dict(zip(map(id, points), latencies, strict=True))
+
+            def measure(point: LoadPoint) -> Measured:
+                summary, is_stable = point.measure(self._interruption, by_point[id(point)], is_probe, self._on_state)
+                return measured(point.load.model, summary, is_stable)
+
+            return self._watched(trial, lambda: _each(points, measure))
+
+    def _watched(self, trial: Trial, act: Callable[[], list[Measured]]) -> list[Measured]:
+        models = [model for model, _ in trial.settings] or [load.model for load in trial.loads]
+        before = self._batches(models)
+        if self._watch is not None:
+            self._watch.start()
+        try:
+            found = act()
+        finally:
+            resources = self._watch.stop() if self._watch is not None else Resources()
+        after = self._batches(models)
+        return [self._completed(one, trial.loads, resources, before, after) for one in found]
+
+    def _completed(
+        self,
+        one: Measured,
+        loads: Sequence[Load],
+        resources: Resources,
+        before: Mapping[str, Counts],
+        after: Mapping[str, Counts],
+    ) -> Measured:
+        metrics = {**one.metrics, **resources.machine}
+        for tag in ("gpu_used_memory", "gpu_free_memory", "gpu_power_usage"):
+            values = [device[tag] for device in resources.devices.values() if tag in device]
+            if values:
+                metrics[tag] = sum(values)
+        busy = [device["gpu_utilization"] for device in resources.devices.values() if "gpu_utilization" in device]
+        if busy:
+            metrics["gpu_utilization"] = sum(busy) / len(busy)
+        batches = batches_between(before.get(one.model, {}), after.get(one.model, {}))
+        return replace(one, metrics=metrics, devices=resources.devices, batches=batches)
+
+    def _batches(self, models: Sequence[str]) -> dict[str, Counts]:
+        found = {}
+        for model in models:
+            with contextlib.suppress(ClientError):
+                found[model] = read_batches(self._client.statistics(model, ""))
+        return found
+
+
+def _each(points: Sequence[LoadPoint], act: Callable[[LoadPoint], T]) -> list[T]:
+    """At the same time; the first failure is raised when all are done."""
+    if len(points) == 1:
+        return [act(points[0])]
+    with ThreadPoolExecutor(len(points)) as threads:
+        return list(threads.map(act, points))

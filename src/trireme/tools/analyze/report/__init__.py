@@ -1,0 +1,1 @@
+"""Tables, CSV files, plots and pages of what was measured."""

@@ -1,0 +1,122 @@
+"""One self-contained HTML page: the verdict, the table, the plots, the configuration to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from trireme import __version__
+from trireme.tools.analyze.ranking import Ranked
+from trireme.tools.analyze.report.plots import Plot
+from trireme.tools.analyze.report.subject import Subject
+from trireme.tools.analyze.report.tables import Table, detail_table, number, summary_table
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#2b3440;margin:2rem auto;max-width:1120px;padding:0 1rem;background:#fff}
+h1{font-size:1.5rem;margin-bottom:.25rem}h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:0 0 .25rem}
+table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}
+th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid #e3e7ec}
+th:first-child,td:first-child{text-align:left}
+tr.best td{background:#eaf4fb;font-weight:600}.table{overflow-x:auto}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1.5rem}
+figure{margin:0;break-inside:avoid}svg{width:100%;height:auto}figcaption,.note{color:#5c6770;font-size:.85rem}
+.legend{margin:.25rem 0;font-size:.85rem}.legend span{margin-right:1rem;white-space:nowrap}
+.legend i{display:inline-block;width:.7rem;height:.7rem;border-radius:50%;margin-right:.35rem}
+pre{background:#f4f6f8;padding:.75rem 1rem;overflow-x:auto;font-size:.85rem;border-radius:4px}
+details{margin:.5rem 0}summary{cursor:pointer}
+"""
+
+
+def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tuple[str, str]], advice: str) -> str:
+    """`configs` are titles and texts of the files to use."""
+    table = summary_table(subject)
+    best = subject.best
+    parts = [
+        f"<h1>{escape(subject.title)}</h1>",
+        f'<p class="verdict">{escape(verdict(subject))}</p>',
+        _table(table, best.settings if best else None, subject),
+        f'<h2>Measured</h2><div class="plots">{"".join(map(_figure, plots))}</div>',
+    ]
+    if configs:
+        parts.append("<h2>The configuration to use</h2>")
+        parts += [f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in configs]
+        parts.append(f'<p class="note">{escape(advice)}</p>')
+    parts.append("<h2>Every load</h2>")
+    for one in subject.shown():
+        detail = detail_table(subject, one)
+        parts.append(f"<details><summary>{escape(detail.title)}</summary>{_table(detail, None, subject)}</details>")
+    parts.append(f'<p class="note">{escape(_method(subject))}</p>')
+    return _page(f"Analysis of {subject.title}", parts)
+
+
+def detailed_page(subject: Subject, one: Ranked, plots: Sequence[Plot], config: str) -> str:
+    """One variant by itself."""
+    table = detail_table(subject, one)
+    parts = [
+        f"<h1>{escape(table.title)}</h1>",
+        _table(table, None, subject),
+        f'<div class="plots">{"".join(map(_figure, plots))}</div>',
+        f"<h2>Its configuration</h2><pre>{escape(config)}</pre>",
+    ]
+    return _page(f"Details of {table.title}", parts)
+
+
+def verdict(subject: Subject) -> str:
+    """The result in a sentence or two."""
+    best, default = subject.best, subject.default
+    if best is None:
+        return "Nothing could be measured."
+    name = subject.name_of(best.settings)
+    if not best.is_satisfying:
+        return f"No configuration meets the constraints; {name} comes nearest: {_achieves(best)}."
+    text = f"{name} is the best of {len(subject.ranked)} configurations: {_achieves(best)}."
+    if default is None or default is best:
+        return text
+    tag = "output_token_throughput" if subject.has("output_token_throughput") else "perf_throughput"
+    before = sum(one.metrics.get(tag, 0.0) for one in default.best.measured)
+    after = sum(one.metrics.get(tag, 0.0) for one in best.best.measured)
+    if before <= 0:
+        return text
+    kept = "" if default.is_satisfying else ", which does not meet the constraints"
+    return f"{text} That is {after / before:.2f} times what the model's own configuration does{kept}."
+
+
+def _achieves(one: Ranked) -> str:
+    texts = []
+    for load, measured in zip(one.best.trial.loads, one.best.measured, strict=True):
+        clients = f"{load.concurrency} clients" if load.request_rate is None else f"{load.request_rate:g} requests/s"
+        texts.append(
+            f"{number(measured.metrics['perf_throughput'])} inferences per second with a p99 latency of "
+            f"{number(measured.metrics.get('perf_latency_p99'))} ms, from {clients}"
+        )
+    return "; ".join(texts)
+
+
+def _method(subject: Subject) -> str:
+    count = sum(len(one.results) for one in subject.ranked)
+    mode = f" by the search '{subject.search_mode}'" if subject.search_mode else ""
+    took = f" in {subject.seconds:.0f} s" if subject.seconds else ""
+    return f"{count} loads were measured{mode}{took}. Trireme {__version__}."
+
+
+def _table(table: Table, best: object, subject: Subject) -> str:
+    name = subject.best and best is not None and subject.name_of(subject.best.settings)
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headers)
+    rows = []
+    for row in table.rows:
+        mark = ' class="best"' if name and row[0] == name else ""
+        rows.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _figure(plot: Plot) -> str:
+    note = f"<figcaption>{escape(plot.note)}</figcaption>" if plot.note else ""
+    return f'<figure id="{plot.name}"><h3>{escape(plot.title)}</h3>{plot.svg}{note}</figure>'
+
+
+def _page(title: str, parts: Sequence[str]) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body>{''.join(parts)}</body></html>\n"
+    )

@@ -1,0 +1,114 @@
+"""What one report is about: the models of one search, their results in order, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from trireme.tools.analyze.checkpoint import Findings
+from trireme.tools.analyze.configuration.variant_config import (
+    can_batch,
+    engine_limits,
+    instance_text,
+    is_batching,
+    is_language_model,
+    variant_config,
+)
+from trireme.tools.analyze.ranking import Ranked, Ranking, Settings
+from trireme.tools.analyze.trial import Result, Setting, Trial
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Made once the search is over; nothing of it changes."""
+
+    loaded: tuple[str, ...]
+    """The models that were asked."""
+    tuned: tuple[str, ...]
+    """The models whose configuration was changed."""
+    findings: Findings
+    ranking: Ranking
+    shown_count: int = 3
+    cpu_only: frozenset[str] = frozenset()
+    seconds: float = 0.0
+    search_mode: str = ""
+    predictions: Sequence[tuple[Trial, Mapping[str, float]]] = field(default=())
+    only: Settings | None = None
+    """Nothing but this variant."""
+
+    @property
+    def title(self) -> str:
+        return ",".join(self.loaded)
+
+    @cached_property
+    def ranked(self) -> list[Ranked]:
+        """Every variant, the best first. Probes are shown, and count for the order where there is nothing else."""
+        own = [
+            result
+            for result in self.findings.results
+            if tuple(load.model for load in result.trial.loads) == self.loaded
+            and {model for model, _ in result.trial.settings} == set(self.tuned)
+            and self.only in (None, result.trial.settings)
+        ]
+        if all(result.is_probe for result in own):
+            return self.ranking.by_variant(own)
+        ranked = self.ranking.by_variant(result for result in own if not result.is_probe)
+        probes = self.ranking.by_variant(result for result in own if result.is_probe)
+        lighter = {one.settings: one.results for one in probes}
+        return [_with(one, lighter.get(one.settings, ())) for one in ranked]
+
+    def shown(self) -> list[Ranked]:
+        """The best few, and the default wherever it stands."""
+        best = [one for one in self.ranked if not _is_default(one.settings)][: self.shown_count]
+        return [one for one in self.ranked if one in best or _is_default(one.settings)]
+
+    @property
+    def best(self) -> Ranked | None:
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def default(self) -> Ranked | None:
+        return next((one for one in self.ranked if _is_default(one.settings)), None)
+
+    @cached_property
+    def is_language_model(self) -> bool:
+        return any(is_language_model(self.findings.configs.get(model, {})) for model in self.loaded)
+
+    @cached_property
+    def has_rates(self) -> bool:
+        return any(load.request_rate is not None for one in self.ranked for load in one.best.trial.loads)
+
+    def has(self, tag: str) -> bool:
+        """Whether it was measured."""
+        return any(tag in measured.metrics for one in self.ranked for measured in one.best.measured)
+
+    def name_of(self, settings: Settings) -> str:
+        return ",".join(self.findings.variant_name(model, setting) for model, setting in settings)
+
+    def config_of(self, model: str, setting: Setting) -> dict[str, Any]:
+        own = self.findings.configs.get(model, {})
+        return dict(own) if setting.is_default else variant_config(own, setting, model in self.cpu_only)
+
+    def settings_texts(self, settings: Settings) -> list[str]:
+        """The three cells that tell a configuration apart, those of several models joined."""
+        rows = [_texts(self.config_of(model, setting)) for model, setting in settings]
+        return [",".join(cells) for cells in zip(*rows, strict=True)]
+
+
+def _with(one: Ranked, probes: tuple[Result, ...]) -> Ranked:
+    results = sorted((*one.results, *probes), key=lambda result: [load.level for load in result.trial.loads])
+    return replace(one, results=tuple(results))
+
+
+def _is_default(settings: Settings) -> bool:
+    return all(setting.is_default for _, setting in settings)
+
+
+def _texts(config: Mapping[str, Any]) -> list[str]:
+    if is_language_model(config):
+        limits = engine_limits(config)
+        return [limits.get("max_sequences", "-"), limits.get("max_step_tokens", "-"), instance_text(config)]
+    size = str(config.get("max_batch_size", 0)) if can_batch(config) else "0"
+    return [size, "Enabled" if is_batching(config) else "Disabled", instance_text(config)]

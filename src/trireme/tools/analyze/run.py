@@ -1,0 +1,233 @@
+"""A whole analysis: the server opened, models measured and put back, results reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from trireme.tools.analyze.apply import apply_best
+from trireme.tools.analyze.checkpoint import Checkpoint, Findings, fingerprint
+from trireme.tools.analyze.configuration.variant_config import is_ensemble, is_language_model
+from trireme.tools.analyze.errors import INTERRUPTED, UNMET, ClientError, Interrupted, MeasurementError
+from trireme.tools.analyze.measuring.trial_run import LoadedModel, TrialRunner
+from trireme.tools.analyze.options import AnalyzeOptions
+from trireme.tools.analyze.plan import Search, plan_searches
+from trireme.tools.analyze.progress import Progress
+from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.report.subject import Subject
+from trireme.tools.analyze.report.variant_folders import check_repository, write_variants
+from trireme.tools.analyze.report.write import check_formats, report
+from trireme.tools.analyze.search.brute import brute
+from trireme.tools.analyze.search.fit.search import fit
+from trireme.tools.analyze.search.parzen import parzen
+from trireme.tools.analyze.search.quick import quick
+from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.server.guardian import Guardian
+from trireme.tools.analyze.server.resources import ResourceWatch
+from trireme.tools.analyze.server.target import Target, open_target
+from trireme.tools.analyze.session import Session, SignalNote
+from trireme.tools.client.errors import AnswerError
+from trireme.tools.perf.measure.interruption import Interruption
+
+
+def analyze(options: AnalyzeOptions) -> int:
+    """Measures and reports; the exit code. Raises ClientError where there is nothing to report."""
+    check_formats(options.output)
+    check_repository(options.output, options.repository)
+    return _Analysis(options).run()
+
+
+@dataclass(slots=True)
+class _Ended:
+    """How the measuring ended."""
+
+    is_interrupted: bool = False
+    failure: ClientError | None = None
+
+
+class _Analysis:
+    """One run of the command."""
+
+    def __init__(self, options: AnalyzeOptions) -> None:
+        self._options = options
+        self._progress = Progress(options.output)
+        self._checkpoint = Checkpoint(options.output.checkpoint_folder)
+        self._findings = Findings() if options.ignores_checkpoint else self._checkpoint.read()
+        self._interruption = Interruption()
+        self._seconds: dict[str, float] = {}
+
+    def run(self) -> int:
+        with SignalNote(self._interruption, self._progress.tell), ExitStack() as opened:
+            target = opened.enter_context(open_target(self._options))
+            control = ModelControl(target.client, self._options.place.max_retries, self._progress.tell)
+            opened.callback(control.put_back)
+            searches = plan_searches(self._options, control.own_config)
+            self._check_findings(searches, control)
+            guardian = opened.enter_context(Guardian(lambda: _leave(control, target, searches)))
+            session, ended = self._session(target, control, searches), _Ended()
+            try:
+                self._search(session, searches, ended)
+            finally:
+                problems = control.put_back()
+            if not problems:
+                guardian.release()
+            subjects = self._report(searches, session, ended)
+            code = self._code(subjects, ended, session, problems)
+            if self._options.applies and code == 0:
+                code = apply_best(self._options, subjects, session, control, self._progress.tell)
+            return code
+
+    def _check_findings(self, searches: Sequence[Search], control: ModelControl) -> None:
+        """What was measured of a model counts as long as its own configuration is the same."""
+        for model in _models_of(searches):
+            own = dict(control.own_config(model))
+            known = self._findings.configs.get(model)
+            if known is not None and fingerprint(known) != fingerprint(own):
+                self._progress.tell(f"the configuration of '{model}' has changed: it is measured anew")
+                self._findings.forget(model)
+            self._findings.configs[model] = own
+        kept = sum(1 for one in self._findings.results if {load.model for load in one.trial.loads} & _asked(searches))
+        if kept:
+            self._progress.tell(f"going on from '{self._checkpoint.newest()}', which has {kept} measurements")
+
+    def _session(self, target: Target, control: ModelControl, searches: Sequence[Search]) -> Session:
+        measuring = self._options.measuring
+        process_id = target.local.process_id if target.local else None
+        watch: ResourceWatch | None = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, process_id)
+        if watch is not None and not watch.is_reachable():
+            self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
+            watch = None
+        if watch is not None:
+            watch.start()
+            time.sleep(measuring.idle_s)
+            self._findings.idle = watch.stop()
+        models = [
+            LoadedModel(
+                model.name, self._words(target, model.name, model.perf_flags, control), self._is_llm(model.name)
+            )
+            for search in searches
+            for model in search.models
+        ]
+        runner = TrialRunner(target.client, models, measuring, watch, self._interruption, self._progress.show_state)
+        return Session(
+            control,
+            runner,
+            self._findings,
+            self._checkpoint,
+            self._progress,
+            self._interruption,
+            [name for search in searches for name in search.cpu_only],
+            self._options.place.is_reload_disabled,
+        )
+
+    def _is_llm(self, model: str) -> bool:
+        return is_language_model(self._findings.configs[model])
+
+    def _words(self, target: Target, model: str, flags: Sequence[str], control: ModelControl) -> tuple[str, ...]:
+        """Where the server is, what its models need, and what the user says."""
+        config = control.own_config(model)
+        words = [*target.load_words(self._is_llm(model)), *flags]
+        is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+        if is_decoupled and not self._is_llm(model) and "--streaming" not in flags:
+            words += ["--async", "--streaming"]
+        if self._options.called_models and not is_ensemble(config):
+            words += ["--bls-composing-models", ",".join(self._options.called_models)]
+        return tuple(words)
+
+    def _search(self, session: Session, searches: Sequence[Search], ended: _Ended) -> None:
+        """All of them; what ends one early ends all, with what there is."""
+        try:
+            for search in searches:
+                began = time.monotonic()
+                self._progress.tell(
+                    f"{search.title}: search '{search.mode}' of {search.space.size()} combinations of configuration "
+                    "and load"
+                )
+                try:
+                    self._run_search(session, search)
+                finally:
+                    self._seconds[search.title] = time.monotonic() - began
+        except (Interrupted, KeyboardInterrupt):
+            ended.is_interrupted = True
+        except ClientError as error:
+            ended.failure = error
+        self._progress.clear()
+
+    def _run_search(self, session: Session, search: Search) -> None:
+        ranking = Ranking(search.models)
+        options, top = self._options.search, self._options.output.configs_per_model
+        if search.mode == "fit":
+            predictions = fit(search.space, session.measure, ranking, self._progress.tell)
+            kept = [one for one in self._findings.predictions if one[0].loads[0].model != search.title]
+            self._findings.predictions = kept + [(one.trial, dict(one.metrics)) for one in predictions]
+            self._checkpoint.write(self._findings)
+        elif search.mode == "quick":
+            quick(search.space, session.measure, ranking, top)
+        elif search.mode == "optuna":
+            parzen(search.space, session.measure, ranking, options, top)
+        else:
+            brute(search.space, session.measure, ranking, options.exits_early)
+
+    def _report(self, searches: Sequence[Search], session: Session, ended: _Ended) -> list[Subject]:
+        output = self._options.output
+        subjects = []
+        for search in searches:
+            titles = [one for one in self._findings.predictions if one[0].loads[0].model == search.title]
+            subjects.append(
+                Subject(
+                    tuple(model.name for model in search.models),
+                    search.tuned,
+                    self._findings,
+                    Ranking(search.models),
+                    output.configs_per_model,
+                    frozenset(search.cpu_only),
+                    self._seconds.get(search.title, 0.0),
+                    search.mode,
+                    titles,
+                )
+            )
+        if any(subject.ranked for subject in subjects):
+            written = report(subjects, output, self._options.repository)
+            for subject in subjects:
+                write_variants(subject, output)
+            pages = [path for path in written if path.name.startswith("result_summary")]
+            self._progress.tell(
+                f"{session.count} measurements; results in {output.export_path}"
+                + (f", report {', '.join(map(str, pages))}" if pages else "")
+            )
+        return subjects
+
+    def _code(self, subjects: Sequence[Subject], ended: _Ended, session: Session, problems: Sequence[str]) -> int:
+        """Raises what ended the measuring early, or what could not be put back."""
+        if ended.failure is not None:
+            raise type(ended.failure)("\n".join([str(ended.failure), *problems]))
+        if problems:
+            raise AnswerError("\n".join(problems))
+        if ended.is_interrupted:
+            self._progress.tell(f"interrupted; the same command goes on from {self._checkpoint.path or 'the start'}")
+            return INTERRUPTED
+        for subject in subjects:
+            if not subject.ranked:
+                told = next(iter(session.failures.values()), "nothing could be measured")
+                raise MeasurementError(f"model '{subject.title}' could not be measured: {told}")
+        is_met = all(subject.best is not None and subject.best.is_satisfying for subject in subjects)
+        return 0 if is_met else UNMET
+
+
+def _leave(control: ModelControl, target: Target, searches: Sequence[Search]) -> None:
+    """In another process, when this one is gone: every model that may have been touched is put back."""
+    if target.local is not None:
+        target.abandon()
+    else:
+        control.put_back_all(sorted({name for search in searches for name in search.tuned}))
+
+
+def _models_of(searches: Sequence[Search]) -> list[str]:
+    names = [name for search in searches for name in (*search.tuned, *(model.name for model in search.models))]
+    return list(dict.fromkeys(names))
+
+
+def _asked(searches: Sequence[Search]) -> set[str]:
+    return {model.name for search in searches for model in search.models}

@@ -1,0 +1,1 @@
+"""Which configurations and loads are measured, one after the other."""

@@ -1,0 +1,1 @@
+"""The default search: a queueing model, fitted to a few probes, says what is worth measuring."""

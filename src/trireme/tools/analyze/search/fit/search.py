@@ -1,0 +1,253 @@
+"""A few probes, a fitted model, measurements of what it promises, until it promises nothing better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trireme.tools.analyze.configuration.space import Space
+from trireme.tools.analyze.configuration.variant_config import can_batch, instance_count, is_batching
+from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.search.fit.predictor import Point, Predictor
+from trireme.tools.analyze.search.port import Measure
+from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
+
+_GROWTH = 4
+"""Each probe has so many times the clients of the one before."""
+_PROBE_GAIN = 1.1
+_FULL_QUEUE = 4
+"""Clients beyond so many batches for each instance only wait longer."""
+_MOST_CHECKS = 8
+_FEWEST_CHECKS = 2
+_WORTH = 1.02
+"""A promise that is not this much better than the best that was measured is not worth a measurement."""
+_EVEN = 1.02
+"""Promises this near to each other count as the same: the one with fewer instances and a smaller batch is meant."""
+Settings = tuple[tuple[str, Setting], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model says of a trial."""
+
+    trial: Trial
+    metrics: Mapping[str, float]
+
+
+def can_fit(space: Space) -> bool:
+    """One model, changed in instances and batches, asked by a number of clients."""
+    if len(space.tunables) != 1 or len(space.choices) != 1:
+        return False
+    tunable, choice = space.tunables[0], space.choices[0]
+    fields = {axis.field for axis in tunable.axes}
+    return tunable.name == choice.model and bool(choice.concurrencies) and fields <= {"instances", "max_batch_size"}
+
+
+def fit(space: Space, measure: Measure, ranking: Ranking, tell: Callable[[str], None]) -> list[Prediction]:
+    """Measures little; what the model says of everything, for the plots."""
+    predictions: list[Prediction] = []
+    for batch_size in space.batch_sizes():
+        search = _Search(space, measure, ranking, batch_size, tell)
+        search.run()
+        predictions += search.predictions()
+    return predictions
+
+
+class _Search:
+    def __init__(
+        self, space: Space, measure: Measure, ranking: Ranking, batch_size: int, tell: Callable[[str], None]
+    ) -> None:
+        self._tunable = space.tunables[0]
+        self._choice = space.choices[0]
+        self._measure_trial = measure
+        self._ranking = ranking
+        self._batch_size = batch_size
+        self._tell = tell
+        self._predictor = Predictor()
+        self._results: dict[Trial, Result | None] = {}
+        self._is_checked: set[Trial] = set()
+        values = {axis.field: axis.values for axis in self._tunable.axes}
+        self._instances: tuple[int | None, ...] = values.get("instances", (None,))
+        batches: tuple[int | None, ...] = values.get("max_batch_size", (None,))
+        fitting = tuple(value for value in batches if value is None or value >= batch_size)
+        self._batches = fitting or (batch_size,)
+
+    def run(self) -> None:
+        """Probes, then checks."""
+        self._probe()
+        if not any(self._results.values()):
+            return
+        checks = 0
+        while checks < _MOST_CHECKS:
+            trial = self._promising(checks)
+            if trial is None:
+                break
+            self._tell(f"predicted {self._described(trial)}")
+            self._check(trial)
+            checks += 1
+        self._check_default()
+        self._fill_curve()
+
+    def predictions(self) -> list[Prediction]:
+        """Of every configuration under every load."""
+        if not any(self._results.values()):
+            return []
+        return [Prediction(trial, self._predictor.predict(self._point(trial))) for trial in self._all_trials()]
+
+    def _probe(self) -> None:
+        """The fewest instances under rising load, then the most."""
+        fewest, most = self._instances[0], self._instances[-1]
+        self._probe_loads(Setting(fewest, self._batches[-1]), fewest or 1)
+        if most != fewest:
+            self._probe_loads(Setting(most, self._batches[-1]), most or 1)
+
+    def _probe_loads(self, setting: Setting, instances: int) -> None:
+        """From a client for every instance to full batches at work and as many waiting, or to where nothing is
+        gained any more."""
+        batch = max(1, (setting.max_batch_size or 1) // self._batch_size)
+        clients = self._choice.nearest(instances, self._batch_size).concurrency
+        reached = 0.0
+        while True:
+            result = self._learn(self._trial(setting, clients), is_probe=True)
+            if result is None:
+                break
+            throughput = result.measured[0].metrics["perf_throughput"]
+            if throughput < reached * _PROBE_GAIN and clients > 2 * instances:
+                break
+            reached = max(reached, throughput)
+            if self._is_latency_passed(result):
+                break
+            wanted = min(2 * instances * batch, clients * _GROWTH)
+            following = self._choice.nearest(wanted, self._batch_size).concurrency
+            if following <= clients:
+                break
+            clients = following
+
+    def _is_latency_passed(self, result: Result) -> bool:
+        """By the average, which a single slow request does not move."""
+        average = result.measured[0].metrics["perf_latency_avg"]
+        bounds = [one.most for _, one in self._ranking.constraints() if one.most is not None and "latency" in one.tag]
+        return any(average > bound for bound in bounds)
+
+    def _promising(self, checks: int) -> Trial | None:
+        """The best promise, unless something as good has been measured."""
+        promised = [(self._key(trial), trial) for trial in self._all_trials()]
+        best = max(key for key, _ in promised)
+        near = [
+            trial
+            for key, trial in promised
+            if key[0] == best[0] and key[1] >= best[1] - math.log(_EVEN) and (key[0] or key == best)
+        ]
+        chosen = min(near, key=self._cost)
+        measured = [
+            self._ranking.key(result)
+            for trial, result in self._results.items()
+            if result is not None and trial in self._is_checked
+        ]
+        reached = max(measured, default=(False, float("-inf")))
+        if chosen in self._is_checked:
+            rest = [(key, trial) for key, trial in promised if trial not in self._is_checked]
+            if not rest:
+                return None
+            best, chosen = max(rest, key=lambda entry: entry[0])
+        needed = reached[1] + math.log(_WORTH) if reached[0] else reached[1]
+        if checks >= _FEWEST_CHECKS and reached[0] >= best[0] and needed >= best[1]:
+            return None
+        return chosen
+
+    def _key(self, trial: Trial) -> tuple[bool, float]:
+        """What was checked counts as measured; a probe is short, so that its model is believed."""
+        result = self._results.get(trial)
+        if trial in self._is_checked and result is not None:
+            return self._ranking.key(result)
+        if trial in self._is_checked:
+            return False, float("-inf")
+        promise = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
+        passed = self._ranking.violation([promise])
+        return (True, self._ranking.score([promise])) if passed == 0 else (False, -passed)
+
+    def _check(self, trial: Trial) -> None:
+        """Measures; once more where a bound is broken that the queue would keep by far, as what else a machine does for
+        a moment can only make things slower."""
+        promised = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
+        self._is_checked.add(trial)
+        result = self._learn(trial, is_probe=False)
+        if result is None or self._ranking.is_satisfying(result) or self._ranking.violation([promised]):
+            return
+        again = self._measure_trial(trial, is_again=True)
+        if again is not None:
+            self._results[trial] = again
+            self._predictor.learn(self._point(trial), again.measured[0])
+
+    def _check_default(self) -> None:
+        """The model's own configuration under the load that serves it best, to compare with."""
+        own = self._tunable.own
+        trials = [self._trial(Setting(), clients) for clients in self._choice.concurrencies]
+        room = 2 * instance_count(own) * max(1, int(own.get("max_batch_size", 0)) if is_batching(own) else 1)
+        useful = [trial for trial in trials if trial.loads[0].concurrency <= max(room, trials[0].loads[0].concurrency)]
+        best = max(useful, key=self._key)
+        self._check(best)
+        if self._choice.concurrencies[0] != best.loads[0].concurrency:
+            self._check(trials[0])
+
+    def _fill_curve(self) -> None:
+        """Lighter loads of the best configuration, so that its curve is seen."""
+        found = [result for trial, result in self._results.items() if result is not None and trial in self._is_checked]
+        if not found:
+            return
+        best = max(found, key=self._ranking.key).trial
+        clients = best.loads[0].concurrency
+        for wanted in (1, clients / 4):
+            load = self._choice.nearest(wanted, self._batch_size)
+            trial = self._trial(best.settings[0][1], load.concurrency)
+            if trial not in self._is_checked and load.concurrency < clients:
+                self._learn(trial, is_probe=True)
+
+    def _learn(self, trial: Trial, is_probe: bool) -> Result | None:
+        result = self._measure_trial(trial, is_probe)
+        self._results[trial] = result
+        if result is not None:
+            self._predictor.learn(self._point(trial), result.measured[0])
+        return result
+
+    def _all_trials(self) -> list[Trial]:
+        """Without loads that only add to the queue."""
+        fewest = self._choice.concurrencies[0]
+        trials = [
+            self._trial(Setting(instances, batch), clients)
+            for instances in self._instances
+            for batch in self._batches
+            for clients in self._choice.concurrencies
+        ]
+        return [trial for trial in trials if trial.loads[0].concurrency <= max(fewest, self._most_clients(trial))]
+
+    def _most_clients(self, trial: Trial) -> int:
+        point = self._point(trial)
+        return _FULL_QUEUE * point.instances * max(1, point.largest_batch // self._batch_size)
+
+    def _trial(self, setting: Setting, clients: int) -> Trial:
+        return Trial(((self._tunable.name, setting),), (Load(self._choice.model, clients, self._batch_size),))
+
+    def _point(self, trial: Trial) -> Point:
+        own, setting = self._tunable.own, trial.settings[0][1]
+        instances = setting.instances if setting.instances is not None else instance_count(own)
+        largest = setting.max_batch_size
+        if largest is None:
+            joins = is_batching(own) and can_batch(own)
+            largest = int(own.get("max_batch_size", 0)) if joins else self._batch_size
+        return Point(instances, max(1, largest), trial.loads[0].concurrency, self._batch_size)
+
+    def _cost(self, trial: Trial) -> tuple[int, int, int]:
+        point = self._point(trial)
+        return point.instances, point.largest_batch, point.clients
+
+    def _described(self, trial: Trial) -> str:
+        metrics = self._predictor.predict(self._point(trial))
+        setting = trial.settings[0][1]
+        parts = [f"{setting.instances} instances"] if setting.instances is not None else []
+        parts += [f"batches of {setting.max_batch_size}"] if setting.max_batch_size is not None else []
+        parts.append(f"{trial.loads[0].concurrency} clients")
+        return (
+            f"{', '.join(parts)}: {metrics['perf_throughput']:.1f} infer/sec, p99 {metrics['perf_latency_p99']:.1f} ms"
+        )

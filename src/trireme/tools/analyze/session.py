@@ -1,0 +1,163 @@
+"""One server, the models on it and what is known of them: measures trials for a search, and remembers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from trireme.tools.analyze.checkpoint import Checkpoint, Findings
+from trireme.tools.analyze.errors import ClientError, InputError, Interrupted, MeasurementError
+from trireme.tools.analyze.measuring.trial_run import TrialRunner
+from trireme.tools.analyze.progress import Progress
+from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.trial import Result, Trial
+from trireme.tools.client.errors import UnreachableError
+from trireme.tools.perf.measure.interruption import Interruption
+
+_ATTEMPTS = 3
+
+
+class SignalNote:
+    """Within it, the first Ctrl+C or SIGTERM is noted, and the next one is raised as KeyboardInterrupt."""
+
+    def __init__(self, interruption: Interruption, tell: Callable[[str], None]) -> None:
+        self._interruption = interruption
+        self._tell = tell
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._interruption.is_set:
+            raise KeyboardInterrupt
+        self._interruption.is_set = True
+        self._tell("interrupted: results are kept and the model is put back; once more to leave at once")
+
+
+class Session:
+    """Measures; raises Interrupted, InputError, and UnreachableError where the server does not come back."""
+
+    def __init__(
+        self,
+        control: ModelControl,
+        runner: TrialRunner,
+        findings: Findings,
+        checkpoint: Checkpoint,
+        progress: Progress,
+        interruption: Interruption,
+        cpu_only: Sequence[str] = (),
+        is_reload_disabled: bool = False,
+    ) -> None:
+        self._control = control
+        self._runner = runner
+        self._findings = findings
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._interruption = interruption
+        self._cpu_only = set(cpu_only)
+        self._is_reload_disabled = is_reload_disabled
+        self.failures: dict[Trial, str] = {}
+        self.count = 0
+        """Measurements of this run, without what was remembered."""
+
+    def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
+        """Remembered, or measured now; None where the configuration or the load does not work."""
+        if self._interruption.is_set:
+            raise Interrupted
+        if self._is_reload_disabled and any(not setting.is_default for _, setting in trial.settings):
+            return None
+        found = None if is_again else self._findings.find(trial, is_probe)
+        if found is not None or trial in self.failures:
+            return found
+        title = self._title(trial)
+        self._progress.begin(title)
+        try:
+            result = self._measured(trial, is_probe)
+        except MeasurementError as error:
+            self.failures[trial] = str(error)
+            self._progress.tell(f"{title}: {_first_line(error)}")
+            return None
+        self.count += 1
+        self._findings.add(result)
+        self._checkpoint.write(self._findings)
+        self._progress.tell(f"{title}: {_numbers(result)}")
+        return result
+
+    def measure_as_it_is(self, trial: Trial) -> Result:
+        """The loads of a trial on the models as they are loaded now; raises MeasurementError, Interrupted."""
+        self._progress.begin("as written")
+        result = self._runner.run(trial, is_probe=False)
+        self._progress.tell(f"as written: {_numbers(result)}")
+        return result
+
+    def _measured(self, trial: Trial, is_probe: bool) -> Result:
+        """Again where the server went away meanwhile and came back."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._configure(trial)
+                return self._runner.run(trial, is_probe)
+            except (InputError, MeasurementError, UnreachableError) as error:
+                if not self._was_lost(trial) or attempt == _ATTEMPTS - 1:
+                    raise
+                self._progress.tell(f"the server went away: {_first_line(error)}")
+                self._control.forget()
+                self._control.wait_for_server(lambda: self._interruption.is_set)
+                if self._interruption.is_set:
+                    raise Interrupted from None
+        raise MeasurementError("the server went away each time")
+
+    def _configure(self, trial: Trial) -> None:
+        for model, setting in trial.settings:
+            try:
+                self._control.use(model, setting, model in self._cpu_only and not setting.is_default)
+            except UnreachableError:
+                raise
+            except ClientError as error:
+                if setting.is_default or "not allowed" in str(error):
+                    raise
+                raise MeasurementError(f"cannot be loaded: {error}") from None
+
+    def _was_lost(self, trial: Trial) -> bool:
+        """Whether the server is gone, or is another one than before: what was loaded is not there any more."""
+        try:
+            return not all(self._control.is_in_use(model, setting) for model, setting in trial.settings)
+        except ClientError:
+            return True
+
+    def _title(self, trial: Trial) -> str:
+        names = [self._findings.variant_name(model, setting) for model, setting in trial.settings]
+        loads = [
+            f"concurrency {load.concurrency}" if load.request_rate is None else f"{load.request_rate:g} requests/s"
+            for load in trial.loads
+        ]
+        sizes = {load.batch_size for load in trial.loads} - {1}
+        batch = f", batch {max(sizes)}" if sizes else ""
+        return f"{' + '.join(names)}, {' + '.join(dict.fromkeys(loads))}{batch}"
+
+
+def _numbers(result: Result) -> str:
+    return "; ".join(_line(one.metrics) for one in result.measured)
+
+
+def _line(metrics: Mapping[str, float]) -> str:
+    parts = [f"{metrics['perf_throughput']:.1f} infer/sec", f"p99 {metrics.get('perf_latency_p99', 0.0):.2f} ms"]
+    if "output_token_throughput" in metrics:
+        parts.insert(0, f"{metrics['output_token_throughput']:.1f} tokens/sec")
+    if "time_to_first_token_p99" in metrics:
+        parts.append(f"first token p99 {metrics['time_to_first_token_p99']:.1f} ms")
+    return ", ".join(parts)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

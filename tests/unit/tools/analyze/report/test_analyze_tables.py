@@ -1,0 +1,116 @@
+"""Tables and CSV files of results that are made up."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from trireme.tools.analyze.checkpoint import Findings
+from trireme.tools.analyze.options import Constraint, ModelOptions, OutputOptions, Wishes
+from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.report.csv_files import result_tables, write_csv_files
+from trireme.tools.analyze.report.page import summary_page, verdict
+from trireme.tools.analyze.report.plots import make_plots
+from trireme.tools.analyze.report.subject import Subject
+from trireme.tools.analyze.report.tables import detail_table, summary_table
+from trireme.tools.analyze.server.resources import Resources
+from trireme.tools.analyze.trial import BatchTime, Load, Measured, Result, Setting, Trial
+
+GPU = {"GPU-1": {"gpu_used_memory": 100.0, "gpu_utilization": 50.0, "gpu_power_usage": 70.0}}
+
+
+def result(
+    setting: Setting, clients: int, throughput: float, p99: float, has_gpu: bool, is_probe: bool = False
+) -> Result:
+    metrics = {
+        "perf_throughput": throughput,
+        "perf_latency_avg": p99 / 2,
+        "perf_latency_p99": p99,
+        "perf_server_queue": 1.0,
+        "cpu_used_ram": 10.0,
+    }
+    if has_gpu:
+        metrics |= {"gpu_used_memory": 100.0, "gpu_utilization": 50.0}
+    measured = Measured("m", metrics, GPU if has_gpu else {}, (BatchTime(1, 3, 9), BatchTime(8, 2, 9)))
+    return Result(Trial((("m", setting),), (Load("m", clients),)), (measured,), is_probe=is_probe)
+
+
+def subject(*results: Result, wishes: Wishes | None = None, has_gpu: bool = False) -> Subject:
+    findings = Findings(
+        configs={"m": {"name": "m", "max_batch_size": 4, "instance_group": [{"count": 1, "kind": "KIND_CPU"}]}},
+        idle=Resources({}, GPU if has_gpu else {}),
+    )
+    for one in results:
+        findings.variant_name("m", one.trial.settings[0][1])
+        findings.add(one)
+    return Subject(("m",), ("m",), findings, Ranking([ModelOptions("m", wishes or Wishes())]), 2)
+
+
+def usual(has_gpu: bool = False, wishes: Wishes | None = None) -> Subject:
+    return subject(
+        result(Setting(1, 8), 8, 50, 9, has_gpu),
+        result(Setting(2, 8), 8, 90, 12, has_gpu),
+        result(Setting(2, 8), 1, 20, 2, has_gpu, is_probe=True),
+        result(Setting(3, 8), 8, 80, 30, has_gpu),
+        result(Setting(), 2, 10, 5, has_gpu),
+        has_gpu=has_gpu,
+        wishes=wishes,
+    )
+
+
+def test_the_best_come_first_and_the_default_is_always_there() -> None:
+    table = summary_table(usual())
+    assert [row[0] for row in table.rows] == ["m_config_1", "m_config_2", "m_config_default"]
+    assert table.rows[0][:7] == ["m_config_1", "8", "Enabled", "2:CPU", "8", "12.000", "90.000"]
+    assert table.rows[2][2] == "Disabled"
+    assert "Max CPU Memory Usage (MB)" in table.headers
+
+
+def test_accelerators_have_their_columns() -> None:
+    headers = summary_table(usual(has_gpu=True)).headers
+    assert headers[-3:] == ["Max GPU Memory Usage (MB)", "Average GPU Utilization (%)", "Satisfies Constraints"]
+
+
+def test_a_variants_own_table_has_its_probes_too() -> None:
+    about = usual()
+    assert [row[0] for row in detail_table(about, about.ranked[0]).rows] == ["1", "8"]
+
+
+def test_csv_files_have_the_originals_names_and_columns(tmp_path: Path) -> None:
+    write_csv_files(result_tables([usual(has_gpu=True)], OutputOptions()), str(tmp_path))
+    with (tmp_path / "results/metrics-model-inference.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == [
+        "Model", "Batch", "Concurrency", "Model Config Path", "Instance Group", "Max Batch Size",
+        "Satisfies Constraints", "Throughput (infer/sec)", "p99 Latency (ms)",
+    ]  # fmt: skip
+    assert rows[1] == ["m", "1", "1", "m_config_1", "2:CPU", "8", "Yes", "20.000", "2.000"]
+    gpu = (tmp_path / "results/metrics-model-gpu.csv").read_text().splitlines()
+    assert gpu[0].startswith("Model,GPU UUID,Batch,Concurrency,Model Config Path,Instance Group,Satisfies Constraints,")
+    assert gpu[0].endswith("GPU Memory Usage (MB),GPU Utilization (%),GPU Power Usage (W)")
+    assert gpu[1].split(",")[1] == "GPU-1"
+    assert (tmp_path / "results/metrics-server-only.csv").read_text().splitlines()[1] == (
+        "triton-server,GPU-1,100.0,50.000,70.000"
+    )
+
+
+def test_the_verdict_says_what_was_gained() -> None:
+    assert verdict(usual()) == (
+        "m_config_1 is the best of 4 configurations: 90.000 inferences per second with a p99 latency of 12.000 ms, "
+        "from 8 clients. That is 9.00 times what the model's own configuration does."
+    )
+
+
+def test_the_verdict_says_where_nothing_is_good_enough() -> None:
+    about = usual(wishes=Wishes(constraints=(Constraint("perf_latency_p99", most=1.0),)))
+    assert verdict(about).startswith("No configuration meets the constraints; m_config_default comes nearest")
+
+
+def test_every_plot_has_marks_and_names_are_escaped() -> None:
+    about = usual()
+    plots = make_plots(about)
+    assert [plot.name for plot in plots] == ["throughput_v_latency", "latency_breakdown", "batch_sizes", "memory"]
+    assert all('class="mark"' in plot.svg for plot in plots)
+    page = summary_page(about, plots, [("m/<config>", "a < b")], "")
+    assert "a &lt; b" in page
+    assert "<config>" not in page

@@ -1,0 +1,181 @@
+"""Searches on servers whose best configuration is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, Tunable, doubled
+from trireme.tools.analyze.options import Constraint, ModelOptions, SearchOptions, Wishes
+from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.search.brute import brute, sweep
+from trireme.tools.analyze.search.fit.search import can_fit, fit
+from trireme.tools.analyze.search.fit.simulation import Queue, play
+from trireme.tools.analyze.search.parzen import parzen, trial_count
+from trireme.tools.analyze.search.quick import quick
+from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
+
+Service = Callable[[int, int], float]
+SPACE = Space(
+    (
+        Tunable(
+            "m",
+            {"max_batch_size": 4},
+            (Axis("instances", (1, 2, 3, 4, 5)), Axis("max_batch_size", doubled(1, 64))),
+        ),
+    ),
+    (LoadChoice("m", (1,), doubled(1, 256)),),
+)
+
+
+class PlayedServer:
+    """Counts what is measured; each measurement is off by some percent."""
+
+    def __init__(self, service: Service, noise: float = 0.02, think_s: float = 0.0005) -> None:
+        self.service = service
+        self.trials: list[Trial] = []
+        self._noise = noise
+        self._think_s = think_s
+        self._chance = random.Random(1)
+
+    def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
+        self.trials.append(trial)
+        return self.result(trial, self._chance.gauss(1, self._noise), is_probe)
+
+    def result(self, trial: Trial, factor: float = 1.0, is_probe: bool = False) -> Result:
+        setting, clients = trial.settings[0][1], trial.loads[0].concurrency
+        instances, batch = setting.instances or 1, setting.max_batch_size or 1
+        sizes: dict[int, list[float]] = {}
+
+        def service(size: int, busy: int) -> float:
+            seconds = self.service(size, busy)
+            sizes.setdefault(size, []).append(seconds)
+            return seconds
+
+        played = play(Queue(clients, instances, batch, self._think_s), service)
+        inside_s = max(0.0, clients / played.requests_per_s - self._think_s)
+        metrics = {
+            "perf_throughput": played.requests_per_s * factor,
+            "perf_latency_avg": played.mean_s * 1e3 / factor,
+            "perf_server_queue": inside_s * 1e3 / factor,
+        }
+        metrics |= {f"perf_latency_p{percent}": value * 1e3 / factor for percent, value in played.percentiles_s.items()}
+        batches = tuple(
+            BatchTime(size, len(times), int(sum(times) * 1e9 / factor)) for size, times in sorted(sizes.items())
+        )
+        return Result(trial, (Measured("m", metrics, batches=batches),), is_probe=is_probe)
+
+    def best(self, is_allowed: Callable[[Result], bool] = lambda result: True) -> float:
+        """The most throughput of all trials, without noise."""
+        found = [self.result(trial) for settings in SPACE.combinations() for trial in SPACE.trials(settings, 1)]
+        return max(one.measured[0].metrics["perf_throughput"] for one in found if is_allowed(one))
+
+
+def waiting(size: int, busy: int) -> float:
+    """Instances do not disturb each other."""
+    return 0.010 + 0.0001 * size
+
+
+def computing(size: int, busy: int) -> float:
+    """Two cores, and batches that gain a little."""
+    return (0.002 + 0.001 * size) * max(1.0, busy / 2)
+
+
+def thrashing(size: int, busy: int) -> float:
+    """Every further instance costs all of them."""
+    return (0.004 + 0.0002 * size) * busy * (1 + 0.3 * (busy - 1))
+
+
+SERVICES = {"waiting": waiting, "computing": computing, "thrashing": thrashing}
+
+
+def ranking(*constraints: Constraint) -> Ranking:
+    return Ranking([ModelOptions("m", Wishes(constraints=constraints))])
+
+
+def reached(server: PlayedServer, rank: Ranking) -> float:
+    """Without noise, the throughput of the best that was measured."""
+    results = [server.result(trial) for trial in server.trials]
+    return max(one.measured[0].metrics["perf_throughput"] for one in results if rank.is_satisfying(one))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("limit_ms", [None, 60.0])
+def test_the_fitted_model_finds_the_best_with_a_tenth_of_the_measurements(name: str, limit_ms: float | None) -> None:
+    server = PlayedServer(SERVICES[name])
+    rank = ranking(*([] if limit_ms is None else [Constraint("perf_latency_p99", most=limit_ms)]))
+    fit(SPACE, server.measure, rank, lambda text: None)
+    assert reached(server, rank) >= 0.95 * server.best(rank.is_satisfying)
+    assert len(server.trials) <= SPACE.size() / 10
+
+
+def test_the_fitted_model_tells_of_everything() -> None:
+    server = PlayedServer(waiting, noise=0.0)
+    predictions = fit(SPACE, server.measure, ranking(), lambda text: None)
+    assert len(predictions) > 200
+    errors = [
+        abs(one.metrics["perf_throughput"] / server.result(one.trial).measured[0].metrics["perf_throughput"] - 1)
+        for one in predictions
+    ]
+    assert sorted(errors)[len(errors) // 2] < 0.1
+
+
+def test_the_fitted_model_ends_where_nothing_can_be_measured() -> None:
+    assert fit(SPACE, lambda trial, is_probe=False, is_again=False: None, ranking(), lambda text: None) == []
+
+
+def test_a_model_without_batches_is_fitted_by_its_instances() -> None:
+    alone = Space((Tunable("m", {}, (Axis("instances", (1, 2, 4)),)),), SPACE.choices)
+    server, rank = PlayedServer(waiting), ranking()
+    fit(alone, server.measure, rank, lambda text: None)
+    assert max(trial.settings[0][1].instances or 1 for trial in server.trials) == 4
+    assert reached(server, rank) == pytest.approx(4 / 0.0106, rel=0.1)
+
+
+def test_only_a_single_model_is_fitted() -> None:
+    assert can_fit(SPACE)
+    assert not can_fit(type(SPACE)(SPACE.tunables * 2, SPACE.choices))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_hill_climbing_comes_near_the_best(name: str) -> None:
+    server, rank = PlayedServer(SERVICES[name]), ranking()
+    quick(SPACE, server.measure, rank, 3)
+    assert reached(server, rank) >= 0.8 * server.best()
+    assert len(set(server.trials)) < SPACE.size() / 2
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_draws_by_density_come_near_the_best(name: str) -> None:
+    server, rank = PlayedServer(SERVICES[name]), ranking()
+    parzen(SPACE, server.measure, rank, SearchOptions(), 3)
+    assert reached(server, rank) >= 0.8 * server.best()
+
+
+def test_brute_measures_all_where_it_may_not_end_early() -> None:
+    server = PlayedServer(waiting)
+    brute(SPACE, server.measure, ranking(), exits_early=False)
+    assert len(set(server.trials)) == SPACE.size()
+
+
+def test_a_series_ends_where_nothing_is_gained() -> None:
+    server = PlayedServer(lambda size, busy: 0.010, noise=0.0)
+    found = sweep(SPACE, (("m", SPACE.tunables[0].settings()[0]),), 1, server.measure, ranking())
+    assert 5 <= len(found) < 9
+
+
+def test_a_series_ends_where_a_latency_is_passed() -> None:
+    server = PlayedServer(lambda size, busy: 0.010, noise=0.0)
+    rank = ranking(Constraint("perf_latency_p99", most=15.0))
+    settings = (("m", SPACE.tunables[0].settings()[0]),)
+    assert len(sweep(SPACE, settings, 1, server.measure, rank)) == 3
+
+
+def test_draws_are_bounded_by_the_share_of_the_space_and_by_numbers() -> None:
+    options = SearchOptions(min_trials=20, max_trials=200)
+    assert trial_count(1000, options) == (50, 100)
+    assert trial_count(100, options) == (20, 20)
+    assert trial_count(10, options) == (10, 10)
+    assert trial_count(10_000, options) == (200, 200)
