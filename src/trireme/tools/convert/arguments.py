@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from trireme.config.options.flag_parser import FlagParser
 from trireme.llm.models.fastertransformer.config_file import DATA_TYPES
 
 PROGRAM = "trireme convert"
@@ -14,7 +15,7 @@ TO_HUGGING_FACE = "ft-to-hf"
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for, as `direction` and the flags by their names; SystemExit where argparse has said it all."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Turns a checkpoint into another layout.")
+    parser = FlagParser(prog=PROGRAM, description="Turns a checkpoint into another layout.")
     directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
     there = directions.add_parser(
         TO_FASTERTRANSFORMER, help="a Hugging Face folder of GPT-NeoX into a FasterTransformer checkpoint"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from trireme.config.options.flag_parser import FlagParser
 from trireme.core.datatype import BYTES, WIRE_NAMES
 from trireme.devices.neuron import MOST_CORES
 from trireme.tools.neuron_model.options import (
@@ -61,7 +62,7 @@ def parse_arguments(arguments: Sequence[str], program: str) -> NeuronModelOption
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog=program, description="Writes the folder of a model that is spread over NeuronCores.", allow_abbrev=False
     )
     add = parser.add_argument

@@ -1,0 +1,1 @@
+"""`trireme build`: engine folders, and what there is to say about them."""

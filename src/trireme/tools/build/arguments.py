@@ -1,0 +1,108 @@
+"""The command line of `trireme build`, with the words that TensorRT-LLM's documents use for the same things."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trireme.config.options.flag_parser import FlagParser
+from trireme.llm.models.engine_folder.description import KV_CACHES
+from trireme.llm.quantization.plan import Method
+
+PROGRAM = "trireme build"
+
+METHODS: Mapping[str, Method] = {
+    "none": "none",
+    "fp8": "fp8",
+    "int8": "int8",
+    "int4": "int4",
+    "awq": "awq",
+    "gptq": "gptq",
+}
+_THEIR_FORMATS: Mapping[str, Method] = {
+    **METHODS,
+    "full_prec": "none",
+    "int8_wo": "int8",
+    "int4_wo": "int4",
+    "int4_awq": "awq",
+    "int4_gptq": "gptq",
+}
+"""What quantize.py calls the methods."""
+_WITHOUT_MEANING: Mapping[str, str] = {
+    "use_gemm_plugin": "products choose their kernel by themselves",
+    "gemm_plugin": "products choose their kernel by themselves",
+    "use_gpt_attention_plugin": "attention is always over blocks of the cache",
+    "gpt_attention_plugin": "attention is always over blocks of the cache",
+    "enable_context_fmha": "prompts are always computed with fused attention",
+    "context_fmha": "prompts are always computed with fused attention",
+    "remove_input_padding": "batches have no padding",
+    "paged_kv_cache": "the cache always has blocks",
+    "use_inflight_batching": "requests always join and leave a running batch",
+    "use_fused_mlp": "the MLP is always fused where the kernels cover the model",
+    "parallel_build": "there is one process",
+    "workers": "there is one process",
+    "log_level": "there is little to tell",
+    "max_beam_width": "each request names its own number of beams",
+    "max_batch_size": "set it where the model is served: max_sequences",
+    "max_input_len": "set it where the model is served: max_length",
+    "max_output_len": "set it where the model is served: max_length",
+    "max_seq_len": "set it where the model is served: max_length",
+    "max_num_tokens": "set it where the model is served: max_step_tokens",
+}
+"""Flags of build.py and trtllm-build that this builder does without, and why."""
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; SystemExit where argparse has said it all."""
+    given = make_parser().parse_args(arguments)
+    if given.use_weight_only and given.quantize == "none":
+        given.quantize = given.weight_only_precision or "int8"
+    return given
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Of all flags, ours and theirs."""
+    parser = FlagParser(
+        prog=PROGRAM,
+        description="Builds an engine folder from a model's folder, with weights of few bits where that is asked for.",
+        epilog="The flags of TensorRT-LLM's build.py, trtllm-build and quantize.py are understood as well.",
+    )
+    add = parser.add_argument
+    add("--model", "--model_dir", "--checkpoint_dir", required=True, type=Path, metavar="FOLDER", help="the model")
+    add(
+        "--output", "-o", "--output_dir", "--export_path", required=True, type=Path, metavar="DIR", help="what to write"
+    )
+    add("--quantize", "--qformat", default="none", type=_method, metavar="METHOD", help=f"one of {', '.join(METHODS)}")
+    add("--calibrate", "--calib_dataset", type=Path, metavar="FILE", help="text for awq and gptq, in lines")
+    add("--calibration-size", "--calib_size", type=_positive, default=128, metavar="N", help="pieces of it (128)")
+    add("--perplexity", type=Path, metavar="FILE", help="the text to measure with (the calibration's, or our own)")
+    add("--no-perplexity", action="store_true", help="do not measure")
+    add("--dtype", choices=["float16", "bfloat16", "float32"], help="of what stays in floats (as it is)")
+    add("--device", default="auto", metavar="DEVICE", help="where calibration and measurement run (auto)")
+    add("--tensor-parallel", "--tp_size", "--world_size", type=_positive, default=1, metavar="N", help="GPUs (1)")
+    add("--kv-cache-dtype", "--kv_cache_dtype", choices=KV_CACHES, default="auto", help="of keys and values (auto)")
+    add("--fp8_kv_cache", dest="kv_cache_dtype", action="store_const", const="fp8", help=argparse.SUPPRESS)
+    add("--use_weight_only", action="store_true", help=argparse.SUPPRESS)
+    add("--weight_only_precision", choices=["int8", "int4"], help=argparse.SUPPRESS)
+    for name in _WITHOUT_MEANING:
+        add(f"--{name}", nargs="?", const=True, help=argparse.SUPPRESS)
+    return parser
+
+
+def without_meaning(given: argparse.Namespace) -> list[str]:
+    """A sentence for each flag that was given and changes nothing."""
+    return [f"--{name} has no meaning here: {why}" for name, why in _WITHOUT_MEANING.items() if getattr(given, name)]
+
+
+def _method(text: str) -> Method:
+    if text not in _THEIR_FORMATS:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a quantization; known are {', '.join(METHODS)}")
+    return _THEIR_FORMATS[text]
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than one")
+    return value

@@ -1,0 +1,102 @@
+"""Runs `trireme build`: the flags, a bar while it works, and a table of what has come of it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from trireme.llm.executors.port import ExecutorError
+from trireme.llm.models.checkpoint import CheckpointError
+from trireme.llm.models.engine_folder.description import EngineDescription
+from trireme.llm.models.fields import UnsupportedModelError
+from trireme.llm.quantization.builder import BuildOptions, build
+from trireme.llm.quantization.plain import QuantizationError
+from trireme.tools.build.arguments import PROGRAM, parse_arguments, without_meaning
+from trireme.tools.deploy.progress import Progress
+from trireme.tools.deploy.sizes import size_text
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Builds; the exit code of the process."""
+    given = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for sentence in without_meaning(given):
+        print(f"{PROGRAM}: {sentence}", file=sys.stderr)
+    try:
+        with _Bars() as bars:
+            description = build(_options(given), bars.tell)
+    except (QuantizationError, CheckpointError, UnsupportedModelError, ExecutorError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{PROGRAM}: {error.filename or given.output}: {error.strerror}", file=sys.stderr)
+        return 1
+    print(report(description))
+    print(f"Wrote {given.output}; serve it like a model's folder.")
+    return 0
+
+
+def _options(given: argparse.Namespace) -> BuildOptions:
+    return BuildOptions(
+        model=given.model,
+        output=given.output,
+        method=given.quantize,
+        dtype=given.dtype,
+        calibration=given.calibrate,
+        calibration_size=given.calibration_size,
+        measures_perplexity=not given.no_perplexity,
+        perplexity_text=given.perplexity,
+        device=given.device,
+        kv_cache=given.kv_cache_dtype,
+        tensor_parallel=given.tensor_parallel,
+    )
+
+
+def report(description: EngineDescription) -> str:
+    """A table of the sizes and the perplexities."""
+    before, after = description.source_bytes, description.weight_bytes
+    rows = [
+        ("", "before", "after", "change"),
+        ("weights", size_text(before), size_text(after), f"{after / max(before, 1):.0%} of it"),
+    ]
+    measured = description.perplexity
+    if measured:
+        change = measured["after"] / measured["before"] - 1
+        rows.append(("perplexity", f"{measured['before']:.3f}", f"{measured['after']:.3f}", f"{change:+.2%}"))
+    lines = [f"{name:<12}{first:>12}{second:>12}{third:>12}" for name, first, second, third in rows]
+    forms = ", ".join(f"{count} in {bits}" for bits, count in sorted(description.bits.items()))
+    lines.append(f"matrices: {forms or 'all as they were'}; quantization: {description.quantization}")
+    if measured:
+        lines.append(f"measured on {measured['tokens']} tokens of {measured['text']}")
+    if description.calibration:
+        lines.append(f"calibrated with {description.calibration}")
+    return "\n".join(lines)
+
+
+class _Bars:
+    """One bar after another, each until the next begins."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._done = 0
+        self._open = ExitStack()
+
+    def __enter__(self) -> _Bars:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._open.close()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        self._done = done
+        if what == self._what:
+            return
+        self._open.close()
+        self._what = what
+        if total:
+            self._open.enter_context(Progress(what, total, lambda: self._done))
+        else:
+            print(f"{what} ...", file=sys.stderr, flush=True)

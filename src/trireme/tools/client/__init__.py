@@ -1,0 +1,1 @@
+"""A client of a running server for the commands, over HTTP or gRPC."""

@@ -1,0 +1,162 @@
+"""The server's HTTP protocol as the commands use it: a connection for each request."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError, answer_error
+from trireme.tools.client.failures import connection_failure
+from trireme.tools.client.http_bodies import decode_answer, decode_flat, encode_call, encode_flat, event_answer
+from trireme.tools.client.messages import InferAnswer, InferCall
+from trireme.tools.perf.address import Address
+from trireme.tools.perf.wire.http1_responses import EventSplitter, error_text
+
+_BINARY_LENGTH = "Inference-Header-Content-Length"
+_EVENTS = "text/event-stream"
+
+
+class HttpClient:
+    """A client over HTTP/1.1."""
+
+    def __init__(
+        self, address: Address, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None, timeout_s: float
+    ) -> None:
+        self._address = address
+        self._headers = dict(headers)
+        self._context = context
+        self._timeout_s = timeout_s
+
+    @property
+    def place(self) -> str:
+        return f"{'https' if self._address.is_tls else 'http'}://{self._address.authority}{self._address.base}"
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        return dict(self._json("GET", _path(model, version)))
+
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        return dict(self._json("GET", f"{_path(model, version)}/config"))
+
+    def statistics(self, model: str, version: str) -> list[dict[str, Any]]:
+        path = f"{_path(model, version)}/stats" if model else "/v2/models/stats"
+        return list(self._json("GET", path)["model_stats"])
+
+    def index(self) -> list[dict[str, str]]:
+        return list(self._json("POST", "/v2/repository/index"))
+
+    def load(self, model: str, config: str | None) -> None:
+        body = {"parameters": {"config": config}} if config is not None else {}
+        self._exchange("POST", f"/v2/repository/models/{quote(model, safe='')}/load", json.dumps(body).encode())
+
+    def unload(self, model: str, with_dependents: bool) -> None:
+        body = {"parameters": {"unload_dependents": with_dependents}}
+        self._exchange("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", json.dumps(body).encode())
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """The content of the answer to a call of an API that only HTTP has."""
+        return self._exchange("POST", path, body)[0]
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path of such an API."""
+        return self._json("GET", path)
+
+    def infer(self, call: InferCall) -> InferAnswer:
+        body, json_length = encode_call(call, is_binary_answer=True)
+        content, answered = self._exchange("POST", f"{_path(call.model, call.version)}/infer", body, json_length)
+        return decode_answer(content, answered)
+
+    def stream(self, call: InferCall) -> Iterator[InferAnswer]:
+        """Infer as a stream of events, and `generate_stream` of servers that do not have that."""
+        path = _path(call.model, call.version)
+        body, json_length = encode_call(call, is_binary_answer=False)
+        try:
+            for event in self._events(f"{path}/infer", body, json_length):
+                yield event_answer(event)
+        except AnswerError as error:
+            if "decoupled" not in str(error):
+                raise
+            for event in self._events(f"{path}/generate_stream", encode_flat(call), None):
+                yield decode_flat(event, call)
+
+    def _events(self, path: str, body: bytes, json_length: int | None) -> Iterator[bytes]:
+        with self.borrowed() as connection:
+            response = self._ask(connection, "POST", path, body, json_length, _EVENTS)
+            splitter = EventSplitter()
+            if not response.headers.get("Content-Type", "").startswith(_EVENTS):
+                raise AnswerError("the server answered a decoupled model without a stream")
+            while data := self._read_some(response):
+                yield from splitter.feed(data)
+
+    def _read_some(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return response.read1(1 << 16)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from None
+
+    def _json(self, method: str, path: str) -> Any:
+        try:
+            return json.loads(self._exchange(method, path, None if method == "GET" else b"{}")[0])
+        except ValueError:
+            raise UnreachableError(f"what answers at {self.place} is no server of the v2 protocol") from None
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, json_length: int | None = None
+    ) -> tuple[bytes, int | None]:
+        """The content, and the length of its JSON part where binary data follows."""
+        with self.borrowed() as connection:
+            response = self._ask(connection, method, path, body, json_length, "*/*")
+            try:
+                content = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise self._failure(error) from None
+            length = response.headers.get(_BINARY_LENGTH)
+            return content, int(length) if length is not None else None
+
+    def _ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        json_length: int | None,
+        accept: str,
+    ) -> http.client.HTTPResponse:
+        headers = {"Accept": accept, **self._headers}
+        if json_length is not None:
+            headers[_BINARY_LENGTH] = str(json_length)
+        try:
+            connection.request(method, self._address.base + path, body, headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                text = error_text(response.status, response.read())
+                raise answer_error(text, response.status == 404)
+        except ClientError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error) from None
+        return response
+
+    def _failure(self, error: Exception) -> UnreachableError:
+        return connection_failure(error, self.place, self._timeout_s, is_grpc=False)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[http.client.HTTPConnection]:
+        """The connection for one exchange."""
+        with closing(self.open_connection()) as connection:
+            yield connection
+
+    def open_connection(self) -> http.client.HTTPConnection:
+        host, port = self._address.host, self._address.port
+        if self._context is not None:
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._context)
+        return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+
+
+def _path(model: str, version: str) -> str:
+    versions = f"/versions/{quote(version, safe='')}" if version else ""
+    return f"/v2/models/{quote(model, safe='')}{versions}"

@@ -1,0 +1,1 @@
+"""One request from the shell: what is given becomes tensors, and tensors become something to read or a file."""

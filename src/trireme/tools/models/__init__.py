@@ -1,0 +1,1 @@
+"""The models of a running server as tables, and a view of what they do."""

@@ -1,0 +1,50 @@
+"""The command as a whole: words in, exit code out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from trireme import __version__
+from trireme.tools.perf.command_line.reading import make_parser, options_of
+from trireme.tools.perf.errors import PerfError, UsageError
+from trireme.tools.perf.llm.run import run_llm
+from trireme.tools.perf.run import run
+
+_INTERRUPTED = 130
+
+
+def run_command(program: str, arguments: Sequence[str]) -> int:
+    """Runs one command line of perf_analyzer, or behind the word `llm` one of genai-perf."""
+    if list(arguments[:1]) == ["llm"]:
+        return run_llm_command(f"{program} llm", arguments[1:])
+    return _reporting(program, lambda: _run(program, arguments))
+
+
+def run_llm_command(program: str, arguments: Sequence[str]) -> int:
+    """Runs one command line of genai-perf, with or without its word `profile`."""
+    words = arguments[1:] if list(arguments[:1]) == ["profile"] else arguments
+    return _reporting(program, lambda: run_llm(program, words))
+
+
+def _run(program: str, arguments: Sequence[str]) -> int:
+    parser = make_parser(program)
+    given = parser.parse_args(list(arguments))
+    if given.version:
+        print(f"Perf Analyzer Version {__version__} (Trireme)")
+        return 0
+    return run(options_of(given))
+
+
+def _reporting(program: str, act: Callable[[], int]) -> int:
+    """Says on stderr what went wrong; the exit code."""
+    try:
+        return act()
+    except UsageError as error:
+        print(f"Error: {error}\n'{program} --help' lists every option.", file=sys.stderr)
+        return error.exit_code
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:  # before anything was measured
+        return _INTERRUPTED

@@ -1,0 +1,1 @@
+"""What is asked of a server beside the load: metadata, configuration, statistics, settings."""

@@ -1,0 +1,1 @@
+"""Language models under load: time to the first token, time between tokens, tokens per second."""

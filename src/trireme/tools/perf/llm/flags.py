@@ -1,0 +1,144 @@
+"""The common flags of genai-perf."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trireme.config.options.flag_parser import FlagParser
+from trireme.tools.perf.command_line import values
+from trireme.tools.perf.errors import UsageError
+from trireme.tools.perf.llm.options import GOODPUT_METRICS, LlmOptions, PromptOptions
+
+_ENDPOINT_TYPES = ("chat", "completions", "generate", "kserve")
+_DEFAULT_URLS = {"kserve": "localhost:8001"}
+
+
+class _Parser(FlagParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(self.explained(message))
+
+
+def make_parser(program: str) -> argparse.ArgumentParser:
+    """The parser, with the usage text."""
+    parser = _Parser(prog=program, description="Loads a language model and measures its tokens.")
+    add = parser.add_argument_group("model and server").add_argument
+    add("-m", "--model", action="append", required=True, metavar="NAME", help="the model; required")
+    add("--service-kind", default=None, metavar="KIND", help="triton (default) or openai")
+    add("--endpoint-type", default=None, metavar="TYPE", help="kserve, generate, chat or completions")
+    add("--backend", default="", metavar="NAME", help="accepted: a model gets the tensors that it has")
+    add("--endpoint", default=None, metavar="PATH", help="another path than the endpoint type's")
+    add("-u", "--url", default=None, metavar="HOST:PORT", help="the server")
+    add("--streaming", action="store_true", help="answers piece by piece")
+    add("-H", "--header", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
+    add("--extra-inputs", action="append", default=[], metavar="NAME:VALUE", help="a field of every request, or JSON")
+    add("--tokenizer", default=None, metavar="FOLDER", help="a folder with tokenizer.json, to count tokens with")
+    add = parser.add_argument_group("load").add_argument
+    add("--concurrency", default=None, metavar="N", help="requests under way (default: 1)")
+    add("--request-rate", default=None, metavar="R", help="requests per second")
+    add("--request-count", "--num-requests", default=None, metavar="N", help="requests to measure (default: 10)")
+    add("--warmup-request-count", "--num-warmup-requests", default="0", metavar="N", help="requests before that")
+    add("--goodput", "-g", nargs="+", default=[], metavar="METRIC:MS", help="limits that a good request keeps")
+    add = parser.add_argument_group("prompts").add_argument
+    add("--input-file", default=None, metavar="FILE", help='lines with a prompt each, or with {"text": ...}')
+    add("--synthetic-input-tokens-mean", "--isl", default="550", metavar="N", help="tokens of a prompt (default: 550)")
+    add("--synthetic-input-tokens-stddev", default="0", metavar="N", help="(default: 0)")
+    add("--output-tokens-mean", "--osl", default="-1", metavar="N", help="tokens of an answer (default: the model's)")
+    add("--output-tokens-stddev", default="0", metavar="N", help="(default: 0)")
+    add("--num-dataset-entries", "--num-prompts", default="100", metavar="N", help="different prompts (default: 100)")
+    add("--system-prompt", default=None, metavar="TEXT", help="in front of every chat")
+    add("--random-seed", "-s", default="0", metavar="N", help="(default: 0)")
+    add = parser.add_argument_group("results").add_argument
+    add("--artifact-dir", default="artifacts", metavar="FOLDER", help="for the files (default: artifacts)")
+    add("--profile-export-file", default="profile_export.json", metavar="NAME", help="beginning of their names")
+    add("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOptions:
+    """The options of a command line; raises UsageError."""
+    given = parser.parse_args(list(words))
+    endpoint_type = _endpoint_type(given)
+    if given.concurrency is not None and given.request_rate is not None:
+        raise UsageError("--concurrency and --request-rate exclude each other.")
+    concurrency = values.whole_number("--concurrency", given.concurrency or "1", 1)
+    count = None if given.request_count is None else values.whole_number("--request-count", given.request_count, 1)
+    return LlmOptions(
+        model=given.model[0],
+        endpoint_type=endpoint_type,
+        url=given.url or _DEFAULT_URLS.get(endpoint_type, "localhost:8000"),
+        endpoint=given.endpoint,
+        is_streaming=given.streaming,
+        concurrency=None if given.request_rate is not None else concurrency,
+        request_rate=None if given.request_rate is None else values.number("--request-rate", given.request_rate, 1e-6),
+        request_count=count or max(10, 2 * concurrency),
+        warmup_request_count=values.whole_number("--warmup-request-count", given.warmup_request_count),
+        tokenizer=given.tokenizer,
+        headers=tuple(map(values.header, given.headers)),
+        extra_inputs=_extra_inputs(given.extra_inputs),
+        goodput=_goodput(given.goodput),
+        artifact_folder=given.artifact_dir,
+        export_name=Path(given.profile_export_file).name,
+        prompts=_prompts(given),
+    )
+
+
+def _endpoint_type(given: argparse.Namespace) -> str:
+    kind = given.service_kind or ("openai" if given.endpoint_type in ("chat", "completions") else "triton")
+    values.one_of("--service-kind", kind, ("triton", "openai"))
+    found = given.endpoint_type or ("chat" if kind == "openai" else "kserve")
+    if found not in _ENDPOINT_TYPES:
+        raise UsageError(f"--endpoint-type {found} is not supported: {', '.join(_ENDPOINT_TYPES)} are.")
+    if (kind == "openai") != (found in ("chat", "completions")):
+        raise UsageError(f"--endpoint-type {found} does not belong to --service-kind {kind}.")
+    return str(found)
+
+
+def _prompts(given: argparse.Namespace) -> PromptOptions:
+    if given.input_file is not None:
+        values.existing_file("--input-file", given.input_file)
+    answer = values.whole_number("--output-tokens-mean", given.output_tokens_mean, -1)
+    return PromptOptions(
+        input_file=given.input_file,
+        input_tokens_mean=values.whole_number("--synthetic-input-tokens-mean", given.synthetic_input_tokens_mean, 1),
+        input_tokens_deviation=values.whole_number(
+            "--synthetic-input-tokens-stddev", given.synthetic_input_tokens_stddev
+        ),
+        output_tokens_mean=None if answer == -1 else answer,
+        output_tokens_deviation=values.whole_number("--output-tokens-stddev", given.output_tokens_stddev),
+        count=values.whole_number("--num-dataset-entries", given.num_dataset_entries, 1),
+        system_prompt=given.system_prompt,
+        seed=values.whole_number("--random-seed", given.random_seed),
+    )
+
+
+def _extra_inputs(texts: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        if text.startswith("{"):
+            try:
+                found.update(json.loads(text))
+            except ValueError:
+                raise UsageError(f"--extra-inputs is no JSON: {text}") from None
+            continue
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise UsageError(f"--extra-inputs is a name, a colon and a value, not '{text}'")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _goodput(texts: Sequence[str]) -> dict[str, float]:
+    limits = {}
+    for text in texts:
+        name, _, value = text.rpartition(":")
+        if name not in GOODPUT_METRICS:
+            raise UsageError(f"--goodput knows {', '.join(GOODPUT_METRICS)}, not '{name}'")
+        limits[name] = values.number("--goodput", value)
+    return limits

@@ -1,0 +1,55 @@
+"""What a run against a language model is to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+GOODPUT_METRICS = (
+    "time_to_first_token",
+    "time_to_second_token",
+    "inter_token_latency",
+    "request_latency",
+    "output_token_throughput_per_user",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """Where prompts come from."""
+
+    input_file: str | None = None
+    input_tokens_mean: int = 550
+    input_tokens_deviation: int = 0
+    output_tokens_mean: int | None = None
+    output_tokens_deviation: int = 0
+    count: int = 100
+    system_prompt: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LlmOptions:
+    """All of a command line."""
+
+    model: str
+    endpoint_type: str = "kserve"
+    """kserve, chat, completions or generate."""
+    url: str = "localhost:8001"
+    endpoint: str | None = None
+    is_streaming: bool = False
+    concurrency: int | None = 1
+    request_rate: float | None = None
+    request_count: int = 10
+    warmup_request_count: int = 0
+    tokenizer: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    extra_inputs: dict[str, Any] = field(default_factory=dict)
+    goodput: dict[str, float] = field(default_factory=dict)
+    artifact_folder: str | None = None
+    export_name: str = "profile_export.json"
+    prompts: PromptOptions = PromptOptions()
+
+    @property
+    def protocol(self) -> str:
+        return "grpc" if self.endpoint_type == "kserve" else "http"

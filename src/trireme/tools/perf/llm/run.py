@@ -1,0 +1,92 @@
+"""A whole run against a language model."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trireme.tools.perf.errors import SUCCESS, PerfError
+from trireme.tools.perf.llm.flags import make_parser, read_options
+from trireme.tools.perf.llm.metrics import compute
+from trireme.tools.perf.llm.options import LlmOptions
+from trireme.tools.perf.llm.pieces import read_answer
+from trireme.tools.perf.llm.prompts import make_prompts
+from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files
+from trireme.tools.perf.llm.requests import prepare
+from trireme.tools.perf.llm.tokens import token_counter
+from trireme.tools.perf.load.process import LoadProcess
+from trireme.tools.perf.load.records import RequestDetail
+from trireme.tools.perf.load.schedules import LoadLevel, Schedule
+from trireme.tools.perf.measure.window import Window
+from trireme.tools.perf.preparation import PreparedLoad
+from trireme.tools.perf.report.profile_export import write_profile
+
+_POLL_S = 0.02
+
+
+def run_llm(program: str, words: Sequence[str]) -> int:
+    """Runs one command line; the exit code. Raises PerfError."""
+    return run(read_options(make_parser(program), words))
+
+
+def run(options: LlmOptions) -> int:
+    """Measures, prints the table, writes the files."""
+    counter = token_counter(options.tokenizer)
+    prompts = make_prompts(options.prompts, counter)
+    prepared = prepare(options, prompts)
+    load = LoadProcess(prepared.recipe.build, keeps_details=True)
+    try:
+        if options.warmup_request_count:
+            _send(load, options, options.warmup_request_count)
+            load.take()
+        is_whole = _send(load, options, options.request_count)
+        records, state = load.take()
+    finally:
+        load.stop()
+    texts = [read_answer(detail, prepared.recipe.kind) for detail in records.details]
+    metrics = compute(texts, prompts, counter, is_streaming=options.is_streaming, goodput=options.goodput)
+    if not metrics.totals:
+        raise PerfError(f"No answer with text came back{': ' + state.error if state.error else '.'}")
+    print(table_text(metrics, options.is_streaming))
+    _export(options, prepared, records.details, Window(records, 1, bounds_ns=_bounds(records.details)))
+    for path in write_files(metrics, options):
+        print(f"Wrote {path}")
+    if state.error is not None:
+        raise PerfError(f"A request failed, and ended the run: {state.error}")
+    if not is_whole:
+        print("Interrupted: the numbers are of the requests that were answered.", file=sys.stderr)
+    return SUCCESS
+
+
+def _send(load: LoadProcess, options: LlmOptions, count: int) -> bool:
+    """Has so many requests answered; False where Ctrl+C came between."""
+    wanted = load.state().total + count
+    if options.request_rate is None:
+        level = LoadLevel(concurrency=options.concurrency or 1, budget=count)
+    else:
+        level = LoadLevel(schedule=Schedule("constant", rate=options.request_rate), budget=count)
+    load.configure(level)
+    try:
+        while (state := load.state()).total < wanted and state.error is None:
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _bounds(details: list[RequestDetail]) -> tuple[int, int]:
+    return min(detail.start_ns for detail in details), max(detail.times[-1] for detail in details)
+
+
+def _export(options: LlmOptions, prepared: PreparedLoad, details: list[RequestDetail], window: Window) -> None:
+    """Every request, in the form of perf_analyzer's export."""
+    folder = artifact_folder(options)
+    folder.mkdir(parents=True, exist_ok=True)
+    load = prepared.recipe.options
+    report = replace(load.report, profile_file=str(folder / options.export_name))
+    kind = "triton" if options.endpoint_type in ("kserve", "generate") else "openai"
+    level = options.concurrency if options.request_rate is None else options.request_rate
+    mode = "concurrency" if options.request_rate is None else "request_rate"
+    write_profile(replace(load, report=report, service_kind=kind), [(mode, float(level or 1), [window])], prepared)

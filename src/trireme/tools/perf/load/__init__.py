@@ -1,0 +1,1 @@
+"""The load itself: one process with one event loop that keeps requests under way."""

@@ -1,0 +1,1 @@
+"""From finished requests to numbers: windows, stability, statistics of the server."""

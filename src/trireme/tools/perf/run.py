@@ -1,0 +1,108 @@
+"""A whole run: the model looked up, the load started, levels measured, results written."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+
+from trireme.tools.perf.control.connect import connect
+from trireme.tools.perf.control.port import ServerCalls
+from trireme.tools.perf.errors import STABILITY_ERROR, SUCCESS, PerfError
+from trireme.tools.perf.levels import LevelRunner
+from trireme.tools.perf.load.process import LoadProcess
+from trireme.tools.perf.model import ModelDescription, check_batch, describe
+from trireme.tools.perf.options import PerfOptions
+from trireme.tools.perf.payloads import prepare_payloads
+from trireme.tools.perf.preparation import PreparedLoad, prepare_load
+from trireme.tools.perf.report.csv_file import write_csv
+from trireme.tools.perf.report.histogram_file import write_histograms
+from trireme.tools.perf.report.profile_export import write_profile
+from trireme.tools.perf.report.settings_text import settings_text
+from trireme.tools.perf.report.table_text import table_text
+
+_DECOUPLED = "Decoupled models must be run with `--async` and `--streaming` and `-i grpc`"
+
+
+def run(options: PerfOptions) -> int:
+    """Runs and reports; the exit code. Raises PerfError where there is nothing to report."""
+    if options.service_kind == "openai":
+        return _run(options, None, None, prepare_payloads(options))
+    calls = connect(options)
+    try:
+        model = look_up(options, calls)
+        has_statistics = "statistics" in calls.extensions()  # asked before the load is on
+        options = _with_defaults(options, model)
+        if options.trace_settings:
+            calls.set_trace(model.name, options.trace_settings)
+        return _run(options, model, calls if has_statistics else None, prepare_load(options, model, calls))
+    finally:
+        calls.close()
+
+
+def look_up(options: PerfOptions, calls: ServerCalls) -> ModelDescription:
+    """The model as the server describes it."""
+    name, version = options.model_name, options.model_version
+    try:
+        metadata = calls.metadata(name, version)
+    except PerfError as error:
+        raise PerfError(f"error: failed to get model metadata: {error}\n", error.exit_code) from None
+    try:
+        config = calls.config(name, version)
+        model = describe(metadata, config, version, calls.config, options.composing_models)
+    except PerfError as error:
+        raise PerfError(f"error: failed to get model config: {error}\n", error.exit_code) from None
+    check_batch(model, options.inputs.batch_size, options.inputs.is_batch_size_given)
+    if model.is_decoupled and not options.is_streaming:
+        raise PerfError(_DECOUPLED)
+    return model
+
+
+def _with_defaults(options: PerfOptions, model: ModelDescription) -> PerfOptions:
+    """Sequences are sent without waiting, unless told otherwise."""
+    if model.is_sequence and not options.is_forced_sync:
+        return replace(options, is_async=True)
+    return options
+
+
+def _run(
+    options: PerfOptions, model: ModelDescription | None, calls: ServerCalls | None, prepared: PreparedLoad
+) -> int:
+    with ExitStack() as stack:
+        if prepared.regions is not None:
+            stack.callback(prepared.regions.remove)
+        load = LoadProcess(prepared.recipe.build, keeps_details=options.report.profile_file is not None)
+        stack.callback(load.stop)
+        print(settings_text(options, model), flush=True)
+        levels = LevelRunner(options, model, load, prepared, calls)
+        failure: PerfError | None = None
+        try:
+            levels.run()
+        except PerfError as error:
+            failure = error
+    return finish(options, model, prepared, levels, failure)
+
+
+def finish(
+    options: PerfOptions,
+    model: ModelDescription | None,
+    prepared: PreparedLoad,
+    levels: LevelRunner,
+    failure: PerfError | None,
+) -> int:
+    """Writes what there is, be it before a failure is reported; the exit code."""
+    if levels.rows:
+        print(table_text(levels.rows, options), flush=True)
+        write_csv(levels.rows, options, model)
+    if options.report.profile_file is not None:
+        write_profile(options, levels.experiments, prepared)
+    if options.report.histogram_file is not None:
+        write_histograms(options.report.histogram_file, levels.rows)
+    if failure is not None:
+        raise failure
+    if levels.is_interrupted:
+        print("Received exit signal.", file=sys.stderr)
+    elif not levels.is_stable:
+        print("Failed to obtain stable measurement.\n", file=sys.stderr)
+        return STABILITY_ERROR
+    return SUCCESS

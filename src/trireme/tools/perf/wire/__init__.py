@@ -1,0 +1,1 @@
+"""Requests as bytes, and the protocols that carry them, free of sockets."""

@@ -1,0 +1,139 @@
+"""Answers of HTTP/1.1 servers: heads, read once per distinct head, and bodies in chunks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+_MAX_CACHED_HEADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """What a head says about its body."""
+
+    status: int
+    length: int | None
+    """None: the body ends with its last chunk, or with the connection."""
+    is_chunked: bool
+    is_last: bool
+    """The server closes the connection behind it."""
+    json_length: int | None
+    """Where the JSON part of a body with binary tensors ends."""
+
+
+class HeadReader:
+    """Reads heads; the answers of one model to equal requests have equal heads, as a rule."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, ResponseHead] = {}
+
+    def read(self, head: bytes) -> ResponseHead:
+        """The head without the empty line behind it; raises ValueError where it is none."""
+        known = self._known.get(head)
+        if known is None:
+            known = _parse(head)
+            if len(self._known) >= _MAX_CACHED_HEADS:
+                self._known.clear()
+            self._known[head] = known
+        return known
+
+
+def _parse(head: bytes) -> ResponseHead:
+    first, *lines = head.split(b"\r\n")
+    version, _, rest = first.partition(b" ")
+    if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+        raise ValueError("the server does not speak HTTP/1.1")
+    fields = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        fields[name.strip().lower()] = value.strip()
+    status = int(rest[:3])
+    is_chunked = b"chunked" in fields.get(b"transfer-encoding", b"").lower()
+    length = fields.get(b"content-length")
+    json_length = fields.get(b"inference-header-content-length")
+    connection = fields.get(b"connection", b"").lower()
+    is_last = b"close" in connection or (version == b"HTTP/1.0" and b"keep-alive" not in connection)
+    if length is None and not is_chunked and (status in (204, 304) or status < 200):
+        length = b"0"
+    return ResponseHead(
+        status,
+        None if length is None or is_chunked else int(length),
+        is_chunked,
+        is_last,
+        None if json_length is None else int(json_length),
+    )
+
+
+class ChunkedBody:
+    """Takes a chunked body apart as it comes."""
+
+    __slots__ = ("_left", "_pending", "is_done")
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._left = 0
+        self.is_done = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The content of what came; raises ValueError where it is not chunked."""
+        data, self._pending = self._pending + data, b""
+        parts = []
+        while data and not self.is_done:
+            if self._left > 2:
+                part = data[: self._left - 2]
+                parts.append(part)
+                data = data[len(part) :]
+                self._left -= len(part)
+                continue
+            if self._left:
+                dropped = min(self._left, len(data))
+                data, self._left = data[dropped:], self._left - dropped
+                continue
+            line, end, rest = data.partition(b"\r\n")
+            if not end:
+                self._pending = data
+                break
+            size = int(line.partition(b";")[0], 16)
+            if size:
+                data, self._left = rest, size + 2
+            elif rest.startswith(b"\r\n"):
+                self.is_done = True
+            else:
+                self._pending = data
+                break
+        return b"".join(parts)
+
+
+class EventSplitter:
+    """Server-sent events out of a text that comes in pieces."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of every event that is complete."""
+        text = (self._pending + data).replace(b"\r\n", b"\n")
+        *blocks, self._pending = text.split(b"\n\n")
+        events = []
+        for block in blocks:
+            lines = [line[5:].lstrip(b" ") for line in block.split(b"\n") if line.startswith(b"data:")]
+            if lines:
+                events.append(b"\n".join(lines))
+        return events
+
+
+def error_text(status: int, body: bytes) -> str:
+    """What an answer that is no success says."""
+    try:
+        found = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        text = body.decode("utf-8", "replace").strip()
+        return text or f"the server answered with status {status}"
+    if isinstance(found, dict):
+        found = found.get("message", found)
+    return str(found)

@@ -1,0 +1,1 @@
+"""`trireme replay`: a recording played back against a server, and its answers compared."""

@@ -1,0 +1,75 @@
+"""The report of a replay as data: what the terminal, the JSON file and the page all show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trireme.tools.replay.comparison import Verdict
+from trireme.tools.replay.results import ModelResult, percentiles_ms
+from trireme.tools.replay.run import Replayed
+
+_LATE_NS = 10_000_000
+"""A request that is sent so long after its time says that this client, or the server, cannot keep the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHeading:
+    """What was played against what."""
+
+    recording: str
+    server: str
+    compared_with: str
+    """The recording, or the other server."""
+    before_measured: str
+    """Where the latencies before were measured: inside the server, or by a client like the ones now."""
+    pace: str
+
+
+def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any]:
+    """Everything, ready for JSON."""
+    results = replayed.results
+    late = [late_ns for late_ns in results.late_ns if late_ns > _LATE_NS]
+    return {
+        "recording": heading.recording,
+        "server": heading.server,
+        "compared_with": heading.compared_with,
+        "latency_before_measured": heading.before_measured,
+        "pace": heading.pace,
+        "is_complete": not replayed.end_reason,
+        "end_reason": replayed.end_reason,
+        "requests": replayed.planned_count,
+        "sent": results.sent_count,
+        "seconds": round(replayed.seconds, 3),
+        "requests_per_second": round(results.sent_count / replayed.seconds, 2) if replayed.seconds else 0.0,
+        "verdicts": {verdict.value: results.count(verdict) for verdict in Verdict},
+        "late": {"count": len(late), "max_ms": round(max(late, default=0) / 1e6, 3)},
+        "warnings": list(replayed.warnings),
+        "models": {name: _model(result) for name, result in sorted(results.models.items())},
+        "errors": [
+            {"model": model, "error": message, "count": count}
+            for (model, message), count in results.error_counts.most_common(20)
+        ],
+        "examples": [
+            {
+                "request": example.number,
+                "model": example.model,
+                "id": example.request_id,
+                "verdict": example.verdict.value,
+                "details": list(example.details[:10]),
+            }
+            for example in results.examples
+        ],
+    }
+
+
+def _model(result: ModelResult) -> dict[str, Any]:
+    return {
+        "requests": sum(result.verdicts.values()),
+        "verdicts": {verdict.value: count for verdict, count in result.verdicts.items()},
+        "latency_ms": {"before": percentiles_ms(result.before_ns), "now": percentiles_ms(result.now_ns)},
+        "first_response_ms": {
+            "before": percentiles_ms(result.first_before_ns),
+            "now": percentiles_ms(result.first_now_ns),
+        },
+    }

@@ -1,0 +1,93 @@
+"""The report for people at a terminal: tables, and the first things that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from trireme.observe.terminal.appearance import line_width, painted
+from trireme.observe.terminal.table import render_table
+
+_COLUMNS = ("same", "differs", "fails now", "failed before", "same error", "other error", "not compared")
+_ALWAYS = ("same", "differs", "fails now")
+_REST = ("not replayable", "no answer")
+_GOOD, _BAD = "No answer differs.", "answers differ or fail"
+
+
+def text_report(document: Mapping[str, Any], stream: TextIO) -> str:
+    """The whole of it."""
+    width = line_width(stream)
+    parts = [_heading(document), _verdict_table(document, width), _latency_table(document, width)]
+    if document["errors"]:
+        rows = [(entry["model"], str(entry["count"]), entry["error"]) for entry in document["errors"]]
+        parts.append(render_table(("Model", "Count", "Error now"), rows, width))
+    if document["examples"]:
+        parts.append(_examples(document))
+    parts += [painted(f"warning: {told}", "yellow", stream) for told in document["warnings"]]
+    parts.append(_conclusion(document, stream))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _heading(document: Mapping[str, Any]) -> str:
+    return (
+        f"{document['recording']} -> {document['server']}, compared with {document['compared_with']}\n"
+        f"{document['sent']} of {document['requests']} requests in {document['seconds']:.1f} s "
+        f"({document['requests_per_second']:.1f} requests/s), {document['pace']}"
+    )
+
+
+def _verdict_table(document: Mapping[str, Any], width: int | None) -> str:
+    verdicts = document["verdicts"]
+    shown = [name for name in (*_COLUMNS, *_REST) if name in _ALWAYS or verdicts[name]]
+    rows = [
+        (name, str(entry["requests"]), *(str(entry["verdicts"].get(column, 0)) for column in shown))
+        for name, entry in document["models"].items()
+    ]
+    return render_table(("Model", "Requests", *(name.capitalize() for name in shown)), rows, width) if rows else ""
+
+
+def _latency_table(document: Mapping[str, Any], width: int | None) -> str:
+    rows = []
+    for name, entry in document["models"].items():
+        for title, key in (("answer", "latency_ms"), ("first response", "first_response_ms")):
+            before, now = entry[key]["before"], entry[key]["now"]
+            if now is not None:
+                rows.append((name, title, *(_pair(before, now, column) for column in ("p50", "p90", "p99", "max"))))
+    if not rows:
+        return ""
+    table = render_table(("Model", "Milliseconds", "p50", "p90", "p99", "max"), rows, width)
+    return f"{table}\nbefore -> now; before: {document['latency_before_measured']}, now: by this client"
+
+
+def _pair(before: Mapping[str, float] | None, now: Mapping[str, float], column: str) -> str:
+    old = "-" if before is None else f"{before[column]:.2f}"
+    return f"{old} -> {now[column]:.2f}"
+
+
+def _examples(document: Mapping[str, Any]) -> str:
+    lines = []
+    for example in document["examples"]:
+        name = f" (id {example['id']})" if example["id"] else ""
+        lines.append(f"request {example['request']}, {example['model']}{name}: {example['verdict']}")
+        lines += [f"    {told}" for told in example["details"]]
+    return "\n".join(lines)
+
+
+def _conclusion(document: Mapping[str, Any], stream: TextIO) -> str:
+    verdicts = document["verdicts"]
+    bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
+    lines = []
+    if document["late"]["count"]:
+        late = document["late"]
+        lines.append(
+            f"{late['count']} requests were sent late, by {late['max_ms']:.0f} ms at most: the pace could not be kept"
+        )
+    if not document["is_complete"]:
+        lines.append(painted(f"INCOMPLETE: {document['end_reason']}", "red", stream))
+    if bad:
+        lines.append(painted(f"{bad} {_BAD}", "red", stream))
+    elif not document["sent"]:
+        lines.append(painted("No request was sent.", "red", stream))
+    elif document["is_complete"]:
+        lines.append(painted(_GOOD, "green", stream))
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+"""The flags of `trireme build`, ours and TensorRT-LLM's, and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trireme.llm.models.engine_folder.description import EngineDescription
+from trireme.tools.build.arguments import parse_arguments, without_meaning
+from trireme.tools.build.run import report, run
+
+FALCON_BUILD = (
+    "--model_dir falcon/7b-instruct --dtype bfloat16 --use_gemm_plugin bfloat16 --remove_input_padding "
+    "--use_gpt_attention_plugin bfloat16 --enable_context_fmha --output_dir falcon/7b/trt_engines/bf16/1-gpu/ "
+    "--world_size 1"
+)
+FALCON_QUANTIZE = "--model_dir /model --dtype float16 --qformat fp8 --export_path quantized_fp8 --calib_size 16"
+
+
+def test_the_line_that_builds_an_engine_is_understood() -> None:
+    given = parse_arguments(FALCON_BUILD.split())
+    assert (given.model, given.output) == (Path("falcon/7b-instruct"), Path("falcon/7b/trt_engines/bf16/1-gpu"))
+    assert (given.dtype, given.quantize, given.tensor_parallel) == ("bfloat16", "none", 1)
+    named = [sentence.split()[0] for sentence in without_meaning(given)]
+    assert sorted(named) == [
+        "--enable_context_fmha",
+        "--remove_input_padding",
+        "--use_gemm_plugin",
+        "--use_gpt_attention_plugin",
+    ]
+
+
+def test_the_line_that_quantizes_is_understood() -> None:
+    given = parse_arguments(FALCON_QUANTIZE.split())
+    assert (given.quantize, given.calibration_size, given.output) == ("fp8", 16, Path("quantized_fp8"))
+    assert without_meaning(given) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        ("--quantize int4", "int4"),
+        ("--qformat int4_awq", "awq"),
+        ("--qformat full_prec", "none"),
+        ("--use_weight_only", "int8"),
+        ("--use_weight_only --weight_only_precision int4", "int4"),
+        ("", "none"),
+    ],
+)
+def test_methods_have_names_of_both(words: str, method: str) -> None:
+    assert parse_arguments(["--model", "m", "--output", "o", *words.split()]).quantize == method
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--quantize int3", "'int3' is not a quantization; known are none, fp8, int8, int4, awq, gptq"),
+        ("--calibration-size 0", "'0' is less than one"),
+        ("--dtype int8", "invalid choice: 'int8'"),
+    ],
+)
+def test_wrong_values_are_named(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--model", "m", "--output", "o", *words.split()])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "cache"), [("", "auto"), ("--kv-cache-dtype fp8", "fp8"), ("--fp8_kv_cache", "fp8")])
+def test_the_type_of_the_cache_has_names_of_both(words: str, cache: str) -> None:
+    assert parse_arguments(["--model", "m", "--output", "o", *words.split()]).kv_cache_dtype == cache
+
+
+@pytest.mark.parametrize("files", [{}, {"config.json": "{}"}, {"config.json": "not JSON"}])
+def test_a_folder_without_a_model_is_told(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model").mkdir()
+    for name, text in files.items():
+        (tmp_path / "model" / name).write_text(text)
+    assert run(["--model", str(tmp_path / "model"), "--output", str(tmp_path / "engine")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("trireme build: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "engine").exists()
+
+
+def test_the_table_has_sizes_and_perplexities() -> None:
+    measured = {"text": "some.txt", "tokens": 900, "before": 10.0, "after": 10.25}
+    text = report(
+        EngineDescription(
+            "awq", 9, 25 << 20, "a/b", 100 << 20, {"int4": 8, "fp8": 1}, calibration="more.txt", perplexity=measured
+        )
+    )
+    assert text.splitlines() == [
+        "                  before       after      change",
+        "weights        100.0 MiB    25.0 MiB   25% of it",
+        "perplexity        10.000      10.250      +2.50%",
+        "matrices: 1 in fp8, 8 in int4; quantization: awq",
+        "measured on 900 tokens of some.txt",
+        "calibrated with more.txt",
+    ]

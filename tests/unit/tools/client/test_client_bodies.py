@@ -1,0 +1,122 @@
+"""Bodies of HTTP, names that are nearly right, and failures in words."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.core.tensor import Tensor
+from trireme.tools.client.errors import AnswerError, ClientError, UnknownModelError, answer_error
+from trireme.tools.client.failures import connection_failure
+from trireme.tools.client.http_bodies import decode_answer, decode_flat, encode_call, encode_flat, event_answer
+from trireme.tools.client.messages import InferCall
+from trireme.tools.client.model import nearest, served_model
+
+CALL = InferCall(
+    "m",
+    "",
+    (Tensor.from_numpy("A", np.array([1, 2], np.int32)), Tensor.from_numpy("T", np.array([b"x"], np.object_))),
+    {"max_tokens": 3},
+)
+
+
+def test_inputs_are_binary_behind_the_document() -> None:
+    body, length = encode_call(CALL, is_binary_answer=True)
+    document = json.loads(body[:length])
+    assert body[length:] == b"\1\0\0\0\2\0\0\0" + b"\1\0\0\0x"
+    assert [entry["parameters"] for entry in document["inputs"]] == [{"binary_data_size": 8}, {"binary_data_size": 5}]
+    assert document["parameters"] == {"max_tokens": 3, "binary_data_output": True}
+
+
+def test_answer_in_both_forms() -> None:
+    head = json.dumps(
+        {
+            "model_name": "m",
+            "model_version": "2",
+            "outputs": [
+                {"name": "J", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2]},
+                {"name": "B", "datatype": "INT16", "shape": [1], "parameters": {"binary_data_size": 2}},
+                {"name": "S", "datatype": "BYTES", "shape": [1, 2], "data": [["a", "b"]]},
+            ],
+        }
+    ).encode()
+    answer = decode_answer(head + b"\7\0", len(head))
+    assert [tensor.to_numpy().tolist() for tensor in answer.outputs] == [[[1.5, 2]], [7], [[b"a", b"b"]]]
+    with pytest.raises(AnswerError, match="'B' is cut short"):
+        decode_answer(head + b"\7", len(head))
+    with pytest.raises(AnswerError, match="no JSON"):
+        decode_answer(b"<html>", None)
+
+
+def test_event_that_is_an_error_is_raised() -> None:
+    with pytest.raises(AnswerError, match="no sails"):
+        event_answer(b'{"error": "no sails"}')
+
+
+def test_flat_form_of_generate() -> None:
+    assert json.loads(encode_flat(CALL)) == {"max_tokens": 3, "A": [1, 2], "T": "x"}
+    answer = decode_flat(b'{"model_name": "m", "model_version": "1", "text_output": "We", "n": [1, 2]}', CALL)
+    assert [(tensor.name, tensor.to_numpy().tolist()) for tensor in answer.outputs] == [
+        ("text_output", [b"We"]),
+        ("n", [1, 2]),
+    ]
+
+
+def test_nearest_name_or_all() -> None:
+    assert nearest("addr", ["adder", "shout"]) == "; did you mean 'adder'?"
+    assert nearest("x", ["adder", "shout"]) == "; there are: adder, shout"
+    assert nearest("x", []) == "; it has none"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_not_found", "is_unknown"),
+    [
+        ("Request for unknown model: 'm' is not found", True, True),
+        ("Request for unknown model: 'm' has no available versions", False, True),
+        ("requested model 'm' is not available", False, True),
+        ("file 'x' is not found", False, False),
+        ("the model failed", True, False),
+    ],
+)
+def test_unknown_models_are_told_apart(text: str, is_not_found: bool, is_unknown: bool) -> None:
+    assert isinstance(answer_error(text, is_not_found), UnknownModelError) == is_unknown
+
+
+class PlainServer:
+    """A server of the v2 protocol without Triton's configurations."""
+
+    place = "http://there"
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        return {"name": model, "inputs": [{"name": "A", "datatype": "FP32", "shape": [-1, 2]}], "outputs": []}
+
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        raise AnswerError("no such path")
+
+
+def test_server_without_configurations_is_taken_at_its_metadatas_word() -> None:
+    server: Any = PlainServer()
+    model = served_model(server, "m", "")
+    assert (model.inputs[0].shape, model.has_batches, model.is_decoupled) == ((-1, 2), False, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_grpc", "words"),
+    [
+        (ConnectionRefusedError(), False, "connection refused\n'trireme serve FOLDER' starts a server"),
+        (socket.gaierror(-2, "Name or service not known"), False, "there is no host of this name"),
+        (TimeoutError(), True, "did not answer within 5 s"),
+        (http.client.BadStatusLine("\0\0"), False, "does not speak HTTP/1.1\nif this is the port for gRPC"),
+        (http.client.RemoteDisconnected("gone"), False, "broke"),
+        (ConnectionResetError("reset"), True, "if this is the port for HTTP, ask without --grpc"),
+    ],
+)
+def test_failures_say_what_to_look_at(error: Exception, is_grpc: bool, words: str) -> None:
+    failure: ClientError = connection_failure(error, "there", 5.0, is_grpc)
+    assert words in str(failure)
+    assert failure.exit_code == 3

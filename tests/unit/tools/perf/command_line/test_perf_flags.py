@@ -1,0 +1,99 @@
+"""perf_analyzer's command lines: what is understood, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trireme.tools.perf.command_line.reading import make_parser, read_options
+from trireme.tools.perf.errors import UsageError
+from trireme.tools.perf.options import LoadMode, PerfOptions, Range, RequestParameter
+
+
+def options(*words: str) -> PerfOptions:
+    return read_options(make_parser("perf_analyzer"), ["-m", "model", *words])
+
+
+def test_defaults_are_those_of_the_original() -> None:
+    found = options()
+    assert (found.protocol, found.url, found.mode) == ("http", "localhost:8000", LoadMode.CONCURRENCY)
+    assert found.concurrency == Range(1, 1, 1)
+    assert (found.measurement.window_ms, found.measurement.max_trials) == (5000, 10)
+    assert found.measurement.stability_percent == 10
+    assert found.inputs.string_length == 128
+    assert options("-i", "gRPC").url == "localhost:8001"
+
+
+def test_values_may_follow_an_equals_sign_or_stick_to_a_letter() -> None:
+    assert options("--concurrency-range=2:16:2").concurrency == Range(2, 16, 2)
+    assert options("-b4").inputs.batch_size == 4
+    assert options("-v", "-v").report.verbosity == 2
+    assert options("--percentile", "-1").measurement.percentile is None
+
+
+def test_metrics_are_looked_for_on_the_servers_machine() -> None:
+    assert options("--collect-metrics", "-u", "far:9000").metrics.url == "far:8002/metrics"
+    assert options("--collect-metrics", "--metrics-url", "x:1/m").metrics.url == "x:1/m"
+
+
+def test_request_parameters_have_types() -> None:
+    found = options("-i", "grpc", "--request-parameter", "max_tokens:256:int", "--request-parameter", "a:b:string")
+    assert found.parameters == (RequestParameter("max_tokens", "256", "int"), RequestParameter("a", "b", "string"))
+
+
+def test_shapes_and_headers_are_read() -> None:
+    found = options("--shape", "IN:0:3,4", "-H", "Authorization: Bearer x")
+    assert found.inputs.shapes == {"IN:0": (3, 4)}
+    assert found.headers == (("Authorization", "Bearer x"),)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("-i", "smoke"), "The value should be either HTTP or gRPC"),
+        (("-b", "0"), "Failed to parse -b (batch size). The value must be > 0."),
+        (("--concurrency-range", "1:2:3:4"), "does not match <start:end:step>"),
+        (("--concurrency-range", "x"), "Invalid value provided: x"),
+        (("--concurrency-range", "0"), "The start of the search range must be > 0"),
+        (("--concurrency-range", "1:0"), "can not be both 0"),
+        (("--concurrency-range", "1", "--request-rate-range", "2"), "Cannot specify more then one inference load mode"),
+        (
+            ("--binary-search", "--concurrency-range", "1:4"),
+            "The --latency-threshold cannot be 0 for binary search mode",
+        ),
+        (("--streaming",), "Streaming is only allowed with gRPC protocol"),
+        (("--grpc-compression-algorithm", "gzip"), "only allowed with gRPC protocol"),
+        (("--async", "--sync"), "Cannot specify --async and --sync simultaneously."),
+        (("--percentile", "100"), "must be -1 for not reporting or in range (0, 100)"),
+        (("--metrics-interval", "5"), "Must specify --collect-metrics"),
+        (("--request-count", "2", "--concurrency-range", "4"), "--request-count can not be less than concurrency"),
+        (("--request-count", "9", "--concurrency-range", "1:4"), "not supported with multiple concurrency values"),
+        (("--shape", "IN:0"), "must be > 0"),
+        (("--shape", "IN"), "There must be a colon after input name"),
+        (("--input-data", "/nowhere.json"), "Failed to parse --input-data. Unsupported type provided"),
+        (("--request-intervals", "/nowhere"), "The value must be a valid file path"),
+        (("--service-kind", "torchserve"), "is not supported"),
+        (("--service-kind", "openai"), "Must supply --endpoint"),
+        (("--shared-memory", "cuda"), "Cuda shared memory is not supported"),
+        (("--request-parameter", "a:1:int"), "only supported by gRPC"),
+        (("--periodic-concurrency-range", "1:4:2"), "must be a factor of the range size"),
+        (("--periodic-concurrency-range", "1:4:1"), "requires bi-directional gRPC streaming"),
+        (("--no-such-flag",), "no-such-flag"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        options(*words)
+    assert sentence in str(refusal.value)
+    assert refusal.value.exit_code == 99
+
+
+def test_a_model_has_to_be_named() -> None:
+    with pytest.raises(UsageError, match=r"-m \(model name\)"):
+        read_options(make_parser("perf_analyzer"), [])
+
+
+def test_a_file_of_intervals_is_a_mode_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "intervals").write_text("10\n")
+    assert options("--request-intervals", str(tmp_path / "intervals")).mode is LoadMode.INTERVALS

@@ -1,0 +1,164 @@
+"""Language models under load: flags, prompts, answers taken apart, and the numbers of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+
+from trireme.core.elements import encode_bytes
+from trireme.proto import service_pb2
+from trireme.tools.perf.errors import PerfError, UsageError
+from trireme.tools.perf.llm.flags import make_parser, read_options
+from trireme.tools.perf.llm.metrics import compute, statistics
+from trireme.tools.perf.llm.options import LlmOptions, PromptOptions
+from trireme.tools.perf.llm.pieces import GeneratedText, read_answer
+from trireme.tools.perf.llm.prompts import Prompt, make_prompts
+from trireme.tools.perf.llm.report import csv_text, json_document, table_text
+from trireme.tools.perf.llm.requests import body_of, values_of
+from trireme.tools.perf.load.records import RequestDetail
+from trireme.tools.perf.wire import answers
+
+MS = 1_000_000
+
+
+def options(*words: str) -> LlmOptions:
+    return read_options(make_parser("genai-perf"), ["-m", "model", *words])
+
+
+class HalfWords:
+    """A counter for which a word is two tokens."""
+
+    def count(self, text: str) -> int:
+        return 2 * len(text.split())
+
+
+def test_the_endpoint_follows_the_kind_of_service() -> None:
+    assert (options().endpoint_type, options().url) == ("kserve", "localhost:8001")
+    assert options("--service-kind", "openai").endpoint_type == "chat"
+    assert options("--endpoint-type", "completions").url == "localhost:8000"
+    assert options("--concurrency", "20").request_count == 40
+    assert options("--request-rate", "2.5").concurrency is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--endpoint-type", "rankings"), "is not supported"),
+        (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
+        (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
+        (("--goodput", "speed:3"), "--goodput knows"),
+        (("--extra-inputs", "x"), "a name, a colon and a value"),
+        (("--input-file", "/nowhere"), "valid file path"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        options(*words)
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("counter", [None, HalfWords()])
+def test_prompts_have_the_tokens_that_were_asked_for(counter: HalfWords | None) -> None:
+    prompts = make_prompts(PromptOptions(input_tokens_mean=40, output_tokens_mean=7, count=5), counter)
+    assert [prompt.tokens for prompt in prompts] == [40] * 5
+    assert {prompt.max_tokens for prompt in prompts} == {7}
+    assert len({prompt.text for prompt in prompts}) == 5
+    varied = make_prompts(PromptOptions(input_tokens_mean=40, input_tokens_deviation=5, count=20), None)
+    assert len({prompt.tokens for prompt in varied}) > 3
+
+
+def test_prompts_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "prompts"
+    path.write_text('{"text": "one two"}\n\nthree\n')
+    assert [p.text for p in make_prompts(PromptOptions(input_file=str(path)), None)] == ["one two", "three"]
+    path.write_text('{"other": 1}\n')
+    with pytest.raises(PerfError, match="line 1: there is no field"):
+        make_prompts(PromptOptions(input_file=str(path)), None)
+
+
+def test_bodies_fit_their_endpoints() -> None:
+    prompt = Prompt("hi", 1, 5)
+    chat = body_of(options("--endpoint-type", "chat", "--streaming", "--extra-inputs", "top_k:3"), prompt)
+    assert chat == {
+        "model": "model",
+        "messages": [{"role": "user", "content": "hi"}],
+        "stream_options": {"include_usage": True},
+        "stream": True,
+        "max_tokens": 5,
+        "top_k": 3,
+    }
+    assert body_of(options("--endpoint-type", "completions"), prompt) == {
+        "model": "model",
+        "prompt": "hi",
+        "max_tokens": 5,
+    }
+    assert body_of(options("--endpoint-type", "generate"), prompt) == {"text_input": "hi", "max_tokens": 5}
+    tensors = values_of(options("--streaming"), prompt)
+    assert json.loads(tensors["sampling_parameters"]) == {"max_tokens": "5"}
+    assert (tensors["max_tokens"], tensors["stream"]) == (5, True)
+
+
+def test_events_are_taken_apart() -> None:
+    def event(text: str | None, usage: dict[str, int] | None = None) -> bytes:
+        choices = [] if text is None else [{"delta": {"content": text}}]
+        return orjson.dumps({"choices": choices, "usage": usage})
+
+    outputs = (
+        event(""),
+        event("Hel"),
+        event("lo"),
+        event(None, {"prompt_tokens": 4, "completion_tokens": 2}),
+        b"[DONE]",
+    )
+    answer = read_answer(RequestDetail(3, 0, 100, (110, 120, 130, 140, 150), outputs), answers.EVENTS)
+    assert (answer.times_ns, answer.texts) == ((120, 130), ("Hel", "lo"))
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.content) == (4, 2, 3)
+
+
+def test_streams_of_tensors_are_taken_apart() -> None:
+    message = service_pb2.ModelStreamInferResponse()
+    message.infer_response.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+    message.infer_response.raw_output_contents.append(encode_bytes(["word"]))
+    empty = service_pb2.ModelStreamInferResponse()
+    outputs = (message.SerializeToString(), empty.SerializeToString())
+    answer = read_answer(RequestDetail(0, 0, 0, (10, 20), outputs), answers.GRPC_STREAM)
+    assert (answer.times_ns, answer.texts, answer.completion_tokens) == ((10,), ("word",), None)
+
+
+def test_the_numbers_of_a_language_model() -> None:
+    texts = [
+        GeneratedText(0, (100 * MS, 120 * MS, 200 * MS), ("a", "b", "c"), 7, 6, 0),
+        GeneratedText(0, (300 * MS, 400 * MS), ("a", "b"), None, None, 0),
+    ]
+    limits = {"time_to_first_token": 150.0, "request_latency": 250.0}
+    metrics = compute(texts, [Prompt("x y", 2, None)], None, is_streaming=True, goodput=limits)
+    assert metrics.values["time_to_first_token"] == [100, 300]
+    assert metrics.values["time_to_second_token"] == [20, 100]
+    assert metrics.values["inter_token_latency"] == [20, 100]
+    assert metrics.values["output_token_throughput_per_user"] == [50, 10]
+    assert metrics.values["output_sequence_length"] == [6, 2]
+    assert metrics.values["input_sequence_length"] == [7, 2]
+    assert metrics.totals["output_token_throughput"] == pytest.approx(8 / 0.4)
+    assert metrics.totals["request_throughput"] == pytest.approx(5)
+    assert metrics.totals["request_goodput"] == pytest.approx(2.5)
+
+
+def test_results_are_a_table_csv_and_json() -> None:
+    texts = [GeneratedText(0, (100 * MS, 200 * MS), ("a", "b"), None, 2, 0)]
+    asked = options("--streaming", "-H", "Authorization:secret")
+    metrics = compute(texts, [Prompt("x", 1, None)], None, is_streaming=True, goodput={})
+    table = table_text(metrics, True).splitlines()
+    assert len({len(line) for line in table[1:]}) == 1
+    assert "│ Time To First Token (ms) │ 100.00 │" in " ".join(" ".join(table).split())
+    lines = csv_text(metrics, True).splitlines()
+    assert lines[0] == "Metric,avg,min,max,p99,p95,p90,p75,p50,p25"
+    assert "Request Throughput (requests/sec),5.00" in lines
+    document = json_document(metrics, asked)
+    assert document["request_latency"]["unit"] == "ms"
+    assert document["request_latency"]["avg"] == 200
+    assert "secret" not in json.dumps(document)
+    assert "Time To First Token" not in table_text(metrics, False)
+    assert statistics([1, 2, 3])["p50"] == 2

@@ -1,0 +1,40 @@
+"""Answers over HTTP/1.1: heads, chunks, events, errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from trireme.tools.perf.wire.http1_responses import ChunkedBody, EventSplitter, HeadReader, error_text
+
+
+def test_a_head_tells_the_length_of_its_body() -> None:
+    reader = HeadReader()
+    head = reader.read(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\nInference-Header-Content-Length: 5")
+    assert (head.status, head.length, head.json_length, head.is_last) == (200, 12, 5, False)
+    assert reader.read(b"HTTP/1.1 400 Bad\r\nConnection: Close\r\nContent-Length: 0").is_last
+    assert reader.read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked").is_chunked
+    with pytest.raises(ValueError, match="HTTP"):
+        reader.read(b"\x00\x00\x12")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_chunks_are_put_together_however_they_come(size: int) -> None:
+    text = b"5\r\nhello\r\n7;x=y\r\n, world\r\n0\r\n\r\n"
+    body = ChunkedBody()
+    found = b"".join(body.feed(text[start : start + size]) for start in range(0, len(text), size))
+    assert found == b"hello, world"
+    assert body.is_done
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_events_are_complete_or_not_there(size: int) -> None:
+    text = b'data: {"a": 1}\n\n: comment\n\ndata: one\r\ndata: two\r\n\r\ndata: [DONE]\n\n'
+    splitter = EventSplitter()
+    events = [event for start in range(0, len(text), size) for event in splitter.feed(text[start : start + size])]
+    assert events == [b'{"a": 1}', b"one\ntwo", b"[DONE]"]
+
+
+def test_errors_have_words() -> None:
+    assert error_text(400, b'{"error": "no such thing"}') == "no such thing"
+    assert error_text(400, b'{"error": {"message": "neither"}}') == "neither"
+    assert error_text(502, b"") == "the server answered with status 502"

@@ -1,0 +1,86 @@
+"""The report of a replay: the same numbers in a table, as JSON and on a page, whatever the names in it are."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from trireme.tools.replay.comparison import Comparison, Verdict
+from trireme.tools.replay.html_report import html_report
+from trireme.tools.replay.report import ReportHeading, report_document
+from trireme.tools.replay.results import Results, Timing, percentiles_ms
+from trireme.tools.replay.run import Replayed
+from trireme.tools.replay.text_report import text_report
+
+HEADING = ReportHeading("a.rec", "http://host:1", "the recorded answers", "inside the recorded server", "at its pace")
+
+
+def filled() -> Results:
+    results = Results(most_examples=2)
+    for number in range(1, 5):
+        results.add(number, "m", "", Comparison(Verdict.SAME), Timing(number * 10**6, 2 * number * 10**6), 0)
+    results.add(5, "m", "<id>", Comparison(Verdict.DIFFERS, ("1 became <b>2</b>",)), Timing(10**6, 10**6), 20_000_000)
+    results.add(6, "m", "", Comparison(Verdict.FAILS, ("boom",)), Timing(10**6, 10**9), None)
+    results.add(7, "m", "", Comparison(Verdict.FAILS, ("boom",)), None, None)
+    results.add(8, "n", "", Comparison(Verdict.UNPLAYABLE, ("too large",)), None, None)
+    return results
+
+
+def document(reason: str = "", is_gone: bool = False, results: Results | None = None) -> dict[str, Any]:
+    found = report_document(HEADING, Replayed(results or filled(), 9, 2.0, reason, is_gone, ("a warning",)))
+    return dict(json.loads(json.dumps(found)))
+
+
+def test_counts_latencies_and_examples() -> None:
+    found = document()
+    assert (found["requests"], found["sent"], found["requests_per_second"]) == (9, 7, 3.5)
+    assert {name: count for name, count in found["verdicts"].items() if count} == {
+        "same": 4,
+        "differs": 1,
+        "fails now": 2,
+        "not replayable": 1,
+    }
+    assert found["late"] == {"count": 1, "max_ms": 20.0}
+    latency = found["models"]["m"]["latency_ms"]
+    assert (latency["before"]["p50"], latency["now"]["p50"], latency["now"]["max"]) == (2.0, 4.0, 8.0)
+    assert found["models"]["n"]["latency_ms"] == {"before": None, "now": None}
+    assert found["errors"] == [{"model": "m", "error": "boom", "count": 2}]
+    assert [example["request"] for example in found["examples"]] == [5, 6]
+
+
+def test_percentiles() -> None:
+    assert percentiles_ms([]) is None
+    found = percentiles_ms([number * 10**6 for number in range(1, 101)])
+    assert found is not None
+    assert found == {"mean": 50.5, "p50": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
+
+
+def test_the_table_says_what_matters_last() -> None:
+    text = text_report(document(), io.StringIO())
+    assert text.endswith("the pace could not be kept\n3 answers differ or fail")
+    assert "warning: a warning" in text
+    assert "request 5, m (id <id>): differs\n    1 became <b>2</b>" in text
+    assert "| m     | 7        | 4    | 1       | 2         | 0              |" in text
+    assert text_report(document("Ctrl+C"), io.StringIO()).count("INCOMPLETE: Ctrl+C") == 1
+
+
+def test_the_page_takes_no_name_for_markup() -> None:
+    page = html_report(document())
+    assert "1 became &lt;b&gt;2&lt;/b&gt;" in page
+    assert "(id &lt;id&gt;)" in page
+    assert page.count("<rect") == 6  # three percentiles before and now, of the one model that has any
+    assert '<p class="bad">3 answers differ or fail.</p>' in page
+    assert "<script" not in page
+
+
+def test_an_early_end_is_no_success() -> None:
+    results = Results(5)
+    results.add(1, "m", "", Comparison(Verdict.SAME), Timing(1, 1), None)
+    for text in (
+        html_report(document("it went away", True, results)),
+        text_report(document("it went away", True, results), io.StringIO()),
+    ):
+        assert "it went away" in text
+        assert "No answer differs" not in text
+    assert "No answer differs" in html_report(document(results=results))
