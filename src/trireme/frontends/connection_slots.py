@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from trireme.frontends.accepting import Accepting
 from trireme.frontends.inflight import InflightBytes
 
 _UNLIMITED: Final = 1 << 31
@@ -29,6 +30,11 @@ class ConnectionSlots:
         self._count = 0
         self._by_address: dict[str, int] = {}
         self._restricted: deque[Abort] = deque()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._count
 
     def take(self) -> bool:
         """Counts a connection that is being accepted; False where it is beyond the limit."""
@@ -74,6 +80,8 @@ class SharedLimits:
     """How many connections there may be."""
     inflight: InflightBytes = field(default_factory=InflightBytes)
     """How much memory what they ask for may take."""
+    accepting: Accepting | None = None
+    """Whoever holds the sockets of clients, where that is not this process."""
 
 
 def connection_count(max_connections: int) -> int:

@@ -52,9 +52,9 @@ class MetricsFrontend:
         """Takes no further connection; the open ones are answered on."""
         self.listener.stop_accepting()
 
-    async def close(self, grace_s: float = 0.0) -> None:
-        """Waits so long for requests under way, then ends every connection."""
-        await self.listener.close(grace_s)
+    async def close(self, grace_s: float = 0.0, sending_s: float = 0.0) -> None:
+        """Waits so long for requests under way, and then for clients to read their answers; ends every connection."""
+        await self.listener.close(grace_s, sending_s)
 
     def answer(self, exchange: Exchange) -> None:
         """Any request on the port."""

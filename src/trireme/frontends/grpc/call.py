@@ -13,6 +13,7 @@ from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
+from trireme.frontends.refusals import is_refusal, too_many_refusals
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
 from trireme.server.long_work import INLINE_INFLATE_BYTES, INLINE_INFLATED_BYTES, OrderedWork
@@ -69,6 +70,11 @@ class Call(ABC):
         """Some of the request's bytes; never raises."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do for the call until its client says more."""
+        return False
+
+    @property
     def is_midway(self) -> bool:
         """Whether a message has begun to arrive and not ended."""
         return self._assembler is not None and self._assembler.is_midway
@@ -96,15 +102,24 @@ class Call(ABC):
         """Ends the call with an error."""
         self.finish(status_of(error), error.message)
 
+    def give_up(self, error: ServingError) -> None:
+        """Ends the call with the error in place of what is still being worked on."""
+        self._stop_with(status_of(error), error.message)
+
     def ordered_work(self) -> OrderedWork:
-        """For steps of the request that take long, and what comes behind them."""
+        """For steps of the request that take long, and what comes behind them; raises ServingError where the connection
+        has had enough of those."""
         work = self._work
         if work is None:
+            if self._request is None and self.connection.has_refused_much:
+                raise too_many_refusals()
             work = self._work = OrderedWork(self.context.loop, self.context.threads, self._fail_with)
         return work
 
     def _fail_with(self, error: Exception) -> None:
         """Ends the call with whatever went wrong in it."""
+        if self._work is not None and self._request is None and is_refusal(error):
+            self.connection.note_refused()
         if isinstance(error, grpc.MessageFault):
             self._stop_with(error.status, error.text)
         elif isinstance(error, ServingError):
@@ -151,6 +166,11 @@ class Call(ABC):
         """There is no room for the rest of a message."""
         if self.is_midway:
             self._stop_with(grpc.RESOURCE_EXHAUSTED, reason)
+
+    def give_up_unread(self, error: ServingError) -> None:
+        """Ends the call where it is still being read beside the event loop, or waits for that."""
+        if self._work is not None and self._work.is_busy and self._request is None:
+            self.give_up(error)
 
     def _take_requests(self) -> list[InferenceRequest]:
         """What runs for the call, and nobody will wait for any more."""

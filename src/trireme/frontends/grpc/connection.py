@@ -7,15 +7,18 @@ import logging
 from typing import Final, cast
 
 from trireme.core.elements import Buffer
+from trireme.core.errors import unanswered_error
 from trireme.frontends.connection_slots import address_of
-from trireme.frontends.grpc.call import Call
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
-from trireme.frontends.grpc.ports import BufferingCall
+from trireme.frontends.grpc.ports import BufferingCall, OpenCall
 from trireme.frontends.grpc.progress import Progress
+from trireme.frontends.grpc.status import STOPPING
+from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.peer import peer_address
+from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.stream import Stream
@@ -24,16 +27,12 @@ from trireme.server.long_work import INLINE_BYTES_PER_READ
 
 log = logging.getLogger(__name__)
 
-STOPPING: Final = "GRPC server is shutting down and has stopped accepting new requests."
 _STOPPING_BLOCK: Final = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
 _RESTRICTED_BLOCK: Final = grpc.trailers_only(
     grpc.RESOURCE_EXHAUSTED,
     "the server has as many connections as it may have. Use --max-connections to increase the limit.",
 )
 _RESTRICTED_S: Final = 5.0
-_JOINED_BYTES: Final = 1 << 16
-"""What is written as one joined buffer; beyond it large pieces go to the socket as they are."""
-_LARGE_PIECE_BYTES: Final = 8192
 _WRITE_BUFFER_BYTES: Final = 2 << 20
 """What may wait for the socket before DATA is held back."""
 _LINGER_S: Final = 1.0
@@ -49,6 +48,7 @@ class GrpcConnection(asyncio.Protocol):
         "_address",
         "_dirty",
         "_inflated_bytes",
+        "_is_behind",
         "_is_flush_due",
         "_is_full",
         "_is_hung_up",
@@ -57,9 +57,11 @@ class GrpcConnection(asyncio.Protocol):
         "_open_connections",
         "_planner",
         "_progress",
+        "_refused_count",
         "_transport",
         "_unread_limit",
         "context",
+        "has_refused_much",
         "http2",
         "inflight",
         "inline_bytes_left",
@@ -76,6 +78,9 @@ class GrpcConnection(asyncio.Protocol):
         """The connection closes with its last call."""
         self.is_held_off = False
         """Nothing is read: what the client sent is too much as it is."""
+        self.has_refused_much = False
+        """What takes long to read is refused from now on."""
+        self._refused_count = 0
         self.inflight = ConnectionBytes(context.inflight)
         self.last_received = 0.0
         self.inline_bytes_left = INLINE_BYTES_PER_READ
@@ -91,6 +96,7 @@ class GrpcConnection(asyncio.Protocol):
         self._keepalive: Keepalive | None = None
         self._dirty: list[BufferingCall] = []
         self._is_flush_due = False
+        self._is_behind = False  # more was received than has been read
         self._is_full = False  # there is no room for what arrives
         self._is_hung_up = False
         self._is_paused = False
@@ -119,6 +125,15 @@ class GrpcConnection(asyncio.Protocol):
         self._is_flush_due = True  # so that nobody schedules what happens below
         self.http2.receive(data)
         self.flush()
+        if self.http2.has_backlog or self._is_behind:
+            self._take_turns()
+
+    def _take_turns(self) -> None:
+        """Goes on with what was received when others have had their turn; meanwhile nothing more is."""
+        self._is_behind = self.http2.has_backlog
+        self._hold_off_or_on()
+        if self._is_behind:
+            self.context.loop.call_soon(self.data_received, b"")
 
     def _enter(self, address: str) -> None:
         slots = self.context.slots
@@ -191,6 +206,17 @@ class GrpcConnection(asyncio.Protocol):
             self._hold_off_or_on()
             inflight.wait_for_room(self._read_on, self._refuse_arriving)
 
+    def note_refused(self) -> None:
+        """A message took long to read, only to be refused. After a few the client is told to go elsewhere; calls that
+        models work on are answered, those that are still being read are not."""
+        self._refused_count += 1
+        if self._refused_count == MAX_COSTLY_REFUSALS:
+            self.has_refused_much = True
+            for stream in list(self.http2.streams.values()):
+                if stream.call is not None:
+                    stream.call.give_up_unread(too_many_refusals())
+            self.stop_accepting()
+
     def _read_on(self) -> None:
         self._is_full = False
         self._hold_off_or_on()
@@ -202,7 +228,8 @@ class GrpcConnection(asyncio.Protocol):
         self._read_on()
 
     def _hold_off_or_on(self) -> None:
-        is_too_much = self._is_full or self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
+        is_full = self._is_full or self._is_behind
+        is_too_much = is_full or self._inflated_bytes > self.context.options.max_inflight_inflated_bytes
         transport = self._transport
         if is_too_much is self.is_held_off or transport is None or transport.is_closing():
             return
@@ -225,7 +252,7 @@ class GrpcConnection(asyncio.Protocol):
             pieces.clear()
             return
         if pieces:
-            _write(transport, pieces)
+            write_pieces(transport, pieces)
             pieces.clear()
             if self._is_paused:
                 self._check_unread(transport)
@@ -237,11 +264,34 @@ class GrpcConnection(asyncio.Protocol):
         elif self.is_draining and not self.http2.streams:
             self.close()
 
+    def note_used(self) -> None:
+        """A call came on the connection, of which nothing was seen here."""
+        self._progress.arriving.was_used = True
+
     def stop_accepting(self) -> None:
         """Tells the client to go elsewhere; what it began goes on."""
         self.http2.announce_shutdown()
         self.is_draining = True
         self.flush()
+
+    def answer_rest(self) -> None:
+        """The server ends: calls that are not answered get an error."""
+        error = unanswered_error()
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.give_up(error)
+        self.flush()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a call waits for more than its client."""
+        return any(stream.call is not None and not stream.call.is_idle for stream in self.http2.streams.values())
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether answers still wait for windows or for the socket."""
+        transport = self._transport
+        return transport is not None and bool(self.http2.streams or transport.get_write_buffer_size())
 
     def close(self) -> None:
         """Ends the connection and every call on it."""
@@ -293,7 +343,7 @@ class GrpcConnection(asyncio.Protocol):
             call.receive(b"", True)
 
     def data_arrived(self, stream: Stream, data: Buffer, is_ended: bool) -> None:
-        call: Call | None = stream.call
+        call: OpenCall | None = stream.call
         if call is not None:
             call.receive(data, is_ended)
 
@@ -336,26 +386,3 @@ class GrpcConnection(asyncio.Protocol):
         else:
             transport.close()
         self.context.loop.call_later(_ABORT_S, transport.abort)
-
-
-def _write(transport: asyncio.Transport, pieces: list[Buffer]) -> None:
-    """One write; small pieces are joined, large ones are handed over without a copy."""
-    if len(pieces) == 1:
-        transport.write(pieces[0])
-        return
-    if sum(map(len, pieces)) <= _JOINED_BYTES:
-        transport.write(b"".join(pieces))
-        return
-    buffers: list[Buffer] = []
-    small: list[Buffer] = []
-    for piece in pieces:
-        if len(piece) < _LARGE_PIECE_BYTES:
-            small.append(piece)
-            continue
-        if small:
-            buffers.append(b"".join(small))
-            small = []
-        buffers.append(piece)
-    if small:
-        buffers.append(b"".join(small))
-    transport.writelines(buffers)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
 from trireme.core.errors import UnavailableError
+from trireme.frontends.accepting import GRPC_SERVICE, AcceptingSocket
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
@@ -16,6 +19,7 @@ from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
+from trireme.frontends.http.listener import bind_socket
 from trireme.frontends.tls import Certificates
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ class GrpcFrontend:
         self._connections: set[GrpcConnection] = set()
         self._context: ServiceContext | None = None
         self._certificates: Certificates | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | AcceptingSocket | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -68,14 +72,36 @@ class GrpcFrontend:
         loop = asyncio.get_running_loop()
         context = self._context = ServiceContext(self._server, options, loop, self._shared)
         planner = CallPlanner(options, all_methods(), self._guard)
-        if options.tls is not None:
+        accepting = None if self._shared is None else self._shared.accepting
+        if options.tls is not None:  # also where others use the certificates: a bad file is told of here, and once
             self._certificates = Certificates(options.tls)
+
+        def connect() -> GrpcConnection:
+            return GrpcConnection(context, planner, self._connections)
+
+        if accepting is None:
+            self._listener = await self._create_server(loop, connect)
+        else:
+            listening = bind_socket(options.address, options.port, options.reuse_port)
+            self._listener = accepting.accept(GRPC_SERVICE, listening, connect, self._tls_context)
+        self._sweep_timer = loop.call_later(_SWEEP_S, self._sweep)
+        if self._certificates is not None:
+            self._certificates.start()
+
+    @property
+    def _tls_context(self) -> ssl.SSLContext | None:
+        return None if self._certificates is None else self._certificates.context
+
+    async def _create_server(
+        self, loop: asyncio.AbstractEventLoop, connect: Callable[[], GrpcConnection]
+    ) -> asyncio.Server:
+        options = self._options
         try:
-            self._listener = await loop.create_server(
-                lambda: GrpcConnection(context, planner, self._connections),
+            return await loop.create_server(
+                connect,
                 options.address,
                 options.port,
-                ssl=self._certificates.context if self._certificates is not None else None,
+                ssl=self._tls_context,
                 reuse_port=options.reuse_port or None,
                 backlog=_BACKLOG,
             )
@@ -83,9 +109,6 @@ class GrpcFrontend:
             if error.errno != errno.EADDRINUSE:
                 raise UnavailableError(f"Socket '{options.address}:{options.port}': {error}") from None
             raise UnavailableError(f"Socket '{options.address}:{options.port}' already in use ") from None
-        self._sweep_timer = loop.call_later(_SWEEP_S, self._sweep)
-        if self._certificates is not None:
-            self._certificates.start()
 
     def stop_accepting(self) -> None:
         """New calls are refused from now on, with words that say why; calls that began go on."""
@@ -95,13 +118,14 @@ class GrpcFrontend:
         for connection in list(self._connections):
             connection.stop_accepting()
 
-    async def close(self, grace_s: float = 0.0) -> None:
-        """Waits as long as `grace_s` for open calls, cancels the rest and closes everything."""
+    async def close(self, grace_s: float = 0.0, sending_s: float = 0.0) -> None:
+        """Waits as long as `grace_s` for open calls, answers the rest with an error and closes everything, once clients
+        have read what they were sent, or that took longer than `sending_s`."""
         self.stop_accepting()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + grace_s
-        while self._is_busy() and loop.time() < end:  # noqa: ASYNC110 - several owners count, none tells
-            await asyncio.sleep(_POLL_S)
+        await _wait_while(lambda: any(connection.is_working for connection in self._connections), grace_s)
+        for connection in list(self._connections):
+            connection.answer_rest()
+        await _wait_while(lambda: any(connection.is_sending for connection in self._connections), sending_s)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         if self._certificates is not None:
@@ -114,12 +138,14 @@ class GrpcFrontend:
             self._context.close()
         await asyncio.sleep(0)
 
-    def _is_busy(self) -> bool:
-        """Whether calls are open, or answers still wait for windows or sockets."""
-        return self.call_count > 0 or any(connection.http2.streams for connection in self._connections)
-
     def _sweep(self) -> None:
         """Looks for clients that ask for nothing, or neither go on sending nor take what they asked for."""
         for connection in list(self._connections):
             connection.check_progress(monotonic())
         self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+
+async def _wait_while(is_needed: Callable[[], bool], longest_s: float) -> None:
+    end_s = monotonic() + longest_s
+    while is_needed() and monotonic() < end_s:  # noqa: ASYNC110 - several owners count, none tells
+        await asyncio.sleep(_POLL_S)

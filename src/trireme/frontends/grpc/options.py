@@ -10,9 +10,6 @@ from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
 from trireme.protocol.http2.limits import Http2Limits
 
-COMPRESSION_LEVELS = ("none", "low", "medium", "high")
-"""Values of `--grpc-infer-response-compression-level`."""
-
 
 @dataclass(frozen=True, slots=True)
 class GrpcFrontendOptions:
@@ -24,12 +21,6 @@ class GrpcFrontendOptions:
     """`--grpc-port`; 0 lets the system choose."""
     reuse_port: bool = False
     """`--reuse-grpc-port`: several servers may listen on the port."""
-    infer_thread_count: int = 2
-    """`--grpc-infer-thread-count`: accepted; one event loop serves all calls."""
-    infer_allocation_pool_size: int = 8
-    """`--grpc-infer-allocation-pool-size`: accepted; states are not pooled."""
-    max_response_pool_size: int = 2**31 - 1
-    """`--grpc-max-response-pool-size`: accepted; responses are not pooled."""
     header_forward_pattern: str = ""
     """`--grpc-header-forward-pattern`: metadata whose key matches becomes a request parameter."""
     restricted_protocols: Mapping[str, tuple[str, str]] = field(default_factory=dict)

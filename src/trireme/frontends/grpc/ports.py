@@ -55,6 +55,12 @@ class Connection(Protocol):
     def add_dirty(self, call: BufferingCall) -> None:
         """The call has messages that it wants to hand over before the next write."""
 
+    has_refused_much: bool
+    """So much was read in vain that nothing that takes long is read any more."""
+
+    def note_refused(self) -> None:
+        """A message took long to read, only to be refused."""
+
     inflight: ConnectionBytes
     """What the calls of the connection hold."""
 

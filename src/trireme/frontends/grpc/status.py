@@ -11,6 +11,8 @@ from trireme.core.errors import (
 )
 from trireme.protocol import grpc_frames as grpc
 
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+"""What calls are told that come when the connection is about to be closed."""
 STATUS_BY_KIND = {
     ErrorKind.UNKNOWN: grpc.UNKNOWN,
     ErrorKind.INTERNAL: grpc.INTERNAL,

@@ -42,6 +42,11 @@ def typed(head: RequestHead, status: int, body: bytes, content_type: bytes = JSO
     )
 
 
+def not_modified(head: RequestHead, extra: bytes) -> bytes:
+    """The client has it already; `extra` are whole header lines."""
+    return b"%b%b%b\r\n" % (STATUS_LINES[304], extra, head.connection_line)
+
+
 def octets_head(head: RequestHead, json_size: int, total_size: int, extra: bytes = b"") -> bytes:
     """Status line and headers of an inference answer that carries binary tensors."""
     if head.binary_type:

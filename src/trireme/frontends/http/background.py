@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from trireme.access.actor import acting
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.refusals import is_refusal
 from trireme.server.long_work import OrderedWork, create_threads
 
 log = logging.getLogger(__name__)
@@ -21,12 +23,13 @@ SendError = Callable[[ServingError], None]
 class BackgroundAnswers:
     """Runs what answers exchanges later; a client that leaves does not stop it."""
 
-    __slots__ = ("_native_threads", "_python_threads", "_tasks")
+    __slots__ = ("_native_threads", "_picture_threads", "_python_threads", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._python_threads = create_threads("http")
         self._native_threads = create_threads("http-compression", is_native=True)
+        self._picture_threads = create_threads("http-pictures")
 
     def run(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Starts the work; an error it raises becomes the answer."""
@@ -36,11 +39,21 @@ class BackgroundAnswers:
 
     def ordered_work(self, exchange: Exchange, send_error: SendError | None = None) -> OrderedWork:
         """For long work in Python; an error becomes the answer, in the endpoint's form unless said otherwise."""
-        return OrderedWork(asyncio.get_running_loop(), self._python_threads, partial(_fail, exchange, send_error))
+        return _work_of(exchange, self._python_threads, partial(_fail_work, exchange, send_error))
 
     def compression_work(self, exchange: Exchange) -> OrderedWork:
         """The same for compressing and inflating."""
-        return OrderedWork(asyncio.get_running_loop(), self._native_threads, partial(_fail, exchange, None))
+        return _work_of(exchange, self._native_threads, partial(_fail_work, exchange, None))
+
+    def picture_work(self, exchange: Exchange) -> OrderedWork:
+        """The same for waiting until pictures are decoded."""
+        return _work_of(exchange, self._picture_threads, partial(_fail, exchange, exchange.send_error))
+
+
+def _work_of(exchange: Exchange, threads: ThreadPoolExecutor, fail: Callable[[Exception], None]) -> OrderedWork:
+    """Work that ends with its exchange."""
+    work = exchange.work = OrderedWork(asyncio.get_running_loop(), threads, fail)
+    return work
 
 
 async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
@@ -52,6 +65,13 @@ async def _answered(exchange: Exchange, work: Coroutine[Any, Any, None]) -> None
                 await work
     except Exception as error:
         _fail(exchange, None, error)
+
+
+def _fail_work(exchange: Exchange, send_error: SendError | None, error: Exception) -> None:
+    is_unread = exchange.request is None
+    _fail(exchange, send_error, error)
+    if is_unread and is_refusal(error):
+        exchange.connection.note_refused()
 
 
 def _fail(exchange: Exchange, send_error: SendError | None, error: Exception) -> None:

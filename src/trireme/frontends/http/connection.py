@@ -10,15 +10,17 @@ from time import monotonic
 from typing import Final
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.socket_side import ConnectionOwner, SocketSide
+from trireme.frontends.http.status import status_of
 from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.frontends.peer import peer_address
+from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol.json_codec.text import encode_error
 
 log = logging.getLogger(__name__)
@@ -43,8 +45,8 @@ class Connection(SocketSide):
         self._refusal: ServingError | None = None  # of that request, known from its head alone
         self._exchanges: deque[Exchange] = deque()
         self._is_last_read = False  # no further request is read from this connection
-        self._lingers = False  # the client may still be sending when its connection ends
         self._owes_continue = False
+        self._refused_count = 0  # requests that took long to read, for nothing
         self._held_bytes = 0  # of answers that wait for earlier ones
         self._body_bytes = 0  # of the body that is being received, those that are counted
 
@@ -113,6 +115,15 @@ class Connection(SocketSide):
                     self._refuse(408, "request was not received in time")
         elif not self._exchanges and pace.is_idle_long(now_s):
             self.close()
+
+    def answer_rest(self) -> None:
+        """The server ends: what is not answered, or has not all arrived, gets an error."""
+        error, waiting = unanswered_error(), list(self._exchanges)
+        if self._is_mid_request:
+            self._refuse(status_of(error), error.message)
+        self._is_last_read = True
+        for exchange in waiting:
+            exchange.give_up(error)
 
     # --- receiving
 
@@ -277,6 +288,19 @@ class Connection(SocketSide):
         self._exchanges.append(exchange)
         exchange.send(answers.typed(exchange.head, status, encode_error(message)))
 
+    def note_refused(self) -> None:
+        """A request took long to read, only to be refused. Where clients send requests ahead, a few such end the
+        connection: those that nobody has begun to read are not read."""
+        if not self._exchanges and not self._unread:
+            return
+        self._refused_count += 1
+        if self._refused_count == MAX_COSTLY_REFUSALS:
+            unread = [exchange for exchange in self._exchanges if exchange.request is None]
+            error = too_many_refusals()
+            self._refuse(status_of(error), error.message)
+            for exchange in unread:
+                exchange.give_up(error)
+
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         transport = self._transport
         if transport is None:
@@ -344,15 +368,6 @@ class Connection(SocketSide):
     def close_after(self, exchange: Exchange) -> None:
         self._is_last_read = True
 
-    def _end(self, transport: asyncio.Transport) -> None:
-        """Closes behind the last answer. Closing on a client that is still sending would reset the connection and
-        could take the answer with it, so its sending is waited out for a moment."""
-        if self._lingers and transport.can_write_eof():
-            transport.write_eof()
-            asyncio.get_running_loop().call_later(self._limits.half_closed_grace_s, self.abort)
-        else:
-            transport.close()
-
     def _resume_reading(self) -> None:
         super()._resume_reading()
         if self._unread and not self._is_reading_paused:
@@ -365,6 +380,8 @@ class RestrictedConnection(Connection):
     clients hold all connections that there may be."""
 
     def _enter(self, address: str) -> None:
+        self._heads = self._owner.heads.closing()
+        self._known_heads = self._heads.known
         self._owner.slots.enter_restricted(self.abort)
         asyncio.get_running_loop().call_later(_RESTRICTED_S, self.abort)
 

@@ -8,10 +8,12 @@ from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.status import header_lines, status_of
 from trireme.frontends.inflight import ConnectionBytes
+from trireme.server.long_work import OrderedWork
 
 
 class AnswerSink(Protocol):
@@ -32,6 +34,9 @@ class AnswerSink(Protocol):
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         """Sends a part of the exchange's answer when its turn has come."""
 
+    def note_refused(self) -> None:
+        """A request took long to read, only to be refused."""
+
     def close_after(self, exchange: Exchange) -> None:
         """Ends the connection behind this exchange's answer, because nothing else marks its end."""
 
@@ -45,6 +50,7 @@ class Exchange:
     __slots__ = (
         "body",
         "connection",
+        "has_begun",
         "head",
         "held",
         "held_bytes",
@@ -52,6 +58,7 @@ class Exchange:
         "received_ns",
         "request",
         "visit",
+        "work",
     )
 
     def __init__(self, connection: AnswerSink, head: RequestHead, body: Buffer) -> None:
@@ -60,9 +67,11 @@ class Exchange:
         self.body = body
         self.request: InferenceRequest | None = None  # cancelled when the client leaves
         self.is_answered = False
+        self.has_begun = False  # some of a streamed answer is out
         self.received_ns = 0  # set where the request may be traced
         self.held: list[Buffer] | None = None
         self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
+        self.work: OrderedWork | None = None  # done for it beside the event loop
         self.held_bytes = 0  # counted for the body, as received and as inflated
 
     @property
@@ -75,7 +84,7 @@ class Exchange:
         if not self.is_answered:
             self.is_answered = True
             self._release()
-            self.request = None  # which leads back here: without this, only the garbage collector would free both
+            self.request = self.work = None  # which lead back here: only the garbage collector would free them
             if self.visit is not None:
                 self._count(self.visit, data)
                 self.visit.end()
@@ -93,6 +102,7 @@ class Exchange:
     def write(self, data: bytes) -> None:
         """A part of an answer that goes on."""
         if not self.is_answered:
+            self.has_begun = True
             if self.visit is not None:
                 self._count(self.visit, data)
             self.connection.write_part(self, data)
@@ -108,11 +118,14 @@ class Exchange:
             status, body = endpoint.error_form(error)
             self.send(answers.typed(self.head, status, body, extra=header_lines(error)))
         else:
-            self.send(answers.json_error(self.head, status_of(error), error.message, header_lines(error)))
+            self.send(answers.json_error(self.head, self._status(error), error.message, header_lines(error)))
 
     def send_plain_error(self, error: ServingError) -> None:
         """The error with its status, in the form of the endpoints that choose no content type."""
-        self.send(answers.plain_error(self.head, status_of(error), error.message, header_lines(error)))
+        self.send(answers.plain_error(self.head, self._status(error), error.message, header_lines(error)))
+
+    def _status(self, error: ServingError) -> int:
+        return status_of(error, self.head.tells_memory)
 
     def hold(self, size_bytes: int) -> None:
         """So much more is there of the request; raises UnavailableError where there is no room for it."""
@@ -125,10 +138,25 @@ class Exchange:
             self.connection.inflight.hold(-self.held_bytes)
             self.held_bytes = 0
 
+    def give_up(self, error: ServingError) -> None:
+        """Answers with the error in place of what is still being worked on; a stream ends with it."""
+        request = self.request
+        if self.work is not None and request is None:
+            self.work.drop()
+        if self.has_begun and request is not None:
+            request.respond(InferenceResponse.of_error(error))
+        elif not self.has_begun:
+            self.send_error(error)
+        if request is not None:
+            request.cancel()
+
     def cancel(self) -> None:
         """The client is gone."""
         self.is_answered = True
         self._release()
+        if self.work is not None:
+            self.work.drop()
+            self.work = None
         request, self.request = self.request, None
         if request is not None:
             request.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
@@ -12,12 +13,14 @@ from trireme.frontends.http.endpoints.health import HealthEndpoints
 from trireme.frontends.http.endpoints.inference import InferEndpoint
 from trireme.frontends.http.endpoints.metadata import MetadataEndpoints
 from trireme.frontends.http.endpoints.openai.api import openai_routes
+from trireme.frontends.http.endpoints.recording import RecordingEndpoints
 from trireme.frontends.http.endpoints.repository import RepositoryEndpoints
 from trireme.frontends.http.endpoints.settings import SettingsEndpoints
 from trireme.frontends.http.endpoints.shared_memory import SharedMemoryEndpoints
 from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.listener import Listener
+from trireme.frontends.http.openapi.endpoint import openapi_route
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, Router
 
@@ -30,9 +33,11 @@ def create_listener(
     options: HttpFrontendOptions,
     gate: Gate | None = None,
     shared: SharedLimits | None = None,
+    more_routes: Sequence[Route] = (),
 ) -> Listener:
-    """A listener that answers for the server; it does not listen yet."""
-    router = Router(all_routes(server, options), options, Guard(gate or Gate()))
+    """A listener that answers for the server, at some more paths than the protocol's; it does not listen yet."""
+    routes = all_routes(server, options)
+    router = Router([*routes, openapi_route(routes), *more_routes], options, Guard(gate or Gate()))
     return Listener(HeadReader(router.resolve), options.limits, options.tls, shared)
 
 
@@ -48,6 +53,7 @@ def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Ro
         *RepositoryEndpoints(server, background).routes(),
         *SettingsEndpoints(server).routes(),
         *SharedMemoryEndpoints(server).routes(),
+        *RecordingEndpoints(server, background).routes(),
     ]
 
 
@@ -60,9 +66,10 @@ class HttpFrontend:
         options: HttpFrontendOptions,
         gate: Gate | None = None,
         shared: SharedLimits | None = None,
+        more_routes: Sequence[Route] = (),
     ) -> None:
         self._options = options
-        self._listener = create_listener(server, options, gate, shared)
+        self._listener = create_listener(server, options, gate, shared, more_routes)
 
     @property
     def port(self) -> int:
@@ -82,6 +89,7 @@ class HttpFrontend:
         """Takes no further connection; the open ones are answered on."""
         self._listener.stop_accepting()
 
-    async def close(self, grace_s: float = 0.0) -> None:
-        """Waits so long for requests under way, then ends every connection."""
-        await self._listener.close(grace_s)
+    async def close(self, grace_s: float = 0.0, sending_s: float = 0.0) -> None:
+        """Waits so long for requests under way, answers the others with an error and ends every connection, once its
+        client has read what it was sent, or that took too long."""
+        await self._listener.close(grace_s, sending_s)

@@ -33,6 +33,11 @@ class Guard:
         entrance = _Entrance(gate, door, gate.credential(_key_in(head, gate.key_header)[1]), endpoint)
         return replace(endpoint, answer=entrance.answer, admit=entrance.admit)
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether whoever asks has to show a key."""
+        return self._gate.keys is not None
+
     def key_header_of(self, head: RequestHead) -> str:
         """The header that carries the client's key, in lower case, which no model is to see; "" for none."""
         return "" if self._gate.keys is None else _key_in(head, self._gate.key_header)[0]

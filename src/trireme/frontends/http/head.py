@@ -11,6 +11,7 @@ import httptools
 from trireme.core.errors import ServingError
 from trireme.protocol.bounded_cache import BoundedCache
 from trireme.protocol.http1.compression import IDENTITY, choose_coding
+from trireme.protocol.http1.multipart import boundary_of
 
 CONNECTION_CLOSE: Final = b"Connection: close\r\n"
 CONNECTION_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
@@ -55,6 +56,7 @@ class RequestHead:
         "content_length",
         "endpoint",
         "expects_continue",
+        "form_boundary",
         "forwarded",
         "header_length",
         "headers",
@@ -68,6 +70,7 @@ class RequestHead:
         "names",
         "path",
         "takes_chunks",
+        "tells_memory",
         "wants_explanation",
     )
 
@@ -86,7 +89,9 @@ class RequestHead:
         self.content_encoding = IDENTITY
         self.accepted_coding = IDENTITY
         self.accepts_events = False  # `Accept: text/event-stream`
+        self.form_boundary: bytes | None = None  # `Content-Type: multipart/form-data`
         self.binary_type = b""  # the media type of binary answers on a platform's port
+        self.tells_memory = False  # whether too little memory has a status of its own
         self.load_metrics_format = ""
         self.wants_explanation = False  # `X-Explain: 1`
         self.endpoint: Endpoint | None = None  # set by the router
@@ -94,6 +99,11 @@ class RequestHead:
         self.model_version = ""
         self.names: tuple[str, ...] = ()  # what the path names besides the model
         self.forwarded: dict[str, str] | None = None  # headers that become request parameters
+
+    def close_connection(self) -> None:
+        """The answer is the last one of its connection, and says so."""
+        self.is_keep_alive = False
+        self.connection_line = CONNECTION_CLOSE
 
     def traceparent(self) -> str:
         """The distributed trace that the client is in; empty where it names none."""
@@ -107,10 +117,12 @@ class MalformedHeadError(ValueError):
 class HeadReader:
     """Reads heads and remembers them: clients send the same one again and again."""
 
-    __slots__ = ("_resolve", "known")
+    __slots__ = ("_closing", "_is_closing", "_resolve", "known")
 
-    def __init__(self, resolve: Callable[[RequestHead], None]) -> None:
+    def __init__(self, resolve: Callable[[RequestHead], None], is_closing: bool = False) -> None:
         self._resolve = resolve
+        self._is_closing = is_closing
+        self._closing: HeadReader | None = None
         self.known: BoundedCache[bytes, RequestHead] = BoundedCache(max_bytes=_CACHE_BYTES)
 
     def read(self, raw: bytes) -> RequestHead:
@@ -119,9 +131,17 @@ class HeadReader:
         if head is None:
             head = parse_head(raw)
             self._resolve(head)
+            if self._is_closing:
+                head.close_connection()
             if len(raw) <= _MAX_CACHED_HEAD_BYTES:
                 self.known.keep(raw, head, 3 * len(raw))
         return head
+
+    def closing(self) -> HeadReader:
+        """The same for connections whose first answer is their last, and says so."""
+        if self._closing is None:
+            self._closing = HeadReader(self._resolve, is_closing=True)
+        return self._closing
 
 
 def closing_head() -> RequestHead:
@@ -169,8 +189,7 @@ def _check_framing(head: RequestHead, version: str) -> None:
     if head.is_chunked:
         head.content_length = -1
         if "content-length" in names:
-            head.is_keep_alive = False
-            head.connection_line = CONNECTION_CLOSE
+            head.close_connection()
     hosts = names.count("host")
     if hosts > 1 or (not hosts and version == "1.1"):
         raise MalformedHeadError("more than one Host" if hosts else "missing Host")
@@ -274,6 +293,10 @@ def _is_refusal(setting: str) -> bool:
     return name.strip() == "q" and not value.strip(" 0.")
 
 
+def _read_content_type(head: RequestHead, value: str) -> None:
+    head.form_boundary = boundary_of(value)
+
+
 def _read_load_metrics(head: RequestHead, value: str) -> None:
     head.load_metrics_format = value.strip().lower()
 
@@ -288,6 +311,7 @@ _READERS: Final[dict[str, Callable[[RequestHead, str], None]]] = {
     "inference-header-content-length": read_header_length,
     "expect": _read_expect,
     "content-encoding": _read_content_encoding,
+    "content-type": _read_content_type,
     "accept": _read_accept,
     "accept-encoding": _read_accept_encoding,
     "endpoint-load-metrics-format": _read_load_metrics,

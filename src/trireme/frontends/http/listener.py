@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from time import monotonic
 
 from trireme.core.errors import UnavailableError
+from trireme.frontends.accepting import HTTP_SERVICE, AcceptingSocket
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.http.connection import Connection, RestrictedConnection
 from trireme.frontends.http.head import HeadReader
@@ -34,11 +36,12 @@ class Listener:
         shared = shared or SharedLimits()
         self.slots = shared.slots
         self.inflight = shared.inflight
+        self._accepting = shared.accepting
         self.connections: set[Connection] = set()
         self.port = 0
         self._tls = tls
         self._certificates: Certificates | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | AcceptingSocket | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -50,12 +53,15 @@ class Listener:
         """Listens; raises ServingError where the address cannot be had or a certificate is unusable."""
         loop = asyncio.get_running_loop()
         context = None
-        if self._tls is not None:
+        if self._tls is not None:  # also where others use the certificates: a bad file is told of here, and once
             self._certificates = Certificates(self._tls)
             context = self._certificates.context
         listening = bind_socket(address, port, reuse_port)
         self.port = listening.getsockname()[1]
-        self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG, ssl=context)
+        if self._accepting is None:
+            self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG, ssl=context)
+        else:
+            self._server = self._accepting.accept(HTTP_SERVICE, listening, self._connect, context)
         if self._certificates is not None:
             self._certificates.start()
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
@@ -69,25 +75,30 @@ class Listener:
             self._server.close()
             self._server = None
 
-    async def close(self, grace_s: float) -> None:
-        """Waits so long for requests under way, then ends every connection."""
+    async def close(self, grace_s: float, sending_s: float = 0.0) -> None:
+        """Waits so long for requests under way and answers the others with an error; then for clients that still read
+        their answers, and ends every connection."""
         self.stop_accepting()
-        polls = int(grace_s / _DRAIN_POLL_S)
-        for _ in range(polls):
-            if not self.busy_count:
-                break
-            await asyncio.sleep(_DRAIN_POLL_S)
+        await self._wait_while(lambda: self.busy_count > 0, grace_s)
+        for connection in list(self.connections):
+            connection.answer_rest()
+        await self._wait_while(lambda: any(connection.is_sending for connection in self.connections), sending_s)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
         if self._certificates is not None:
             self._certificates.stop()
         for connection in list(self.connections):
-            if connection.is_busy:
+            if connection.is_busy or connection.is_sending:
                 connection.abort()
             else:
                 connection.close()
         await asyncio.sleep(0)
+
+    async def _wait_while(self, is_needed: Callable[[], bool], longest_s: float) -> None:
+        end_s = monotonic() + longest_s
+        while is_needed() and monotonic() < end_s:  # noqa: ASYNC110 - many owners, none of which signals its end
+            await asyncio.sleep(_DRAIN_POLL_S)
 
     def _sweep(self) -> None:
         now_s = monotonic()

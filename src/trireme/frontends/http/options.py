@@ -9,19 +9,6 @@ from trireme.frontends.http.head import RequestHead
 from trireme.frontends.pace import PaceLimits
 from trireme.frontends.tls import TlsOptions
 
-API_CATEGORIES = (
-    "health",
-    "metadata",
-    "inference",
-    "shared-memory",
-    "model-config",
-    "model-repository",
-    "statistics",
-    "trace",
-    "logging",
-)
-"""The names that `--http-restricted-api` knows."""
-
 MAX_CONTROL_BYTES = 128 << 10
 """The body of a request that asks for something small: the index, an unload, settings."""
 

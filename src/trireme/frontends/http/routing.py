@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
+from typing import Final
 from urllib.parse import unquote
 
 from trireme.access.gate import Gate
+from trireme.access.groups import CONTROL_GROUPS
 from trireme.core.errors import InvalidArgumentError
 from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.frontends.http import answers
@@ -16,6 +18,11 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
+
+_OTHER_PAGE: Final = (
+    "what changes the server is not done for pages of other addresses, which a browser names as the Origin: send the "
+    "request without that header, or start the server with --api-keys"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class Router:
         endpoint = endpoints.get(head.method)
         if endpoint is None:
             return _refusing(405, "Method Not Allowed", some.is_plain)
+        if some.category in CONTROL_GROUPS and not self._guard.has_keys and _is_of_another_page(head):
+            return _refusing(403, _OTHER_PAGE, is_plain=False)
         if endpoint.forwards_headers and self._forward is not None:
             reserved = self._forward_headers(head, self._forward)
             if reserved is not None:
@@ -85,6 +94,13 @@ class Router:
                 forwarded.setdefault(name, value)
         head.forwarded = forwarded or None
         return None
+
+
+def _is_of_another_page(head: RequestHead) -> bool:
+    """Whether a browser sends it for a page that is not this server's: such a page needs no key to have it sent."""
+    headers = {name.lower(): value for name, value in head.headers}
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
 
 
 def _take_names(head: RequestHead, match: re.Match[str]) -> None:

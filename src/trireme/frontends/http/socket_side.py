@@ -42,6 +42,7 @@ class SocketSide(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_reading_paused = False
         self._is_write_paused = False  # the client leaves answers unread
+        self._lingers = False  # the client may still be sending when its connection ends
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -77,10 +78,28 @@ class SocketSide(asyncio.Protocol):
         self.inflight.set_unsent(0)
         self._resume_reading()
 
+    def note_used(self) -> None:
+        """A request came on the connection, of which nothing was seen here."""
+        self._pace.was_used = True
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the client has not taken all of its answers."""
+        return self._transport is not None and (self._lingers or self._transport.get_write_buffer_size() > 0)
+
     def close(self) -> None:
         """Closes after what is already written."""
         if self._transport is not None:
             self._transport.close()
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        """Closes behind the last answer. Closing on a client that is still sending would reset the connection and
+        could take the answer with it, so its sending is waited out for a moment."""
+        if self._lingers and transport.can_write_eof():
+            transport.write_eof()
+            asyncio.get_running_loop().call_later(self._limits.half_closed_grace_s, self.abort)
+        else:
+            transport.close()
 
     def abort(self) -> None:
         """Closes at once; what is under way is cancelled."""

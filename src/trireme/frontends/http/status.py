@@ -10,6 +10,7 @@ from trireme.core.errors import (
     QuotaExceededError,
     ServingError,
     UnauthenticatedError,
+    UnsupportedMediaError,
 )
 
 STATUS_BY_KIND: Final = {
@@ -27,30 +28,50 @@ STATUS_BY_TYPE: Final[dict[type[ServingError], int]] = {
     UnauthenticatedError: 401,
     ForbiddenError: 403,
     QuotaExceededError: 429,
+    UnsupportedMediaError: 415,
 }
-"""Of errors that no model and no request can cause, only who sends it."""
+"""Of errors that have a status of their own: who sends the request, and what kind of file."""
 
 _REASONS: Final = {
     200: b"OK",
+    304: b"Not Modified",
     400: b"Bad Request",
     401: b"Unauthorized",
     403: b"Forbidden",
     404: b"Not Found",
     405: b"Not Allowed",
     408: b"Request Timeout",
+    409: b"Conflict",
     413: b"Payload Too Large",
+    415: b"Unsupported Media Type",
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     500: b"Internal Server Error",
     501: b"Not Implemented",
     503: b"Service Unavailable",
+    507: b"Insufficient Storage",
 }
 
 STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in _REASONS.items()}
 
 
-def status_of(error: ServingError) -> int:
-    """The status a client reads for this error."""
+_MEMORY_WORDS: Final = (
+    "out of memory", "out_of_memory", "memoryerror", "outofmemory", "failed to allocate memory",
+    "cublas_status_alloc_failed", "no space left on device",
+)  # fmt: skip
+"""What libraries and systems say where memory does not suffice, in lower case."""
+
+
+def is_out_of_memory(error: ServingError) -> bool:
+    """Whether the error tells of too little memory."""
+    text = error.message.lower()
+    return any(words in text for words in _MEMORY_WORDS)
+
+
+def status_of(error: ServingError, tells_memory: bool = False) -> int:
+    """The status a client reads for this error; 507 for too little memory where that is told apart."""
+    if tells_memory and is_out_of_memory(error):
+        return 507
     return STATUS_BY_TYPE.get(type(error)) or STATUS_BY_KIND[error.kind]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
+import raw_grpc
 
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
@@ -208,6 +209,19 @@ def test_while_stopping_new_calls_are_refused_and_old_ones_finish(client, tools)
     client.loop.turn()
     assert client.answers()[stream_id][0]["grpc-status"] == "0"
     assert client.transport.is_closed
+
+
+def test_many_calls_in_one_read_leave_others_their_turn(client, tools) -> None:
+    path = "/inference.GRPCInferenceService/ServerLive"
+    raw = b"".join(
+        raw_grpc.headers(stream, path) + raw_grpc.data(stream, raw_grpc.message(b"")) for stream in range(1, 1201, 2)
+    )
+    client.connection.data_received(raw)
+    counts = [len(client.answers())]
+    while not client.transport.is_read:
+        client.loop.turn()
+        counts.append(len(client.answers()))
+    assert counts == [256, 256, 88]
 
 
 def test_a_large_response_waits_while_the_socket_is_full(client, tools) -> None:

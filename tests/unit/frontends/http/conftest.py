@@ -21,6 +21,8 @@ from trireme.frontends.http.frontend import create_listener
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions
 from trireme.server.call import Calls
 from trireme.server.long_work import create_threads
+from trireme.server.pictures.decoder import PictureDecoder
+from trireme.server.recording.recorder import Recorder
 from trireme.server.response_stages import ResponseStages
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore
@@ -58,11 +60,15 @@ class FakeModel:
         self.version_text = "1"
         self.is_placeholder = False
         self.is_decoupled = is_decoupled
+        self.is_sequence = False
         self.max_batch_size = max_batch_size
         self.behaviour = behaviour
         self.output_reshapes: dict[str, Any] = {}
         self.called: object = None
         self.config = SimpleNamespace(
+            name=name,
+            parameters={},
+            outputs={"OUTPUT0": None},
             backend=backend,
             max_batch_size=max_batch_size,
             inputs={key: TensorConfig(key, datatype, dims) for key, (datatype, dims) in inputs.items()},
@@ -92,9 +98,12 @@ class FakeServer:
         }
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
         self.text_models = self
+        self.pictures = PictureDecoder()
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         self.calls = Calls(self, self.tracing, self.shared_memory)  # type: ignore[arg-type]
+        self.recorder = Recorder(self, self.shared_memory, is_allowed=True)  # type: ignore[arg-type]
+        self.recorder.switch = self.calls
         self._threads = create_threads("fake")
         self._stages: Any = ResponseStages
 

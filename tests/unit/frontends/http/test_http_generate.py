@@ -142,7 +142,11 @@ def test_http_1_0_gets_no_chunks(client: Any, connect: Any) -> None:
     [
         (b"", b"500", "failed to parse the request JSON buffer: The document is empty. at 0"),
         (b"{", b"500", "failed to parse the request JSON buffer: Missing a name for object member. at 1"),
-        (b'{"INPUT0":null}', b"500", "Unable to parse JSON bytes array: attempt to access JSON non-string as string"),
+        (
+            b'{"INPUT0":null}',
+            b"500",
+            "Unable to parse JSON bytes array: attempt to access JSON non-string as string (input 'INPUT0' takes text)",
+        ),
     ],
 )
 @pytest.mark.parametrize("path", [GENERATE, STREAM])

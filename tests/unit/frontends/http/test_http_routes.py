@@ -244,6 +244,17 @@ def test_shared_memory_of_clients_is_disabled(ask: Any, get: Any, post: Any, kin
         assert ask(post(f"{path}/{change}", b"{}")) == disabled
 
 
+def test_pages_of_other_addresses_change_nothing(connect: Any, get: Any, post: Any) -> None:
+    client = connect()
+    for origin in ("http://elsewhere.example", "null"):
+        refused = client.ask(post("/v2/repository/index", b"", f"Origin: {origin}"))
+        assert b"403 Forbidden" in refused
+        assert b"pages of other addresses" in refused
+    host = next(line for line in get("/v2").split(b"\r\n") if line.lower().startswith(b"host:"))[5:].strip().decode()
+    assert b"200 OK" in client.ask(post("/v2/repository/index", b"", f"Origin: http://{host}"))
+    assert b"200 OK" in client.ask(get("/v2", "Origin: http://elsewhere.example"))
+
+
 def test_restricted_apis_want_their_header(connect: Any, get: Any, post: Any) -> None:
     client = connect(restricted_apis={"health": ("Admin-Key", "secret"), "model-repository": ("other", "x")})
     refused = plain_answer(b'{"error":"This API is restricted, expecting header \'Admin-Key\'"}', b"403 Forbidden")

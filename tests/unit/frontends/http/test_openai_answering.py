@@ -35,6 +35,7 @@ class KeptAnswer:
     def __init__(self) -> None:
         self.is_answered = False
         self.received_ns = 0
+        self.request: Any = object()  # which a model has
         self.head: Any = SimpleNamespace(endpoint=None)
         self.sent: Any = None
 

@@ -6,19 +6,7 @@ from typing import Any
 
 from trireme.frontends.grpc.services.rpc import INFERENCE_SERVICE, unary
 from trireme.proto import service_pb2
-
-_REQUEST_PHASES = (
-    "success",
-    "fail",
-    "queue",
-    "compute_input",
-    "compute_infer",
-    "compute_output",
-    "cache_hit",
-    "cache_miss",
-)
-_BATCH_PHASES = ("compute_input", "compute_infer", "compute_output")
-_RESPONSE_PHASES = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+from trireme.server.statistics import BATCH_PHASES, REQUEST_PHASES, RESPONSE_PHASES
 
 
 def _model_statistics(server: Any, request: Any) -> Any:
@@ -31,11 +19,11 @@ def _model_statistics(server: Any, request: Any) -> Any:
             inference_count=snapshot.inference_count,
             execution_count=snapshot.execution_count,
         )
-        _copy_durations(snapshot, entry.inference_stats, _REQUEST_PHASES)
+        _copy_durations(snapshot, entry.inference_stats, REQUEST_PHASES)
         for batch in snapshot.batches:
-            _copy_durations(batch, entry.batch_stats.add(batch_size=batch.batch_size), _BATCH_PHASES)
+            _copy_durations(batch, entry.batch_stats.add(batch_size=batch.batch_size), BATCH_PHASES)
         for index, stats in snapshot.responses.items():
-            _copy_durations(stats, entry.response_stats[index], _RESPONSE_PHASES)
+            _copy_durations(stats, entry.response_stats[index], RESPONSE_PHASES)
     return response
 
 

@@ -14,7 +14,7 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.grpc.call import log
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
 from trireme.frontends.grpc.services.infer import arrival_of, explanation, may_be_long, request_of, start_counted
-from trireme.frontends.grpc.status import status_of
+from trireme.frontends.grpc.status import STOPPING, status_of
 from trireme.frontends.grpc.streaming import StreamCall
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.proto import service_pb2
@@ -80,7 +80,9 @@ class StreamedRequest:
 
     def _start_long(self, message: Buffer, decoded: DecodedRequest | ServingError) -> None:
         if isinstance(decoded, ServingError):
+            connection = self._call.connection
             self._refuse("", decoded)
+            connection.note_refused()
         else:
             self._start(message, decoded)
 
@@ -215,6 +217,11 @@ class StreamInferCall(StreamCall):
         self.inflight: dict[StreamedRequest, None] = {}
         self.ordered: deque[StreamedRequest] = deque()
 
+    @property
+    def is_idle(self) -> bool:
+        is_busy = self._work is not None and self._work.is_busy
+        return not (self.inflight or self.ordered or is_busy or self.is_midway)
+
     def message_arrived(self, message: Buffer) -> None:
         delay_s = self.context.process_delay_s
         item = StreamedRequest(self)
@@ -228,6 +235,23 @@ class StreamInferCall(StreamCall):
 
     def half_closed(self) -> None:
         self._end_if_idle()
+
+    def give_up(self, error: ServingError) -> None:
+        """Each request gets the error in the stream, which ends with it."""
+        if self.is_idle:
+            self.finish(grpc.UNAVAILABLE, STOPPING)
+            return
+        requests = [item.request for item in self.inflight if item.request is not None]
+        for request in requests:
+            request.respond(InferenceResponse.of_error(error))
+        super().give_up(error)
+        for request in requests:
+            request.cancel()
+
+    def give_up_unread(self, error: ServingError) -> None:
+        """Requests that a model has already go on."""
+        if self._work is not None and self._work.is_busy:
+            self.give_up(error)
 
     def deliver(self, item: Encoded | ServingError) -> None:
         """Sends a message, or ends the stream with an error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
+from trireme.frontends.http.endpoints.forms import FormReader, input_forms
 from trireme.frontends.http.endpoints.load_metrics import load_metrics_line
 from trireme.frontends.http.endpoints.traced import arrival_of, sending_line
 from trireme.frontends.http.exchange import Exchange
@@ -23,10 +25,10 @@ from trireme.frontends.http.status import status_of
 from trireme.protocol.http1.chunks import LAST_CHUNK, frame
 from trireme.protocol.http1.compression import IDENTITY
 from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError, encode_error
+from trireme.protocol.v2.form import FormDocument
 from trireme.protocol.v2.generate import (
     NOT_ONE_RESPONSE,
     GenerateDocument,
-    InputForm,
     decode_generate,
     encode_generate,
 )
@@ -49,6 +51,7 @@ class GenerateEndpoints:
         self._server = server
         self._max_input_size_bytes = options.max_input_size_bytes
         self._background = background
+        self._forms = FormReader(server, options.max_input_size_bytes, background)
 
     def routes(self) -> list[Route]:
         """The paths of this API."""
@@ -85,6 +88,9 @@ class GenerateEndpoints:
         if call.is_loading:  # its inputs, which the body is read by, are known for sure once it is loaded
             self._background.run(exchange, self._start_when_loaded(exchange, answer_type))
             return
+        if head.form_boundary is not None:
+            self._forms.read(exchange, call, partial(self._begin_form, exchange, call, answer_type))
+            return
         text = bytes(exchange.body)
         json_input = "messages" if call.backend in _TAKING_CHATS else ""
         decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes, json_input)
@@ -103,6 +109,12 @@ class GenerateEndpoints:
         if not exchange.is_abandoned:
             self._start(exchange, answer_type)
 
+    def _begin_form(self, exchange: Exchange, call: CalledModel, answer_type: AnswerType, form: FormDocument) -> None:
+        text = json.dumps(form.fields).encode()
+        document = decode_generate(text, {}, self._max_input_size_bytes)
+        document.inputs.update(form.inputs)
+        self._begin(exchange, call, answer_type, document)
+
     def _begin(
         self, exchange: Exchange, call: CalledModel, answer_type: AnswerType, document: GenerateDocument
     ) -> None:
@@ -118,7 +130,7 @@ class GenerateEndpoints:
         request.parameters = document.parameters
         exchange.request = request
         exchange.body = b""
-        call.start(request, arrival_of(exchange) if exchange.received_ns else None)
+        call.start_generation(request, arrival_of(exchange) if exchange.received_ns else None)
 
     def _load_metrics(self, head: RequestHead) -> bytes:
         if not head.load_metrics_format:
@@ -132,12 +144,6 @@ class GenerateEndpoints:
             check=self.check,
             max_body_bytes=lambda head: self._max_input_size_bytes,
         )
-
-
-def input_forms(call: CalledModel) -> dict[str, InputForm]:
-    """The model's inputs as metadata describes them."""
-    batch = (-1,) if call.has_batch else ()
-    return {name: (datatype, batch + dims) for name, datatype, dims in call.inputs()}
 
 
 def _choose_streaming(document: GenerateDocument, call: CalledModel, is_stream: bool) -> None:

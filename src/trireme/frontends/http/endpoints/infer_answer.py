@@ -70,7 +70,8 @@ class InferAnswer:
 
     def _fail(self, error: ServingError) -> None:
         exchange = self._exchange
-        exchange.send(answers.plain_error(exchange.head, status_of(error), error.message, self._trace_line()))
+        status = status_of(error, exchange.head.tells_memory)
+        exchange.send(answers.plain_error(exchange.head, status, error.message, self._trace_line()))
 
     def _trace_line(self) -> bytes:
         exchange = self._exchange

@@ -12,6 +12,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.tensor import Tensor
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.endpoints.forms import FormReader
 from trireme.frontends.http.endpoints.infer_answer import InferAnswer
 from trireme.frontends.http.endpoints.streamed_inference import StreamedInferAnswer
 from trireme.frontends.http.endpoints.traced import arrival_of
@@ -29,6 +30,7 @@ from trireme.protocol.v2.binary import (
     take_raw_tensor,
     take_tensors,
 )
+from trireme.protocol.v2.form import FormDocument, infer_document
 from trireme.protocol.v2.json_document import InferDocument, decode_document, document_too_large
 from trireme.protocol.v2.repeated_documents import DocumentFrames
 from trireme.server.call import CalledModel
@@ -59,6 +61,7 @@ class InferEndpoint:
         self._decoder = InferDecoder(options.max_input_size_bytes, server.shared_memory.is_allowed)
         self._frames = DocumentFrames()
         self._encoder = InferEncoder()
+        self._forms = FormReader(server, options.max_input_size_bytes, background)
 
     def routes(self) -> list[Route]:
         """The path of this API."""
@@ -89,7 +92,9 @@ class InferEndpoint:
         if self._tracing.is_on or head.wants_explanation:
             exchange.received_ns = monotonic_ns()
         call = self._open(head)
-        if head.content_encoding == IDENTITY:
+        if head.form_boundary is not None and head.header_length is None:
+            self._forms.read(exchange, call, partial(self._start_form, exchange, call))
+        elif head.content_encoding == IDENTITY:
             self._decode(exchange, call, exchange.body)
         elif head.content_encoding not in _CODINGS:
             message = "Unsupported compression type"
@@ -184,6 +189,10 @@ class InferEndpoint:
             work.compute(partial(count_strings_of, inputs), start)
         else:
             self._start(exchange, call, document, request_id, inputs)
+
+    def _start_form(self, exchange: Exchange, call: CalledModel, form: FormDocument) -> None:
+        document = infer_document(form, call.outputs(), self._max_input_size_bytes)
+        self._start(exchange, call, document, document.request_id, form.inputs)
 
     def _start(
         self,

@@ -10,24 +10,13 @@ import orjson
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint
 from trireme.frontends.http.routing import Route, route
+from trireme.server.statistics import BATCH_PHASES, REQUEST_PHASES, RESPONSE_PHASES
 
 if TYPE_CHECKING:
     from trireme.server.metadata import TensorMetadata
     from trireme.server.server import InferenceServer
 
 _MODEL = "/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
-_INFERENCE_PHASES = (
-    "success",
-    "fail",
-    "queue",
-    "compute_input",
-    "compute_infer",
-    "compute_output",
-    "cache_hit",
-    "cache_miss",
-)
-_BATCH_PHASES = ("compute_input", "compute_infer", "compute_output")
-_RESPONSE_PHASES = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
 
 
 class MetadataEndpoints:
@@ -91,9 +80,9 @@ def _snapshot(stats: Any) -> dict[str, Any]:
         "last_inference": stats.last_inference_ms,
         "inference_count": stats.inference_count,
         "execution_count": stats.execution_count,
-        "inference_stats": _phases(stats, _INFERENCE_PHASES),
-        "response_stats": {index: _phases(entry, _RESPONSE_PHASES) for index, entry in stats.responses.items()},
-        "batch_stats": [{"batch_size": entry.batch_size, **_phases(entry, _BATCH_PHASES)} for entry in stats.batches],
+        "inference_stats": _phases(stats, REQUEST_PHASES),
+        "response_stats": {index: _phases(entry, RESPONSE_PHASES) for index, entry in stats.responses.items()},
+        "batch_stats": [{"batch_size": entry.batch_size, **_phases(entry, BATCH_PHASES)} for entry in stats.batches],
         "memory_usage": [],
         **({"engine_stats": measured} if measured else {}),
     }

@@ -19,6 +19,7 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.routing import Route, route
 from trireme.protocol.openai.embeddings import EmbeddingRequest, encode_embeddings, read_embedding
 from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.known_fields import EMBEDDING
 from trireme.protocol.openai.usage import Usage
 from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_JSON_BYTES
@@ -33,7 +34,7 @@ class EmbeddingEndpoint:
 
     def routes(self) -> list[Route]:
         """The path of this API."""
-        return [route("/v1/embeddings", POST=self._calls.endpoint(read_embedding, self.embed))]
+        return [route("/v1/embeddings", POST=self._calls.endpoint(read_embedding, self.embed, EMBEDDING))]
 
     def embed(self, exchange: Exchange, call: CalledModel, request: EmbeddingRequest) -> None:
         """One request for each text: those that come together run in one batch, and none is padded for another."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from trireme.core.clock import monotonic_ns
 from trireme.core.errors import NotFoundError, ServingError
@@ -23,15 +25,26 @@ from trireme.protocol.openai.errors import (
     status_and_type,
 )
 from trireme.protocol.openai.fields import Fields, read_body
+from trireme.protocol.openai.known_fields import unknown_fields
+from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
 from trireme.server.call import CalledModel
+from trireme.server.text_models.listing import ADAPTER_MARK
 from trireme.server.trace.tracing import Arrival
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
 
+log = logging.getLogger(__name__)
+
+MOST_WARNINGS = 100
+"""Of fields that nobody knows; clients choose the names."""
+
+
 class ModelRequest(Protocol):
-    """A request of this API, once read."""
+    """A request of this API, once read: a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def model(self) -> str:
@@ -55,12 +68,19 @@ class ModelCalls:
         self._server = server
         self._max_input_size_bytes = options.max_input_size_bytes
         self.background = background
+        self._warned: set[str] = set()
 
-    def endpoint(self, read: Callable[[Fields], RequestT], answer: Answer[RequestT]) -> Endpoint:
-        """An endpoint that takes such requests."""
+    def endpoint(self, read: Callable[[Fields], RequestT], answer: Answer[RequestT], known: frozenset[str]) -> Endpoint:
+        """An endpoint that takes such requests, with these fields."""
+
+        def read_known(fields: Fields) -> RequestT:
+            request = read(fields)
+            self._warn_of(unknown_fields(fields, known))
+            return request
+
         return Endpoint(
             "inference",
-            partial(self._receive, read, answer),
+            partial(self._receive, read_known, answer),
             check=self._check,
             max_body_bytes=lambda head: self._max_input_size_bytes,
             error_form=error_form,
@@ -77,6 +97,13 @@ class ModelCalls:
             self.background.ordered_work(exchange).compute(encode, go_on)
         else:
             then(encode())
+
+    def _warn_of(self, names: list[str]) -> None:
+        """Each name once, in the log. May run on a thread."""
+        for name in names:
+            if name not in self._warned and len(self._warned) < MOST_WARNINGS:
+                self._warned.add(name)
+                log.warning("clients of /v1 send the field %.80r, which is not known and ignored", name)
 
     def _check(self, head: RequestHead) -> None:
         """Refuses what no body can make right."""
@@ -111,11 +138,23 @@ class ModelCalls:
         try:
             call = self._server.calls.open(request.model, "")
         except NotFoundError:
-            raise UnknownModelError(request.model) from None
+            call, request = self._open_base(request)
         if call.is_loading:  # what it takes is known for sure once it is loaded
             self.background.run(exchange, self._open_when_loaded(answer, exchange, request))
         else:
             answer(exchange, call, request)
+
+    def _open_base(self, request: RequestT) -> tuple[CalledModel, RequestT]:
+        """The model whose adapter is asked for, `<model>:<adapter>`; raises UnknownModelError."""
+        base, _, adapter = request.model.partition(ADAPTER_MARK)
+        try:
+            call = self._server.calls.open(base, "") if adapter else None
+        except NotFoundError:
+            call = None
+        if call is None or not (call.has_adapters or call.is_loading):
+            raise UnknownModelError(request.model, self._server.text_models.nearest(request.model)) from None
+        is_written = isinstance(request, CompletionRequest | ChatRequest)  # tokens are those of the model
+        return call, replace(request, model=base, **({"adapter": adapter} if is_written else {}))
 
     async def _open_when_loaded(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
         await self._server.calls.wait_until_loaded(request.model, "")

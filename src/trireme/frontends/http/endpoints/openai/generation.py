@@ -21,7 +21,8 @@ from trireme.frontends.http.endpoints.openai.responses import ResponseReader
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.routing import Route, route
 from trireme.protocol.openai.answers import AnswerWriter, ChatWriter, CompletionWriter
-from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.errors import FieldError, UnknownModelError
+from trireme.protocol.openai.known_fields import CHAT, COMPLETION
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, read_chat, read_completion
 from trireme.protocol.openai.usage import Usage
 from trireme.server.call import CalledModel
@@ -37,30 +38,32 @@ class GenerationEndpoints:
     def routes(self) -> list[Route]:
         """The paths of this API."""
         return [
-            route("/v1/chat/completions", POST=self._calls.endpoint(read_chat, self.chat)),
-            route("/v1/completions", POST=self._calls.endpoint(read_completion, self.complete)),
+            route("/v1/chat/completions", POST=self._calls.endpoint(read_chat, self.chat, CHAT)),
+            route("/v1/completions", POST=self._calls.endpoint(read_completion, self.complete, COMPLETION)),
         ]
 
     def complete(self, exchange: Exchange, call: CalledModel, request: CompletionRequest) -> None:
         """Goes on with texts."""
-        form = writing_form(call, request.model)
-        writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
+        form = writing_form(call, request)
+        writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.asked_model)
         generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
         self._calls.prepare(exchange, partial(completion_inputs, form, request), generate)
 
     def chat(self, exchange: Exchange, call: CalledModel, request: ChatRequest) -> None:
         """Answers the last message of a chat."""
-        form = writing_form(call, request.model)
-        writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model)
+        form = writing_form(call, request)
+        writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.asked_model)
         generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
         self._calls.prepare(exchange, partial(chat_inputs, form, request), generate)
 
 
-def writing_form(call: CalledModel, model: str) -> GenerationForm:
-    """How the model is asked for texts; raises FieldError where it writes none."""
+def writing_form(call: CalledModel, request: CompletionRequest | ChatRequest) -> GenerationForm:
+    """How the model is asked for texts; raises FieldError where it writes none, UnknownModelError without adapters."""
     form = call.generation()
+    if request.adapter and not call.has_adapters:  # which was not known before the model was loaded
+        raise UnknownModelError(request.asked_model)
     if form is None:
-        raise FieldError("model", f"The model '{model}' does not generate text.", "unsupported_model")
+        raise FieldError("model", f"The model '{request.model}' does not generate text.", "unsupported_model")
     return form
 
 

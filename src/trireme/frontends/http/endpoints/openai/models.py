@@ -32,7 +32,7 @@ class ModelEndpoints:
 
     def list(self, exchange: Exchange) -> None:
         """Every model of this API."""
-        models = [encode_model(model.name, model.loaded_s) for model in self._models.listed()]
+        models = [encode_model(model.name, model.loaded_s, model.parent) for model in self._models.listed()]
         exchange.send_json(orjson.dumps({"object": "list", "data": models}))
 
     def describe(self, exchange: Exchange) -> None:
@@ -40,5 +40,5 @@ class ModelEndpoints:
         name = exchange.head.model_name
         found = next((model for model in self._models.listed() if model.name == name), None)
         if found is None:
-            raise UnknownModelError(name)
-        exchange.send_json(orjson.dumps(encode_model(found.name, found.loaded_s)))
+            raise UnknownModelError(name, self._models.nearest(name))
+        exchange.send_json(orjson.dumps(encode_model(found.name, found.loaded_s, found.parent)))

@@ -63,6 +63,8 @@ class OptionInputs:
                 given["n"] = request.choice_count
             if has_echo:
                 given["echo"] = True
+            if request.adapter:
+                given["adapter"] = request.adapter
             inputs["sampling_parameters"] = _tensor(form, "sampling_parameters", given)
         else:
             _refuse_constraints(form, options)

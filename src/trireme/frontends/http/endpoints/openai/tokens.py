@@ -18,6 +18,7 @@ from trireme.frontends.http.endpoints.openai.tensors import input_tensor
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.routing import Route, route
 from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.known_fields import DETOKENIZE, TOKENIZE
 from trireme.protocol.openai.tokens import (
     DetokenizeRequest,
     TokenizeRequest,
@@ -39,8 +40,8 @@ class TokenEndpoints:
     def routes(self) -> list[Route]:
         """The paths of this API."""
         return [
-            route("/tokenize", POST=self._calls.endpoint(read_tokenize, self.tokenize)),
-            route("/detokenize", POST=self._calls.endpoint(read_detokenize, self.detokenize)),
+            route("/tokenize", POST=self._calls.endpoint(read_tokenize, self.tokenize, TOKENIZE)),
+            route("/detokenize", POST=self._calls.endpoint(read_detokenize, self.detokenize, DETOKENIZE)),
         ]
 
     def tokenize(self, exchange: Exchange, call: CalledModel, request: TokenizeRequest) -> None:

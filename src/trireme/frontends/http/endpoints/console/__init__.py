@@ -1,0 +1,1 @@
+"""The console over HTTP: its page, and the data that the page asks for."""

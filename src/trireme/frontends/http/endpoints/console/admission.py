@@ -1,0 +1,40 @@
+"""Who may look at the console: by default whoever has a key or, where there are none, who sits at this machine."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Final
+
+from trireme.core.errors import ForbiddenError
+from trireme.frontends.http.exchange import Exchange
+
+_LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_OF_PROXIES: Final = frozenset(("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"))
+_REFUSAL: Final = (
+    "the console answers on this machine alone, because the server has no API keys: open it at http://localhost:PORT/, "
+    "or start the server with --api-keys, or with --console=on to show it to everybody who reaches the port"
+)
+
+
+def check_local(exchange: Exchange) -> None:
+    """Raises ForbiddenError for a client elsewhere, for what a proxy says it passes on, and for a page elsewhere that
+    has this machine's address: what comes from a name that was made to point here names another host."""
+    headers = {name.lower(): value for name, value in exchange.head.headers}
+    is_here = _is_loopback(exchange.connection.peer) and headers.keys().isdisjoint(_OF_PROXIES)
+    if not (is_here and _without_port(headers.get("host", "")).lower() in _LOCAL_NAMES):
+        raise ForbiddenError(_REFUSAL)
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False  # the client is gone, or nobody knows where it is
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]

@@ -1,0 +1,114 @@
+"""What the page asks for: the event stream, models, requests, log lines and the server, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from trireme.console.console import Console
+from trireme.frontends.http import answers
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import Endpoint
+from trireme.frontends.http.routing import Route, route
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame
+from trireme.protocol.http1.sse import encode_event
+
+_API: Final = "/console/api"
+_MODEL: Final = _API + "/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_NO_STORE: Final = b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+
+
+class DataEndpoints:
+    """Read-only. What the page changes, it changes through the protocol's own endpoints."""
+
+    def __init__(self, console: Console, check: Callable[[Exchange], None] | None) -> None:
+        self._console = console
+        self._check = check
+        self._background = BackgroundAnswers()
+
+    def routes(self) -> list[Route]:
+        """The paths of the page's data, each in the group that guards the like of it elsewhere."""
+        return [
+            self._route(_API + "/events", "statistics", self.events),
+            self._route(_MODEL, "statistics", self.model),
+            self._route(_MODEL + "/config", "model-config", self.config),
+            self._route(_API + "/requests(?:/(?P<model>[^/]+))?", "statistics", self.requests),
+            self._route(_API + "/log(?:/(?P<model>[^/]+))?(?:/after/(?P<after>[0-9]{1,15}))?", "logging", self.log),
+            self._route(_API + "/server", "statistics", self.server),
+        ]
+
+    def events(self, exchange: Exchange) -> None:
+        """`GET /console/api/events`."""
+        self._console.watch(_EventStream(exchange))
+
+    def model(self, exchange: Exchange) -> None:
+        """`GET /console/api/models/<model>`."""
+        head = exchange.head
+        _send(exchange, self._console.model(head.model_name, head.model_version))
+
+    def config(self, exchange: Exchange) -> None:
+        """`GET /console/api/models/<model>/config`."""
+        self._background.run(exchange, self._answer_config(exchange))
+
+    def requests(self, exchange: Exchange) -> None:
+        """`GET /console/api/requests` and `GET /console/api/requests/<model>`."""
+        _send(exchange, self._console.requests(exchange.head.model_name))
+
+    def log(self, exchange: Exchange) -> None:
+        """`GET /console/api/log` and `GET /console/api/log/<model>`."""
+        head = exchange.head
+        _send(exchange, self._console.log_lines(head.model_name, int(head.names[0] or 0)))
+
+    def server(self, exchange: Exchange) -> None:
+        """`GET /console/api/server`."""
+        _send(exchange, self._console.overview())
+
+    async def _answer_config(self, exchange: Exchange) -> None:
+        head = exchange.head
+        _send(exchange, await self._console.config(head.model_name, head.model_version))
+
+    def _route(self, pattern: str, category: str, answer: Callable[[Exchange], None]) -> Route:
+        checked = answer if self._check is None else partial(_checked, self._check, answer)
+        return route(pattern, GET=Endpoint(category, checked, reads_body=False))
+
+
+def _checked(check: Callable[[Exchange], None], answer: Callable[[Exchange], None], exchange: Exchange) -> None:
+    check(exchange)
+    answer(exchange)
+
+
+def _send(exchange: Exchange, value: Any) -> None:
+    body = orjson.dumps(value, default=str)
+    exchange.send(answers.typed(exchange.head, 200, body, extra=_NO_STORE))
+
+
+class _EventStream:
+    """A browser that watches: it is sent an event a second until it leaves."""
+
+    __slots__ = ("_exchange", "_is_begun")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._is_begun = False
+
+    def send(self, data: bytes) -> bool:
+        exchange = self._exchange
+        if exchange.is_answered or exchange.is_abandoned:
+            return False
+        event = encode_event(data)
+        if exchange.head.takes_chunks:
+            event = frame(event)
+        if not self._is_begun:
+            self._is_begun = True
+            event = answers.stream_head(exchange.head, 200, answers.EVENT_STREAM, _NO_STORE) + event
+            if not exchange.head.takes_chunks:
+                exchange.connection.close_after(exchange)
+        exchange.write(event)
+        return True
+
+    def end(self) -> None:
+        self._exchange.send(LAST_CHUNK if self._exchange.head.takes_chunks else b"")

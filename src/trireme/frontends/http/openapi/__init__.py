@@ -1,0 +1,1 @@
+"""The description of the HTTP API, written from its routes."""

@@ -1,0 +1,147 @@
+"""A client's connection in a front-end process: bytes to the server process and back, whatever they mean."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from trireme.core.elements import Buffer
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.line import Line
+
+_HIGH_BYTES: Final = 1 << 18
+_CLOSING_S: Final = 60.0
+"""How long a client may take for the last bytes of a connection that is being closed."""
+
+
+class ConnectionOwner(Protocol):
+    """The front-end process, as its connections see it."""
+
+    line: Line
+    connections: dict[int, ClientConnection]
+
+    def check_line(self) -> None:
+        """Reads from no client while the server process does not keep up."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """Used on the event loop's thread. What comes for the client before it is there waits for it."""
+
+    def __init__(self, owner: ConnectionOwner, number: int) -> None:
+        self._owner = owner
+        self._line = owner.line
+        self.number = number
+        self._transport: asyncio.Transport | None = None
+        self._early: list[tuple[int, bytes]] = []  # came before the client was there
+        self._written_bytes = 0  # since TAKEN was said
+        self._is_write_paused = False
+        self._is_paused_by_server = False
+        self._is_paused_by_line = False
+        self._is_lost = False
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_HIGH_BYTES // 4)
+        self._line.send((messages.MADE, self.number))
+        early, self._early = self._early, []
+        for kind, data in early:
+            self.told(kind, data)
+
+    def data_received(self, data: bytes) -> None:
+        self.relay(data)
+
+    def eof_received(self) -> bool:
+        self._line.send((messages.ENDED, self.number))
+        # Behind TLS both directions end together.
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_gone()
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._tell_taken()
+
+    # --- what the server process says
+
+    def told(self, kind: int, data: bytes) -> None:
+        """One of WRITE, PAUSE, RESUME, END_WRITING, CLOSE and ABORT."""
+        transport = self._transport
+        if transport is None:
+            if kind == messages.ABORT:
+                self.is_gone()
+            elif not self._is_lost:
+                self._early.append((kind, data))
+        elif kind == messages.WRITE:
+            self.write(data)
+            self._written_bytes += len(data)
+            if self._written_bytes >= messages.TAKEN_STEP_BYTES and not self._is_write_paused:
+                self._tell_taken()
+        elif kind == messages.PAUSE:
+            self._is_paused_by_server = True
+            transport.pause_reading()
+        elif kind == messages.RESUME:
+            self._is_paused_by_server = False
+            self._resume()
+        elif kind == messages.END_WRITING:
+            if transport.can_write_eof():
+                transport.write_eof()
+        elif kind == messages.ABORT:
+            transport.abort()
+        else:
+            self.close_behind()
+            asyncio.get_running_loop().call_later(_CLOSING_S, transport.abort)
+
+    def close_behind(self) -> None:
+        """Closes behind what is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def hold(self, is_full: bool) -> None:
+        """The line to the server process is full, or has room again."""
+        self._is_paused_by_line = is_full
+        if self._transport is None:
+            return
+        if is_full:
+            self._transport.pause_reading()
+        else:
+            self._resume()
+
+    def idle(self, received_bytes: int) -> None:
+        """The server process had answered all that it had received by then."""
+
+    def is_gone(self) -> None:
+        """Tells that there is no connection any more."""
+        if not self._is_lost:
+            self._is_lost = True
+            self._transport = None
+            self._owner.connections.pop(self.number, None)
+            self._line.send((messages.LOST, self.number))
+
+    # --- bytes
+
+    def relay(self, data: bytes) -> None:
+        """Hands bytes of the client to the server process."""
+        self._line.send_bytes(messages.READ, self.number, data)
+        if self._line.is_full:
+            self._owner.check_line()
+
+    def write(self, data: Buffer) -> None:
+        """Sends bytes to the client."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _tell_taken(self) -> None:
+        if self._written_bytes >= messages.TAKEN_STEP_BYTES:
+            self._line.send((messages.TAKEN, self.number, self._written_bytes))
+            self._written_bytes = 0
+
+    def _resume(self) -> None:
+        is_paused = self._is_paused_by_server or self._is_paused_by_line or self._is_write_paused
+        if self._transport is not None and not is_paused:
+            self._transport.resume_reading()

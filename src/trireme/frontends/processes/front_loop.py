@@ -1,0 +1,225 @@
+"""The event loop of a front-end process, from its fork to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import marshal
+import os
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trireme.access import file_watch
+from trireme.core.errors import ServingError
+from trireme.frontends.accepting import HTTP_SERVICE
+from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.client_connection import ClientConnection
+from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
+from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane, LaneCall
+from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.tls import Certificates, TlsOptions
+from trireme.server.server import InferenceServer
+
+log = logging.getLogger(__name__)
+
+_NAME: Final = b"trireme-front"
+_PR_SET_NAME: Final = 15
+_STOP_POLL_S: Final = 0.02
+_SWEEP_S: Final = 2.0
+"""How often the server process is told which connections are used, and it is looked for clients that do not go on."""
+_FOR_CALLS: Final = frozenset((messages.ANSWER, messages.REFUSE, messages.FAIL, messages.SEND_WHOLE))
+_FOR_CLIENTS: Final = frozenset(
+    (messages.WRITE, messages.PAUSE, messages.RESUME, messages.END_WRITING, messages.CLOSE, messages.ABORT)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPlan:
+    """What all front-end processes of a server are told when they are forked."""
+
+    http: HttpFrontendOptions
+    grpc: GrpcFrontendOptions
+    loop_factory: Callable[[], asyncio.AbstractEventLoop]
+    """Makes the event loop."""
+    open_log: Callable[[], None]
+    """Opens the log for their few lines."""
+    gc_thresholds: tuple[int, int, int]
+    """How often garbage is collected."""
+    create_server: Callable[[], InferenceServer]
+    """Makes a server without models, which front ends want to have."""
+    reads_requests: bool = False
+    """Whether they read plain inference requests themselves, and not only pass bytes on."""
+
+
+def serve_clients(plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
+    """The whole life of a front-end process, which ends with its line to the server process."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+    with contextlib.suppress(OSError):
+        plan.open_log()
+    file_watch.log.disabled = True  # the server process follows the same files, and tells of them
+    gc.set_threshold(*plan.gc_thresholds)
+    with asyncio.Runner(loop_factory=plan.loop_factory) as runner:
+        runner.run(_serve(plan, sock, side))
+    os._exit(0)
+
+
+async def _serve(plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
+    loop = FrontLoop(plan, sock, side)
+    await loop.ended.wait()
+    loop.close()
+
+
+class FrontLoop:
+    """Implements `LaneOwner`."""
+
+    def __init__(self, plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
+        self.ended = asyncio.Event()
+        self.connections: dict[int, ClientConnection] = {}
+        self._loop = asyncio.get_running_loop()
+        self._side = side
+        self._sockets: dict[int, socket.socket] = {}  # that came before they were spoken of
+        self._has_tls = (plan.http.tls is not None, plan.grpc.tls is not None)  # by service
+        self._certificates = (_certificates(plan.http.tls), _certificates(plan.grpc.tls))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_held = False
+        self.line = Line(self._loop, sock, self._take, self.ended.set)
+        self.line.on_drained = self._let_go
+        self.line.on_unsent = self._on_unsent
+        self._reads_requests = plan.reads_requests
+        self.http = HttpLane(plan.http)
+        self.calls: dict[int, LaneCall] = {}
+        self.used: set[int] = set()
+        self._last_call = 0
+        self._grpc = GrpcLane(self, plan.grpc, plan.create_server())
+        self._loop.call_later(_SWEEP_S, self._look_around)
+
+    def close(self) -> None:
+        """Lets go of what is left."""
+        for certificates in self._certificates:
+            if certificates is not None:
+                certificates.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    def next_call(self) -> int:
+        """A number that no open call has."""
+        self._last_call += 1
+        return self._last_call
+
+    def check_line(self) -> None:
+        """Reads from no client while the server process does not keep up."""
+        if not self._is_held:
+            self._is_held = True
+            for connection in self.connections.values():
+                connection.hold(True)
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            for connection in self.connections.values():
+                connection.hold(False)
+
+    def _take(self, message: Message) -> None:
+        kind = message[0]
+        if kind in _FOR_CALLS:
+            call = self.calls.pop(message[1], None)
+            if call is not None:
+                call.settle(kind, message)
+        elif kind in _FOR_CLIENTS:
+            connection = self.connections.get(message[1])
+            if connection is not None:
+                connection.told(kind, message[2] if kind == messages.WRITE else b"")
+        elif kind == messages.IDLE:
+            connection = self.connections.get(message[1])
+            if connection is not None:
+                connection.idle(message[2])
+        elif kind == messages.OPEN:
+            self._open(message[1], message[2], message[3])
+        elif kind == messages.PING:
+            self.line.send((messages.PONG,))
+        elif kind == messages.STOP:
+            self._run(self._stop())
+
+    def _on_unsent(self, message: Message) -> None:
+        """A request that cannot be passed on as what it says is passed on as it came."""
+        call = self.calls.pop(message[1], None) if message[0] == messages.INFER else None
+        if call is not None:
+            call.settle(messages.SEND_WHOLE, (messages.SEND_WHOLE, message[1]))
+
+    def _open(self, number: int, service: int, may_read: bool) -> None:
+        sock = self._socket_of(number)
+        connection: ClientConnection
+        if not may_read or not self._reads_requests:
+            connection = ClientConnection(self, number)
+        elif service == HTTP_SERVICE:
+            connection = HttpClientConnection(self, number)
+        else:
+            connection = GrpcClientConnection(self, number, self._grpc)
+        self.connections[number] = connection
+        self._run(self._greet(connection, sock, service))
+
+    async def _greet(self, connection: ClientConnection, sock: socket.socket, service: int) -> None:
+        """Makes the socket's transport, behind a TLS handshake where the service has one."""
+        try:
+            context = self._context(service)
+            await self._loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
+        except OSError:
+            sock.close()
+            connection.is_gone()
+
+    def _context(self, service: int) -> ssl.SSLContext | None:
+        certificates = self._certificates[service]
+        if certificates is None and self._has_tls[service]:
+            raise ConnectionAbortedError("there is no certificate to show")
+        return None if certificates is None else certificates.context
+
+    def _socket_of(self, number: int) -> socket.socket:
+        """The socket that the server process has sent ahead."""
+        while number not in self._sockets:
+            told, descriptors, _, _ = socket.recv_fds(self._side, 64, 1)
+            if not descriptors:
+                raise ConnectionResetError("no socket came for a connection")
+            self._sockets[marshal.loads(told)[0]] = socket.socket(fileno=descriptors[0])
+        return self._sockets.pop(number)
+
+    def _look_around(self) -> None:
+        self._grpc.check_progress()
+        self.used.update(call.connection_number for call in self.calls.values())
+        if self.used:
+            self.line.send((messages.USED, list(self.used)))
+            self.used.clear()
+        self._loop.call_later(_SWEEP_S, self._look_around)
+
+    async def _stop(self) -> None:
+        """Ends with the last connection; how long that may take is up to the server process."""
+        while self.connections:  # noqa: ASYNC110 - they end one by one, and nobody else waits
+            await asyncio.sleep(_STOP_POLL_S)
+        self.line.flush()
+        self.ended.set()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _certificates(tls: TlsOptions | None) -> Certificates | None:
+    """Those of a service, followed from now on; None where it has none, or none that work."""
+    if tls is None:
+        return None
+    try:
+        certificates = Certificates(tls)
+    except ServingError as error:
+        log.error("%s", error.message)
+        return None
+    certificates.start()
+    return certificates

@@ -1,0 +1,147 @@
+"""The server's side of one front-end process: the clients whose sockets it holds, and whether it is alive."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+from trireme.core.errors import ServingError
+from trireme.frontends.accepting import HTTP_SERVICE, ProtocolFactory
+from trireme.frontends.http.connection import RestrictedConnection
+from trireme.frontends.inflight import InflightBytes
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.infer_lane import InferLane
+from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.relayed_transport import RelayedTransport
+from trireme.server.call import Calls
+
+_FIRST_NUMBER: Final = 1
+
+
+class FrontProcess:
+    """One process, from before it has been forked to its end. `ended` is called once, when its line is."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        side: socket.socket,
+        calls: Calls,
+        inflight: InflightBytes,
+        ended: Callable[[FrontProcess], None],
+    ) -> None:
+        self.pid: int | None = None  # once the starter has told
+        self.is_over = False
+        self.is_reaped = False  # its number may be another process's by now
+        self.heard_s = monotonic()
+        """When it last answered whether it is alive: other messages may come of a process that reads none."""
+        self._loop = loop
+        self._side = side
+        self._ended = ended
+        self._line = Line(loop, sock, self._take, self._lost)
+        self._line.on_unsent = self._on_unsent
+        self._lane = InferLane(calls, self._line, inflight)
+        self._transports: dict[int, RelayedTransport] = {}
+        self._next_number = _FIRST_NUMBER
+        side.setblocking(False)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._transports)
+
+    @property
+    def call_count(self) -> int:
+        """Requests that it has read and that are not answered."""
+        return self._lane.count
+
+    def adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
+        """Hands the client's socket over; false, and nothing is done, where the process does not keep up."""
+        number = self._next_number
+        try:
+            socket.send_fds(self._side, [marshal.dumps((number, service))], [client.fileno()])
+        except OSError:
+            return False
+        self._next_number = number + 1
+        protocol = connect()
+        is_restricted = isinstance(protocol, RestrictedConnection) or getattr(protocol, "is_restricted", False)
+        self._transports[number] = RelayedTransport(
+            self._loop, self._line, number, protocol, peer, tells_idle=service == HTTP_SERVICE and not is_restricted
+        )
+        self._line.send((messages.OPEN, number, service, not is_restricted))
+        return True
+
+    def ping(self) -> None:
+        """Asks for a sign of life."""
+        self._line.send((messages.PING,))
+
+    def answer_rest(self, error: ServingError) -> None:
+        """The server ends: what it has read and nobody has answered gets this error."""
+        self._lane.answer_rest(error)
+
+    def stop(self) -> None:
+        """Lets it end when its clients have taken what they were sent."""
+        self._line.send((messages.STOP,))
+        self._line.flush()
+
+    def close(self) -> None:
+        """Ends the line, and with it the process."""
+        self._line.close()
+        self._lost()
+
+    def _lost(self) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        self._side.close()
+        self._lane.close()
+        transports, self._transports = self._transports, {}
+        for transport in transports.values():
+            transport.lost(ConnectionResetError("the front-end process that held the socket has ended"))
+        self._ended(self)
+
+    def _take(self, message: Message) -> None:
+        kind = message[0]
+        if kind == messages.INFER:
+            self._lane.begin(message)
+        elif kind == messages.READ:
+            transport = self._transports.get(message[1])
+            if transport is not None:
+                transport.received(message[2])
+        elif kind == messages.CANCEL:
+            self._lane.cancel(message[1])
+        elif kind == messages.USED:
+            self._note_used(message[1])
+        elif kind == messages.PONG:
+            self.heard_s = monotonic()
+        else:
+            self._take_rare(kind, message)
+
+    def _on_unsent(self, message: Message) -> None:
+        if message[0] == messages.ANSWER:
+            self._lane.fail_unsent(message[1])
+
+    def _take_rare(self, kind: int, message: Message) -> None:
+        number = message[1]
+        transport = self._transports.get(number)
+        if transport is None:
+            return
+        if kind == messages.MADE:
+            transport.made()
+        elif kind == messages.ENDED:
+            transport.received(b"")
+        elif kind == messages.TAKEN:
+            transport.taken(message[2])
+        elif kind == messages.LOST:
+            del self._transports[number]
+            transport.lost()
+
+    def _note_used(self, numbers: list[int]) -> None:
+        for number in numbers:
+            transport = self._transports.get(number)
+            note_used = getattr(None if transport is None else transport.get_protocol(), "note_used", None)
+            if note_used is not None:
+                note_used()

@@ -1,0 +1,235 @@
+"""gRPC in a front-end process: plain ModelInfer calls are read here, and all other calls are passed on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from trireme.core.elements import Buffer
+from trireme.core.errors import ServingError
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.accepting import GRPC_SERVICE
+from trireme.frontends.grpc.connection import GrpcConnection
+from trireme.frontends.grpc.context import ServiceContext
+from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.grpc.plan import CallPlan, CallPlanner, Method
+from trireme.frontends.grpc.unary import UnaryCall
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.client_connection import ClientConnection
+from trireme.frontends.processes.grpc_upstream import PassedCall, Upstream
+from trireme.frontends.processes.http_lane import LaneOwner
+from trireme.frontends.processes.infer_lane import decode_error, settings_of
+from trireme.frontends.processes.line import Message
+from trireme.protocol.grpc_frames import PREFIX_BYTES
+from trireme.protocol.http2.headers import RequestHeaders
+from trireme.protocol.http2.stream import Stream
+from trireme.protocol.v2.grpc_request import LongRequestError
+from trireme.server.server import InferenceServer
+
+if TYPE_CHECKING:
+    from trireme.frontends.grpc.ports import Connection
+
+_INFER: Final = b"/inference.GRPCInferenceService/ModelInfer"
+_MAX_MESSAGE_BYTES: Final = 16 << 10
+"""Of requests that are read here; longer ones are passed on as they come."""
+
+
+class GrpcLane:
+    """What all gRPC connections of a front-end process share."""
+
+    def __init__(self, owner: LaneOwner, options: GrpcFrontendOptions, server: InferenceServer) -> None:
+        self.owner = owner
+        self.context = ServiceContext(server, options, asyncio.get_running_loop())
+        infer = Method(_INFER, "inference", self._open_infer, is_inference=True)
+        passed = Method(b"", "", self._open_passed)
+        self.planner = _LanePlanner(options, {_INFER: infer}, passed)
+        self.connections: set[GrpcConnection] = set()
+        self.upstreams: dict[int, Upstream] = {}
+        """By the identity of the connection."""
+
+    def check_progress(self) -> None:
+        """Looks for clients that neither go on sending nor take what they asked for."""
+        for connection in list(self.connections):
+            connection.check_progress(monotonic())
+
+    def upstream_of(self, connection: Connection) -> Upstream:
+        """Where the calls of a connection are passed on to."""
+        return self.upstreams[id(connection)]
+
+    def _open_infer(self, connection: Connection, stream: Stream, plan: CallPlan) -> LaneInferCall:
+        return LaneInferCall(connection, stream, plan, self)
+
+    def _open_passed(self, connection: Connection, stream: Stream, plan: CallPlan) -> PassedCall:
+        return self.upstream_of(connection).open(stream, plan)
+
+
+class _LanePlanner(CallPlanner):
+    """Plans for plain ModelInfer calls; the server process plans all others, refusals too."""
+
+    def __init__(self, options: GrpcFrontendOptions, methods: Mapping[bytes, Method], passed: Method) -> None:
+        super().__init__(options, methods)
+        self._passed = CallPlan(passed)
+
+    def plan(self, headers: RequestHeaders) -> CallPlan:
+        planned = super().plan(headers)
+        if planned.method is None or planned.wants_explanation or planned.request_encoding != "identity":
+            return self._passed
+        return planned
+
+
+class LaneInferCall(UnaryCall):
+    """Implements `LaneCall`: the request is read here, and the response written; what is between is not."""
+
+    __slots__ = ("_call", "_lane", "_message")
+
+    def __init__(self, connection: Connection, stream: Stream, plan: CallPlan, lane: GrpcLane) -> None:
+        super().__init__(connection, stream, plan)
+        self._lane = lane
+        self._message: Buffer = b""
+        self._call = 0
+
+    def receive(self, data: Buffer, is_ended: bool) -> None:
+        """A message that is not to be read here is passed on from its first bytes on."""
+        if self._assembler is None and (
+            len(data) < PREFIX_BYTES or data[0] or int.from_bytes(data[1:PREFIX_BYTES], "big") > _MAX_MESSAGE_BYTES
+        ):
+            self._pass_on(data, is_ended)
+        else:
+            UnaryCall.receive(self, data, is_ended)
+
+    def handle(self, message: Buffer) -> None:
+        if self.is_done:
+            return
+        self._message = message
+        request = self._request_in(message)
+        if request is None:
+            self._pass_on_whole()
+            return
+        self._request = request
+        request.on_cancel = self._cancel
+        owner = self._lane.owner
+        call = self._call = owner.next_call()
+        owner.calls[call] = self
+        tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.data) for tensor in request.inputs.values()]
+        owner.line.send(
+            (
+                messages.INFER,
+                call,
+                GRPC_SERVICE,
+                request.model_name,
+                request.model_version,
+                request.id,
+                tensors,
+                request.requested_outputs,
+                settings_of(request),
+            )
+        )
+
+    @property
+    def connection_number(self) -> int:
+        return self._lane.upstream_of(self.connection).number
+
+    def settle(self, kind: int, message: Message) -> None:
+        """The end of the request."""
+        request = self._request
+        if self.is_done or request is None:
+            return
+        if kind == messages.ANSWER:
+            request.served_version = message[2]
+            self._answer(request, InferenceResponse([Tensor(*output) for output in message[3]], None, message[4]))
+        elif kind == messages.SEND_WHOLE:
+            self._pass_on_whole()
+        else:
+            self.fail(decode_error(message[2]))
+
+    def _request_in(self, message: Buffer) -> InferenceRequest | None:
+        """What a plain message says; None for all that is not plain, or wrong."""
+        try:
+            template, request_id, raw_contents = self.context.decoder.decode(message)
+            if template.has_regions or template.wishes is not None:
+                return None
+            return template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
+        except (LongRequestError, ServingError):
+            return None
+
+    def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        try:
+            pieces, size = self.context.encoder.encode(request, response)
+        except ServingError as error:
+            self.fail(error)
+        except Exception as error:
+            self._fail_unexpectedly(error)
+        else:
+            self.reply(pieces, size)
+
+    def _pass_on_whole(self) -> None:
+        """Has the server process read the message."""
+        message, self._message = self._message, b""
+        self._pass_on(b"".join((len(message).to_bytes(PREFIX_BYTES, "big"), message)), True)
+
+    def _pass_on(self, data: Buffer, is_ended: bool) -> None:
+        """Has the server process go on with the call."""
+        stream = self.stream
+        upstream = self._lane.upstream_of(self.connection)
+        self._close()
+        passed = upstream.open(stream, self.plan)
+        stream.call = passed
+        passed.receive(data, is_ended)
+
+    def _cancel(self, request: InferenceRequest) -> None:
+        owner = self._lane.owner
+        if owner.calls.pop(self._call, None) is not None:
+            owner.line.send((messages.CANCEL, self._call))
+
+
+class GrpcClientConnection(ClientConnection):
+    """A client's connection, whose HTTP/2 is spoken here."""
+
+    def __init__(self, owner: LaneOwner, number: int, lane: GrpcLane) -> None:
+        super().__init__(owner, number)
+        self._lane = lane
+        self._used = owner.used
+        self._inner = GrpcConnection(lane.context, lane.planner, lane.connections)
+        self._upstream = lane.upstreams[id(self._inner)] = Upstream(self._inner, number, self.relay)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._used.add(self.number)
+        self._inner.data_received(data)
+        self._upstream.open_windows()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._inner.connection_lost(error)
+        del self._lane.upstreams[id(self._inner)]
+        super().connection_lost(error)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._inner.resume_writing()
+        self._upstream.open_windows()
+
+    def write(self, data: Buffer) -> None:
+        """What the server process writes are frames of its own connection."""
+        self._upstream.received(bytes(data))
+
+    def close_behind(self) -> None:
+        """Calls that are read here are answered before the end."""
+        self._inner.stop_accepting()
+
+
+def _ignore(response: InferenceResponse) -> None:
+    """Responses come from the server process."""

@@ -1,0 +1,66 @@
+"""What the server process and a front-end process tell each other: tuples that begin with one of these numbers.
+
+Both are the same program on the same machine, and nobody else can open the socket between them. Connections and calls
+are known by numbers: those of connections are given by the server process, those of calls by the front end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MARSHAL_VERSION: Final = 4
+
+# To the front-end process.
+OPEN: Final = 1
+"""(connection, service, whether requests may be read here): a client; its socket has been sent ahead."""
+WRITE: Final = 2
+"""(connection, bytes): for the client."""
+PAUSE: Final = 3
+"""(connection,): nothing is to be read of the client until RESUME."""
+RESUME: Final = 4
+END_WRITING: Final = 5
+"""(connection,): what is written so far is all there will be; the client may go on sending."""
+CLOSE: Final = 6
+"""(connection,): to be closed behind what is written."""
+ABORT: Final = 7
+"""(connection,): to be closed at once."""
+PING: Final = 8
+"""(): to be answered with PONG."""
+STOP: Final = 9
+"""(): the process is to end when its connections have."""
+ANSWER: Final = 10
+"""(call, served version, outputs, parameters): the model's response."""
+REFUSE: Final = 11
+"""(call, error): the request was not taken."""
+FAIL: Final = 12
+"""(call, error): the request was taken and ended with an error."""
+SEND_WHOLE: Final = 13
+"""(call,): the front end is to send the request's bytes as they are, for the server process to read."""
+IDLE: Final = 14
+"""(connection, size): so much had come of the client when all of it was answered."""
+
+# To the server process.
+MADE: Final = 20
+"""(connection,): the client is there, behind its TLS handshake where there is one."""
+READ: Final = 21
+"""(connection, bytes): from the client."""
+ENDED: Final = 22
+"""(connection,): the client sends nothing more."""
+LOST: Final = 23
+"""(connection,): the client, or its connection, is gone."""
+TAKEN: Final = 24
+"""(connection, size): so much of what was written has left the process."""
+PONG: Final = 25
+"""()"""
+USED: Final = 26
+"""(connections,): requests came on these of which the server process has seen no bytes."""
+INFER: Final = 27
+"""(call, service, model, version, id, inputs, requested outputs, settings): a request that has been read."""
+CANCEL: Final = 28
+"""(call,): nobody waits for it any more."""
+
+
+WINDOW_BYTES: Final = 1 << 20
+"""So much of a connection may be on its way to the client before some of it is TAKEN."""
+TAKEN_STEP_BYTES: Final = 1 << 18
+"""TAKEN is said in steps of at least this size."""

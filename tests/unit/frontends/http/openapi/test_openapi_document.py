@@ -1,0 +1,70 @@
+"""The description of the API: all routes, no others, and whole in itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trireme.frontends.http.frontend import all_routes
+from trireme.frontends.http.openapi.document import describe, operation_of
+from trireme.frontends.http.openapi.operations import OPERATIONS
+from trireme.frontends.http.openapi.paths import templates
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.http.routing import Route
+
+
+@pytest.fixture
+def routes(server: Any) -> list[Route]:
+    return all_routes(server, HttpFrontendOptions())
+
+
+def test_what_is_optional_makes_two_paths() -> None:
+    pattern = "/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?/infer"
+    assert templates(pattern) == ["/v2/models/{model}/versions/{version}/infer", "/v2/models/{model}/infer"]
+    assert templates("/v2/repository(?:/[^/]+)?/index") == ["/v2/repository/index"]
+    assert templates("/(?P<kind>a|b)x(?:/(?P<name>[^/]+))?") == ["/ax/{name}", "/bx/{name}", "/ax", "/bx"]
+
+
+def test_every_route_is_described_with_each_of_its_methods(routes: list[Route]) -> None:
+    for route in routes:
+        for method in route.endpoints:
+            found = [operation_of(method, template) for template in templates(route.pattern.pattern)]
+            assert any(found), (method, route.pattern.pattern)
+
+
+def test_nothing_is_described_that_is_not_there(routes: list[Route]) -> None:
+    there = {
+        (method, template.replace("/versions/{version}", ""))
+        for route in routes
+        for template in templates(route.pattern.pattern)
+        for method in route.endpoints
+    }
+    assert OPERATIONS.keys() - there == set()
+
+
+def test_every_schema_is_defined_and_used(routes: list[Route]) -> None:
+    document = describe(routes, "1")
+    used = {
+        value.rpartition("/")[2]
+        for value in _values(document)
+        if isinstance(value, str) and value.startswith("#/components/schemas/")
+    }
+    assert used == document["components"]["schemas"].keys()
+    json.dumps(document)
+
+
+def test_every_parameter_of_a_path_is_described(routes: list[Route]) -> None:
+    for path, item in describe(routes, "1")["paths"].items():
+        for operation in item.values():
+            named = {entry["name"] for entry in operation.get("parameters", [])}
+            assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}, path
+
+
+def _values(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [found for inner in value.values() for found in _values(inner)]
+    if isinstance(value, list):
+        return [found for inner in value for found in _values(inner)]
+    return [value]

@@ -1,0 +1,71 @@
+"""Work beside the event loop for an exchange: it ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from trireme.core.errors import UnavailableError
+from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.head import closing_head
+
+
+class _Sink:
+    """A connection that notes what it is asked to send."""
+
+    is_lost = False
+    peer = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.inflight: Any = None
+        self.sent: list[bytes] = []
+
+    def complete(self, exchange: Exchange, data: Any) -> None:
+        self.sent.append(bytes(data))
+
+    def write_part(self, exchange: Exchange, data: Any) -> None: ...
+
+    def close_after(self, exchange: Exchange) -> None: ...
+
+    def note_refused(self) -> None: ...
+
+
+def test_what_waits_for_a_thread_is_not_done_for_a_client_that_has_left() -> None:
+    done = _work_while_busy(lambda exchange: exchange.cancel())
+    assert done == ([], [])
+
+
+def test_what_waits_for_a_thread_is_not_done_for_an_exchange_that_was_given_up() -> None:
+    done, sent = _work_while_busy(lambda exchange: exchange.give_up(UnavailableError("no more")))
+    assert done == []
+    assert len(sent) == 1
+    assert b"503" in sent[0]
+    assert b"no more" in sent[0]
+
+
+def test_what_waits_for_a_thread_is_done_otherwise() -> None:
+    assert _work_while_busy(lambda exchange: None) == ([1], [])
+
+
+def _work_while_busy(end: Any) -> tuple[list[int], list[bytes]]:
+    """What was done of one piece of work that had to wait, where the exchange ends meanwhile; what was sent."""
+
+    async def scenario() -> tuple[list[int], list[bytes]]:
+        background, gate, done = BackgroundAnswers(), threading.Event(), []
+        busy = [Exchange(_Sink(), closing_head(), b"") for _ in range(2)]  # as many as there are threads
+        for exchange in busy:
+            background.ordered_work(exchange).compute(gate.wait, lambda _: None)
+        sink = _Sink()
+        waiting = Exchange(sink, closing_head(), b"")
+        background.ordered_work(waiting).compute(lambda: done.append(1), lambda _: None)
+        end(waiting)
+        gate.set()
+        last = Exchange(_Sink(), closing_head(), b"")
+        ended = asyncio.Event()
+        background.ordered_work(last).compute(lambda: None, lambda _: ended.set())
+        await asyncio.wait_for(ended.wait(), 10)
+        return done, sink.sent
+
+    return asyncio.run(scenario())

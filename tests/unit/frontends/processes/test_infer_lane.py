@@ -1,0 +1,185 @@
+"""Requests that another process has read: what is started, what is sent back whole, and how each is answered once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from trireme.core.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    QueueFullError,
+    ServingError,
+    UnavailableError,
+    unanswered_error,
+)
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
+from trireme.frontends.inflight import LARGE_ANSWER_BYTES, InflightBytes
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.infer_lane import InferLane, decode_error, encode_error
+from trireme.frontends.processes.line import Line
+from trireme.server.call import Calls
+from trireme.server.recording.capture import Capture
+
+CALL = 5
+
+
+class Model:
+    """Takes requests, or refuses them."""
+
+    def __init__(self) -> None:
+        self.is_decoupled = False
+        self.is_loading = False
+        self.requests: list[InferenceRequest] = []
+        self.error: Exception | None = None
+
+    def start(self, request: InferenceRequest) -> None:
+        if self.error is not None:
+            raise self.error
+        request.served_version = "3"
+        self.requests.append(request)
+
+
+class ModelCalls:
+    """A server with one model."""
+
+    def __init__(self) -> None:
+        self.tracing = SimpleNamespace(is_on=False)
+        self.model = Model()
+
+    def open(self, name: str, version: str) -> Model:
+        if name != "model":
+            raise NotFoundError("there is no such model")
+        return self.model
+
+
+class Sent:
+    def __init__(self) -> None:
+        self.messages: list[tuple[Any, ...]] = []
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        self.messages.append(message)
+
+
+@pytest.fixture
+def calls() -> ModelCalls:
+    return ModelCalls()
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+def lane(calls: ModelCalls, sent: Sent) -> InferLane:
+    return InferLane(cast(Calls, calls), cast(Line, sent), InflightBytes(limit_bytes=4 << 20))
+
+
+def infer(name: str = "model", settings: tuple[Any, ...] | None = None, service: int = HTTP_SERVICE) -> tuple[Any, ...]:
+    return (messages.INFER, CALL, service, name, "", "me", [("IN", "INT32", (1, 1), b"abcd")], ("OUT",), settings)
+
+
+def answer(request: InferenceRequest, data: bytes = b"efgh") -> None:
+    request.respond(InferenceResponse([Tensor("OUT", "INT32", (1, 1), data)], None, {"a": 1}))
+
+
+def test_a_request_is_what_its_message_says(lane: InferLane, calls: ModelCalls) -> None:
+    lane.begin(infer(settings=(42, 1, 2, 1000, {"mine": "x"})))
+    (request,) = calls.model.requests
+    assert (request.model_name, request.id, request.requested_outputs) == ("model", "me", ("OUT",))
+    assert (request.inputs["IN"].datatype, request.inputs["IN"].shape, request.inputs["IN"].data) == (
+        "INT32",
+        (1, 1),
+        b"abcd",
+    )
+    assert (request.correlation_id, request.flags, request.priority, request.timeout_us) == (42, 1, 2, 1000)
+    assert request.parameters == {"mine": "x"}
+
+
+def test_the_answer_is_sent_once(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    lane.begin(infer())
+    assert lane.count == 1
+    answer(calls.model.requests[0])
+    answer(calls.model.requests[0])
+    assert sent.messages == [(messages.ANSWER, CALL, "3", [("OUT", "INT32", (1, 1), b"efgh")], {"a": 1})]
+    assert lane.count == 0
+
+
+@pytest.mark.parametrize("reason", ["unknown", "decoupled", "loading", "traced"])
+def test_what_is_not_plain_comes_back_as_bytes(lane: InferLane, calls: ModelCalls, sent: Sent, reason: str) -> None:
+    calls.model.is_decoupled = reason == "decoupled"
+    calls.model.is_loading = reason == "loading"
+    calls.tracing.is_on = reason == "traced"
+    lane.begin(infer("nobody" if reason == "unknown" else "model"))
+    assert sent.messages == [(messages.SEND_WHOLE, CALL)]
+    assert calls.model.requests == []
+    assert lane.count == 0
+
+
+def test_a_refusal_is_told_apart_from_a_failure(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    calls.model.error = InvalidArgumentError("wrong shape")
+    lane.begin(infer())
+    calls.model.error = None
+    lane.begin(infer())
+    calls.model.requests[0].respond(InferenceResponse.of_error(UnavailableError("it is Monday")))
+    refused, failed = sent.messages
+    assert (refused[0], decode_error(refused[2]).message) == (messages.REFUSE, "wrong shape")
+    assert (failed[0], decode_error(failed[2]).message) == (messages.FAIL, "it is Monday")
+
+
+def test_what_is_broken_is_answered(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    calls.model.error = RuntimeError("a mistake")
+    lane.begin(infer())
+    ((kind, _, error),) = sent.messages
+    assert (kind, decode_error(error).message) == (messages.REFUSE, "the server failed to answer the request")
+
+
+def test_a_cancelled_request_is_not_answered(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    lane.begin(infer())
+    lane.cancel(CALL)
+    (request,) = calls.model.requests
+    answer(request)
+    assert request.is_cancelled
+    assert sent.messages == []
+
+
+def test_a_process_that_is_gone_cancels_its_requests(lane: InferLane, calls: ModelCalls) -> None:
+    lane.begin(infer())
+    lane.close()
+    assert calls.model.requests[0].is_cancelled
+
+
+def test_at_the_end_of_the_server_the_rest_is_answered(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    lane.begin(infer())
+    lane.answer_rest(unanswered_error())
+    answer(calls.model.requests[0])
+    ((kind, call, error),) = sent.messages
+    assert (kind, call) == (messages.FAIL, CALL)
+    assert decode_error(error).message == unanswered_error().message
+
+
+def test_a_large_answer_without_room_is_refused(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    lane.begin(infer())
+    answer(calls.model.requests[0], bytes(5 << 20))
+    lane.begin(infer())
+    answer(calls.model.requests[1], bytes(LARGE_ANSWER_BYTES + 1))
+    assert [message[0] for message in sent.messages] == [messages.FAIL, messages.ANSWER]
+
+
+@pytest.mark.parametrize(("service", "protocol"), [(HTTP_SERVICE, "http"), (GRPC_SERVICE, "grpc")])
+def test_a_recorded_call_keeps_its_protocol(lane: InferLane, calls: ModelCalls, service: int, protocol: str) -> None:
+    lane.begin(infer(service=service))
+    capture = Capture(calls.model.requests[0], 0, 100, True, (), lambda: 0, lambda size: True, lambda capture: None)
+    assert capture.recorded().protocol == protocol
+
+
+@pytest.mark.parametrize("error", [QueueFullError("full"), NotFoundError("who"), ServingError("what")])
+def test_errors_keep_their_class_kind_and_text(error: ServingError) -> None:
+    again = decode_error(encode_error(error))
+    assert (type(again), again.kind, again.message) == (type(error), error.kind, error.message)
