@@ -15,15 +15,19 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from typing import Any
 
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.beams.group import BeamGroup
-from trireme.llm.executors.port import Executor, StepResult
+from trireme.llm.executors.port import Executor, StepResult, failure_of
 from trireme.llm.intake import Intake
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.scheduler import Chunk, Scheduler, StepPlan
+from trireme.llm.scheduler import Scheduler
+from trireme.llm.speculation.acceptance import verified_tokens
+from trireme.llm.speculation.speculator import make_speculator
 from trireme.llm.stats import EngineStats, StatsRecorder
+from trireme.llm.step_plan import Chunk, StepPlan
 from trireme.llm.warm_up import WarmUps
 
 log = logging.getLogger(__name__)
@@ -43,9 +47,17 @@ class EngineCore:
     """Tokens in, tokens out. `Engine` puts texts around it."""
 
     def __init__(
-        self, executor: Executor, options: EngineOptions, after_step: Callable[[], None] | None = None
+        self,
+        executor: Executor,
+        options: EngineOptions,
+        after_step: Callable[[], None] | None = None,
+        draft: Executor | None = None,
     ) -> None:
-        """`after_step` is called in the engine's thread once the listeners have heard of a step."""
+        """`after_step` is called in the engine's thread once the listeners have heard of a step.
+
+        `draft` is the executor of the smaller model, where tokens are guessed with one. Raises ExecutorError where they
+        are to be guessed and cannot be.
+        """
         self._after_step = after_step
         self.executor = executor
         self.spec = executor.spec
@@ -68,7 +80,9 @@ class EngineCore:
         self._step_began: float | None = None
         self._prepared = -math.inf
         """When the executor was last seen to prepare."""
-        self._warm_ups = WarmUps(executor.warm_ups(), options.warm_up)
+        self._speculator = make_speculator(executor, options, draft)
+        kinds = [*executor.warm_ups(), *(self._speculator.warm_ups() if self._speculator else ())]
+        self._warm_ups = WarmUps(kinds, options.warm_up)
         self._is_warm = threading.Event()
         self._thread = threading.Thread(target=self._main, name="llm-engine", daemon=True)
         self._thread.start()
@@ -84,13 +98,14 @@ class EngineCore:
         end_ids: Iterable[int] = (),
         keys: BlockKeys | None = None,
         sequence_id: int | None = None,
+        adapter: PlacedAdapter | None = None,
     ) -> int:
         """Lets a prompt be continued; the listener is called in the engine's thread. Returns the id for `cancel`.
 
         A beam search has a listener for each of the best beams, which hear of them in the end. `sequence_id` is one
         that `new_id` gave, for who has to know it before the first token may come; `keys` are what `keys_of` gave for
-        the prompt. Raises SamplingError where the prompt can never be continued, EngineBusyError where too many wait,
-        EngineClosedError after the end.
+        the prompt and the adapter's salt. Raises SamplingError where the prompt can never be continued,
+        EngineBusyError where too many wait, EngineClosedError after the end.
         """
         if self._closing:
             raise EngineClosedError(self._closing)
@@ -103,6 +118,7 @@ class EngineCore:
             timeout_s=timeout_s,
             end_ids=end_ids,
             keys=keys,
+            adapter=adapter,
         )
         self._send_in(sequence, BeamGroup(sequence, listeners) if params.beams else None)
         return sequence.sequence_id
@@ -126,7 +142,7 @@ class EngineCore:
     @property
     def is_alive(self) -> bool:
         """Whether steps are still run."""
-        return self._thread.is_alive() and not self._closing
+        return self._thread.is_alive() and not self._closing and not failure_of(self.executor)
 
     def stalled_s(self) -> float:
         """How long the step under way has been waited for, without the time that the executor prepared for it.
@@ -134,7 +150,7 @@ class EngineCore:
         That is left out as far as it is asked here: whoever watches the engine asks again and again.
         """
         began = self._step_began
-        if self.executor.is_preparing:
+        if self.executor.is_preparing or (self._speculator is not None and self._speculator.is_preparing):
             self._prepared = self._clock()
         return 0.0 if began is None else self._clock() - max(began, self._prepared)
 
@@ -192,13 +208,21 @@ class EngineCore:
             self._end_all(self._closing)
             if self._after_step is not None:
                 self._after_step()
-            try:
-                self.executor.close()
-            except Exception:
-                log.exception("the executor could not be closed")
+            for part in (self._speculator, self.executor):
+                try:
+                    if part is not None:
+                        part.close()
+                except Exception:
+                    log.exception("%s could not be closed", type(part).__name__)
 
     def _step(self, flight: _Flight | None) -> _Flight | None:
-        """Schedules and begins a step, then settles the one before."""
+        """Schedules and begins a step, then settles the one before.
+
+        One that verifies drafts is settled as well: how many of them are right decides about the next.
+        """
+        if self._speculator is not None:
+            self._step_began = self._step_began or self._clock()
+            self._speculator.prepare(self._scheduler.running)
         plan = self._scheduler.schedule()
         following = None
         if plan is not None:
@@ -208,11 +232,11 @@ class EngineCore:
             for sequence in plan.joined:
                 sequence.started = sequence.started or now
             following = (plan, self.executor.submit(plan))
-            if not self.executor.is_async:
-                self._settle(*following)
-                following = None
         if flight is not None:
             self._settle(*flight)
+        if following is not None and (not self.executor.is_async or following[0].has_drafts):
+            self._settle(*following)
+            following = None
         if following is None:
             self._step_began = None
             if plan is None and flight is None:
@@ -237,8 +261,7 @@ class EngineCore:
         self._scheduler.add(sequence)
 
     def _end_by_id(self, sequence_id: int, reason: FinishReason) -> None:
-        sequence = self._sequences.get(sequence_id)
-        if sequence is not None:
+        if (sequence := self._sequences.get(sequence_id)) is not None:
             self._finish(sequence, reason, ())
 
     def _end_overdue(self) -> None:
@@ -261,19 +284,20 @@ class EngineCore:
             if number in result.prompt_logprobs:
                 chunk.sequence.note_prompt_logprobs(chunk.start, result.prompt_logprobs[number])
             if not chunk.samples:
-                self._scheduler.settle(chunk, None)
+                self._scheduler.settle(chunk)
                 continue
             if chunk.sequence.peers:
                 self._settle_beam(chunk, result.logprobs.get(index), now)
             else:
-                token = int(result.tokens[index])
-                if self._scheduler.settle(chunk, token):
-                    self._deliver(chunk.sequence, token, index, result, now)
-            index += 1
+                tokens = verified_tokens(chunk, result.tokens[index : index + 1 + len(chunk.drafts)])
+                if self._scheduler.settle(chunk, tokens):
+                    self._note_drafts(chunk, len(tokens) - 1)
+                    self._deliver(chunk.sequence, tokens, index, result, now)
+            index += 1 + len(chunk.drafts)
 
     def _settle_beam(self, chunk: Chunk, report: TokenLogprobs | None, now: float) -> None:
         number = chunk.sequence.sequence_id
-        if not self._scheduler.settle(chunk, None) or report is None:
+        if not self._scheduler.settle(chunk) or report is None:
             return
         beams, leader = self._beams[number], self._sequences[number]
         copies = beams.take(chunk.sequence, chunk.admission, report, self._scheduler)
@@ -281,37 +305,45 @@ class EngineCore:
         if leader.error:
             self._finish(leader, FinishReason.ERROR, ())
         elif copies is not None:
-            self._note_token(leader, now)
+            self._note_tokens(leader, 1, now)
             if copies:
                 self.executor.copy_blocks(copies)
             if beams.is_done:
                 self._finish(leader, beams.finish_reason, ())
 
-    def _note_token(self, sequence: Sequence, now: float) -> None:
+    def _note_tokens(self, sequence: Sequence, count: int, now: float) -> None:
         if not sequence.first_token:
             sequence.first_token = now
-        self._recorder.token(sequence, now)
+        self._recorder.tokens(sequence, count, now)
         sequence.last_token = now
 
-    def _deliver(self, sequence: Sequence, token: int, index: int, result: StepResult, now: float) -> None:
-        self._note_token(sequence, now)
-        logprobs = (result.logprobs[index],) if index in result.logprobs else ()
+    def _note_drafts(self, chunk: Chunk, accepted: int) -> None:
+        if chunk.drafts and self._speculator is not None:
+            self._recorder.drafts(len(chunk.drafts), accepted)
+            self._speculator.note(chunk, accepted)
+
+    def _deliver(self, sequence: Sequence, found: Items[int], index: int, result: StepResult, now: float) -> None:
+        """Tells of the tokens that a step brought, of which the last alone may end the sequence."""
+        self._note_tokens(sequence, len(found), now)
+        tokens, token = tuple(found), found[-1]
+        rows = range(index, index + len(found))
+        logprobs = tuple(result.logprobs[row] for row in rows if row in result.logprobs)
         self._advance_grammar(sequence, token)
         if sequence.error:
             self._finish(sequence, FinishReason.ERROR, ())
         elif token in sequence.end_ids and sequence.may_end:
             sequence.stop_token = token
-            self._finish(sequence, FinishReason.STOP, (token,), logprobs)
+            self._finish(sequence, FinishReason.STOP, tokens, logprobs)
         elif sequence.grammar is not None and sequence.grammar.is_finished:
-            self._finish(sequence, FinishReason.STOP, (token,), logprobs)
+            self._finish(sequence, FinishReason.STOP, tokens, logprobs)
         elif len(sequence.tokens) >= sequence.max_size:
-            self._finish(sequence, FinishReason.LENGTH, (token,), logprobs)
+            self._finish(sequence, FinishReason.LENGTH, tokens, logprobs)
         else:
             times = sequence.times if sequence.params.stop else None  # a stop string may make these news the last
             prompt = sequence.told_prompt_logprobs() if sequence.output_count == 1 else None
             self._tell(
                 sequence,
-                SequenceOutput((token,), logprobs, times=times, cached_tokens=sequence.cached, prompt_logprobs=prompt),
+                SequenceOutput(tokens, logprobs, times=times, cached_tokens=sequence.cached, prompt_logprobs=prompt),
             )
 
     @staticmethod
@@ -331,16 +363,12 @@ class EngineCore:
         if self._sequences.pop(sequence.sequence_id, None) is None:
             return
         self._beams.pop(sequence.sequence_id, None)
+        if self._speculator is not None:
+            self._speculator.forget(sequence)
         self._recorder.finished(sequence)
+        prompt = sequence.told_prompt_logprobs()
         news = SequenceOutput(
-            tokens,
-            logprobs,
-            reason,
-            sequence.stop_token,
-            sequence.error,
-            sequence.times,
-            sequence.cached,
-            sequence.told_prompt_logprobs(),
+            tokens, logprobs, reason, sequence.stop_token, sequence.error, sequence.times, sequence.cached, prompt
         )
         self._tell(sequence, news)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.request import FinishReason, SequenceOutput, SequenceTimes, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.tokenizer.port import Tokenizer
@@ -63,6 +64,8 @@ class Generation:
     choices: list[_Choice] = field(default_factory=list)
     cached_tokens: int = 0
     open_count: int = 0
+    adapter: PlacedAdapter | None = None
+    """What it is written with, until it is given back."""
 
     def add_choices(self, tokenizer: Tokenizer, params: SamplingParams) -> None:
         """As many as were asked for, before the first of them is submitted."""
@@ -125,7 +128,7 @@ class Generation:
                 index,
                 text,
                 shown,
-                news.logprobs,
+                news.logprobs[: len(shown)] if is_stopped else news.logprobs,
                 reason,
                 news.error,
                 usage,

@@ -7,11 +7,12 @@ import secrets
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Listener, Sequence
 from trireme.llm.sampling_params import SamplingError, SamplingParams
-from trireme.llm.scheduler import SchedulerLimits
+from trireme.llm.step_plan import SchedulerLimits
 
 
 class Intake:
@@ -33,6 +34,7 @@ class Intake:
         timeout_s: float | None,
         end_ids: Iterable[int],
         keys: BlockKeys | None,
+        adapter: PlacedAdapter | None = None,
     ) -> Sequence:
         """A sequence that has the tokens for itself; raises SamplingError where the prompt can never be continued."""
         self._check(tokens, params)
@@ -44,13 +46,14 @@ class Intake:
             len(tokens),
             params,
             listener,
-            BlockKeys(self._limits.block_size) if keys is None else keys.copy(),
+            BlockKeys(self._limits.block_size, adapter.salt if adapter else b"") if keys is None else keys.copy(),
             limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens),
             seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
             priority=priority,
             deadline=None if timeout_s is None else now + timeout_s,
             end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
             arrival=now,
+            adapter=adapter,
             grammar=None if params.grammar is None else params.grammar.start(),
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 
 class WarmUpMode(Enum):
@@ -17,6 +18,25 @@ class WarmUpMode(Enum):
     LOAD = "load"
     """All of it before the first request."""
     OFF = "off"
+
+
+class SpeculationMode(Enum):
+    """Where guesses of next tokens come from, several of which one step verifies."""
+
+    OFF = "off"
+    NGRAM = "ngram"
+    """From what followed the last tokens earlier in prompt and answer."""
+    DRAFT = "draft"
+    """From a smaller model."""
+
+
+class CacheType(Enum):
+    """How keys and values are kept in the cache."""
+
+    AUTO = "auto"
+    """As the model's folder says; else in the numbers that the model computes in."""
+    FP8 = "fp8"
+    """As floats of eight bits (e4m3): half of the memory, and a little less exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +55,7 @@ class EngineOptions:
     """Tokens in a block of the cache."""
     cache_bytes: int | None = None
     """The size of the key/value cache; None: what the device has left, less a reserve."""
+    cache_type: CacheType = CacheType.AUTO
     memory_share: float = 0.9
     """The part of a GPU's memory that weights, cache and steps may take together."""
     has_prefix_cache: bool = True
@@ -45,6 +66,21 @@ class EngineOptions:
     is_batch_invariant: bool = False
     """Whether a sequence's tokens must not depend on what runs beside it, to the last bit; slower, on CUDA alone."""
     warm_up: WarmUpMode = WarmUpMode.IDLE
+    ranks: int | None = None
+    """Among how many processes the model is divided, each with a GPU of its own where there are GPUs; None: as the
+    model's folder says, else one."""
+    speculation: SpeculationMode = SpeculationMode.OFF
+    speculation_tokens: int = 7
+    """How many tokens are guessed at once, at most."""
+    draft_model: Path | None = None
+    """The folder of the smaller model."""
+    draft_cache_bytes: int | None = None
+    """The size of its key/value cache; None: a quarter of `cache_bytes`, or 1 GiB."""
+    adapters: Path | Mapping[str, Path] | None = None
+    """The folder whose sub-folders are adapters (LoRA) by their names, or those folders by name; None: there are none.
+    """
+    max_adapters: int = 8
+    """How many adapters are kept in memory."""
     clock: Callable[[], float] = time.monotonic
     around_texts: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered in the thread that writes texts around all that is told of a step."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.sampling_params import GrammarState, SamplingParams
 
@@ -40,6 +41,12 @@ class SequenceTimes:
     started: float
     first_token: float
     last_token: float
+    drafted: int = 0
+    """How many of its tokens were guessed before they were chosen."""
+    accepted: int = 0
+    """How many of those guesses were right."""
+    preemptions: int = 0
+    """How often others needed its blocks, so that it was computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,8 @@ class Sequence:
     started: float = 0.0
     first_token: float = 0.0
     last_token: float = 0.0
+    adapter: PlacedAdapter | None = None
+    """What is added to the model's matrices for it."""
     grammar: GrammarState | None = None
     """Its own state, which stays as it is where others need its blocks meanwhile: its tokens stay too."""
 
@@ -118,11 +127,22 @@ class Sequence:
     """Whether it is a beam that has a slot, and nothing to compute: those behind the leader until that is computed."""
     history: object = None
     """What the sampler keeps of it from step to step."""
+    drafts: tuple[int, ...] = ()
+    """Guesses of its next tokens, for the step that is planned next."""
+    awaits_drafts: bool = False
+    """Whether it is not planned before its tokens under way are known, since what comes then can be guessed."""
+    drafted: int = 0
+    """How many guesses steps have verified."""
+    accepted: int = 0
+    """How many of them were right."""
+    guess_of: Sequence | None = None
+    """The sequence whose drafts this one takes for right, so that a token behind them can be chosen; None: its own."""
 
     def fail(self, what: str, error: Exception) -> None:
         """Notes why it cannot go on; the engine ends it when its step is settled."""
         log.error("a sequence is ended: %s", what, exc_info=error)
-        self.error = self.error or f"{what}: {type(error).__name__}: {error}"
+        own = self.guess_of or self
+        own.error = own.error or f"{what}: {type(error).__name__}: {error}"
 
     def note_prompt_logprobs(self, start: int, found: tuple[TokenLogprobs, ...]) -> None:
         """Of the tokens behind the one at that position; they come anew where the prompt is computed anew."""
@@ -165,4 +185,12 @@ class Sequence:
 
     @property
     def times(self) -> SequenceTimes:
-        return SequenceTimes(self.arrival, self.started, self.first_token, self.last_token)
+        return SequenceTimes(
+            self.arrival,
+            self.started,
+            self.first_token,
+            self.last_token,
+            self.drafted,
+            self.accepted,
+            max(0, self.admissions - 1),
+        )

@@ -62,6 +62,12 @@ class SamplingParams:
     top_k: int = 0
     """0: no limit."""
     top_p: float = 1.0
+    top_p_decay: float = 1.0
+    """What top-p is multiplied with after each token."""
+    top_p_min: float = 1e-6
+    """Below which a decay does not bring it."""
+    top_p_reset_id: int | None = None
+    """The token after which it is again what it was at first."""
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
@@ -94,6 +100,8 @@ class SamplingParams:
     """What the text has to look like; `Engine.grammars` compiles it."""
     shown_ids: frozenset[int] = frozenset()
     """Special tokens that the text shows nevertheless."""
+    speculates: bool = True
+    """Whether tokens may be guessed and then verified, where the engine does that; the tokens are the same."""
 
     def __post_init__(self) -> None:
         _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
@@ -103,6 +111,8 @@ class SamplingParams:
         _check(_is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
         _check(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _check(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        for name, value in (("top_p_decay", self.top_p_decay), ("top_p_min", self.top_p_min)):
+            _check(_is_number(value) and 0 < value <= 1, name, value, "above 0 and at most 1")
         _check(_is_number(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
         penalty = self.repetition_penalty
         _check(
@@ -156,6 +166,7 @@ class SamplingParams:
             or self.bad_words
             or self.logit_bias
             or self.min_tokens
+            or self.top_p_decay != 1.0
             or self.grammar is not None
         )
 

@@ -16,57 +16,10 @@ from trireme.llm.beams.sharing import BlockCopy, Move, go_on_from, share_beginni
 from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import find_prefix
 from trireme.llm.request import FinishReason, Sequence
+from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
 _MOST_ENDED = 64
 """So many that have ended while they waited are kept in any case, before they are looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
-    """What the executor has room for."""
-
-    block_size: int
-    block_count: int
-    max_sequences: int
-    max_step_tokens: int
-    """Tokens in one step; longer prompts are computed in several."""
-    has_prefix_cache: bool = True
-    short_positions: int = 0
-    """A sequence with more tokens than this is computed in another way, from its first token on; 0: none is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Some tokens of a sequence in a step."""
-
-    sequence: Sequence
-    start: int
-    """The position of the first."""
-    count: int
-    samples: bool
-    """Whether the step brings a token of the sequence."""
-    is_pending: bool
-    """Whether the chunk is one token that the step before brings."""
-    admission: int
-    """Which stay of the sequence among those that run this belongs to."""
-
-    @property
-    def prompt_targets(self) -> list[int]:
-        """The prompt's tokens behind each of the chunk's, where their probabilities are to be told; else none."""
-        sequence = self.sequence
-        if not sequence.wants_prompt_logprobs:
-            return []
-        return sequence.tokens[self.start + 1 : min(self.start + self.count + 1, sequence.prompt_size)]
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """What a step computes."""
-
-    chunks: tuple[Chunk, ...]
-    token_count: int
-    joined: tuple[Sequence, ...] = ()
-    """Sequences whose slot has other blocks than the steps before know of."""
 
 
 @dataclass(slots=True)
@@ -81,7 +34,7 @@ class SchedulerStats:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _OpenPlan:
     """A plan while it is made."""
 
     budget: int
@@ -117,6 +70,11 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._waiting_count or self._running)
 
+    @property
+    def running(self) -> Items[Sequence]:
+        """Those that run, the oldest first; not to be modified."""
+        return self._running
+
     def sequences(self) -> Iterator[Sequence]:
         """Those that wait and those that run."""
         yield from self._running
@@ -143,27 +101,28 @@ class Scheduler:
 
     def schedule(self) -> StepPlan | None:
         """The next step; None where nothing can run now."""
-        draft = _Draft(self.limits.max_step_tokens)
-        draft.joined += [one for one in self._moved if one.slot >= 0]
+        opened = _OpenPlan(self.limits.max_step_tokens)
+        opened.joined += [one for one in self._moved if one.slot >= 0]
         self._moved.clear()
-        self._plan_running(draft)
-        if not draft.has_preempted:
-            self._plan_waiting(draft)
-        if not draft.chunks:
-            self._moved += draft.joined
+        self._plan_running(opened)
+        if not opened.has_preempted:
+            self._plan_waiting(opened)
+        if not opened.chunks:
+            self._moved += opened.joined
             return None
-        return StepPlan(tuple(draft.chunks), self.limits.max_step_tokens - draft.budget, tuple(draft.joined))
+        return StepPlan(tuple(opened.chunks), self.limits.max_step_tokens - opened.budget, tuple(opened.joined))
 
-    def _plan_running(self, draft: _Draft) -> None:
+    def _plan_running(self, opened: _OpenPlan) -> None:
         index = 0
-        while index < len(self._running) and draft.budget > 0:
+        while index < len(self._running) and opened.budget > 0:
             sequence = self._running[index]
             if self._must_wait(sequence):
                 index += 1
                 continue
-            count = min(sequence.size - sequence.computed, draft.budget)
-            if self._grow(sequence, sequence.computed + count, draft):
-                self._append(draft, sequence, count)
+            count = min(sequence.size - sequence.computed, opened.budget)
+            if self._grow(sequence, sequence.computed + count, opened):
+                behind = len(self._running) - index - 1
+                self._append(opened, sequence, count, self._fitting_drafts(sequence, count, opened.budget - behind))
                 index += 1
             # else it was the last of them and is gone
 
@@ -173,18 +132,42 @@ class Scheduler:
             return True
         if sequence.computed >= sequence.size or sequence.size >= sequence.max_size:
             return True
-        return sequence.pending > 0 and (sequence.params.needs_history or self._becomes_long(sequence, sequence.size))
+        if not sequence.pending:
+            return False
+        is_open = sequence.params.needs_history or sequence.awaits_drafts
+        return is_open or self._becomes_long(sequence, sequence.size)
 
-    def _append(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+    def _fitting_drafts(self, sequence: Sequence, count: int, budget: int) -> tuple[int, ...]:
+        """Those that a step of so many tokens can verify behind the last known one, in blocks that nobody misses.
+
+        All of the sequence is under way then, and it is not planned again before the step is settled.
+        """
+        known = sequence.computed + count
+        if not sequence.drafts or sequence.pending or known != len(sequence.tokens):
+            return ()
+        most = min(len(sequence.drafts), budget - count, sequence.max_size - known - 1)
+        if not sequence.is_long and self.limits.short_positions:
+            most = min(most, self.limits.short_positions - known)
+        missing = self._blocks_for(known + max(most, 0)) - len(sequence.blocks)
+        spare = self.pool.free_count - len(self._running)  # each that runs may need a block with its next token
+        if missing > 0 and spare > 0:
+            sequence.blocks += self.pool.allocate(min(missing, spare)) or []
+        most = min(most, len(sequence.blocks) * self.limits.block_size - known)
+        return sequence.drafts[: max(most, 0)]
+
+    def _append(self, opened: _OpenPlan, sequence: Sequence, count: int, drafts: tuple[int, ...] = ()) -> None:
         end = sequence.computed + count
         samples = end == sequence.size
         is_pending = sequence.pending > 0 and count == 1 and end == sequence.size
-        draft.chunks.append(Chunk(sequence, sequence.computed, count, samples, is_pending, sequence.admissions))
-        draft.budget -= count
-        sequence.computed = end
+        count += len(drafts)
+        opened.chunks.append(
+            Chunk(sequence, sequence.computed, count, samples, is_pending, sequence.admissions, drafts)
+        )
+        opened.budget -= count
+        sequence.computed += count
         sequence.pending += samples
 
-    def _grow(self, sequence: Sequence, token_count: int, draft: _Draft) -> bool:
+    def _grow(self, sequence: Sequence, token_count: int, opened: _OpenPlan) -> bool:
         """Gets blocks for so many tokens; the last of those that run give up theirs, in the end the sequence itself.
 
         Beams get those of all of them with the first that is planned, so that none of them is planned when they go.
@@ -199,7 +182,7 @@ class Scheduler:
                     break
                 victim = self._running[-1]  # not planned yet: plans are made from the first on
                 self._preempt(victim)
-                draft.has_preempted = True
+                opened.has_preempted = True
                 if victim in together(sequence):
                     return False
         return True
@@ -220,9 +203,9 @@ class Scheduler:
         heapq.heappush(self._waiting, (sequence.priority, sequence.sequence_id, sequence))
         self._waiting_count += 1
 
-    def _plan_waiting(self, draft: _Draft) -> None:
+    def _plan_waiting(self, opened: _OpenPlan) -> None:
         held_back = []
-        while self._waiting and draft.budget > 0 and self._free_slots:
+        while self._waiting and opened.budget > 0 and self._free_slots:
             entry = heapq.heappop(self._waiting)
             sequence = entry[2]
             if sequence.is_finished:
@@ -230,17 +213,17 @@ class Scheduler:
             if any(one.pending for one in together(sequence)):  # preempted on its way: that has to be known first
                 held_back.append(entry)
                 continue
-            if not self._admit(sequence, draft):
+            if not self._admit(sequence, opened):
                 held_back.append(entry)
                 break
             self._waiting_count -= 1
         for entry in held_back:
             heapq.heappush(self._waiting, entry)
 
-    def _admit(self, sequence: Sequence, draft: _Draft) -> bool:
+    def _admit(self, sequence: Sequence, opened: _OpenPlan) -> bool:
         size, found = len(sequence.tokens), self._known_blocks(sequence)
         start = len(found) * self.limits.block_size
-        count = min(size - start, draft.budget)
+        count = min(size - start, opened.budget)
         free_found = sum(self.pool.is_free(block) for block in found)
         fresh = self._blocks_for(start + count) - len(found)
         if fresh + free_found > self.pool.free_count or not self._leaves_room(sequence, fresh + free_found):
@@ -262,8 +245,8 @@ class Scheduler:
             self.stats.prompt_tokens += size
         self.stats.cached_tokens += start
         self.stats.looked_up_tokens += size
-        draft.joined.append(sequence)
-        self._append(draft, sequence, count)
+        opened.joined.append(sequence)
+        self._append(opened, sequence, count)
         return True
 
     def _leaves_room(self, sequence: Sequence, wanted: int) -> bool:
@@ -277,18 +260,24 @@ class Scheduler:
         count = (len(sequence.tokens) - 1) // self.limits.block_size
         return find_prefix(self.pool, sequence.keys.up_to(sequence.tokens, count))
 
-    def settle(self, chunk: Chunk, token: int | None) -> bool:
-        """Takes over what a step brought for a chunk; False where the sequence has ended meanwhile."""
+    def settle(self, chunk: Chunk, tokens: Items[int] = ()) -> bool:
+        """Takes over what a step brought for a chunk; False where the sequence has ended meanwhile.
+
+        Several tokens are those that were drafted, and the one behind them.
+        """
         sequence = chunk.sequence
         if chunk.samples:
             sequence.pending -= 1
         if sequence.is_finished:
             return False
-        if chunk.samples and token is not None:
-            sequence.tokens.append(token)
+        wrong = len(chunk.drafts) - max(len(tokens) - 1, 0)
+        if sequence.slot >= 0 and sequence.admissions == chunk.admission:
+            sequence.computed -= wrong
+        if tokens:
+            sequence.tokens += tokens
             self._lengthen(sequence)
         if sequence.slot >= 0 and sequence.admissions == chunk.admission and self.limits.has_prefix_cache:
-            self._remember(sequence, min(chunk.start + chunk.count, len(sequence.tokens)))
+            self._remember(sequence, min(chunk.start + chunk.count - wrong, len(sequence.tokens)))
         return True
 
     def spread(self, beams: Items[Sequence]) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from trireme.llm.adapters.adapter import PlacedAdapter
+from trireme.llm.adapters.store import AdapterStore
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.port import Executor
 from trireme.llm.generation import Generation, TextOutput, Usage
@@ -58,13 +60,21 @@ class GenerationError(RuntimeError):
 class Engine:
     """A model that answers many at once. All methods may be called from any thread."""
 
-    def __init__(self, executor: Executor, tokenizer: Tokenizer, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer,
+        options: EngineOptions | None = None,
+        draft: Executor | None = None,
+    ) -> None:
+        """`draft` is the executor of the smaller model, where tokens are guessed with one."""
         self.options = options or EngineOptions()
         self.tokenizer = tokenizer
         self._news: deque[tuple[Generation, int, SequenceOutput]] = deque()
         self._has_news = threading.Event()
         self._is_closed = False
-        self.core = EngineCore(executor, self.options, after_step=self._has_news.set)
+        self.adapters = AdapterStore(executor.spec, self.options, executor)
+        self.core = EngineCore(executor, self.options, self._has_news.set, draft)
         self.end_ids = frozenset(tokenizer.eos_ids) | frozenset(self.core.spec.eos_ids)
         self.grammars = GrammarCompiler(tokenizer, sorted(self.end_ids))
         self._writer = threading.Thread(target=self._write, name="llm-text", daemon=True)
@@ -75,11 +85,12 @@ class Engine:
         cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", options: EngineOptions | None = None
     ) -> Engine:
         """Reads a Hugging Face folder; `device` is `auto`, `numpy`, `cpu`, `cuda` or `cuda:<number>`."""
-        from trireme.llm.loading import load_executor
+        from trireme.llm.speculation.executor_pair import load_executors
 
         options = options or EngineOptions()
         tokenizer = load_tokenizer(Path(folder))
-        return cls(load_executor(folder, options, device, dtype), tokenizer, options)
+        executor, draft = load_executors(folder, options, device, dtype)
+        return cls(executor, tokenizer, options, draft)
 
     def submit(
         self,
@@ -89,18 +100,24 @@ class Engine:
         *,
         priority: int = 0,
         timeout_s: float | None = None,
+        adapter: str | PlacedAdapter | None = None,
     ) -> Generation:
         """Lets a prompt be answered; the listener is called in the thread that writes texts, and must not block.
 
-        Raises SamplingError, ChatError, EngineBusyError or EngineClosedError where it cannot be.
+        An adapter that is named is read where it has to be, in the caller's thread; one that `adapters` has given out
+        is given back at the end. Raises SamplingError, ChatError, EngineBusyError or EngineClosedError where it cannot
+        be, and UnknownAdapterError or AdapterError.
         """
-        tokens = self.encode(prompt)
-        generation = Generation(len(tokens), listener, self.core.cancel)
-        generation.add_choices(self.tokenizer, params)
+        generation = Generation(0, listener, self.core.cancel)
+        generation.adapter = self.adapters.take(adapter) if isinstance(adapter, str) else adapter
         try:
+            tokens = self.encode(prompt)
+            generation.prompt_size = len(tokens)
+            generation.add_choices(self.tokenizer, params)
             self._submit_choices(generation, tokens, params, priority, timeout_s)
         except Exception:
             generation.abandon()  # the choices that were taken before one was refused
+            self._give_back_adapter(generation)
             raise
         return generation
 
@@ -110,7 +127,8 @@ class Engine:
         if params.beams:
             self._submit_beams(generation, tokens, params, priority, timeout_s)
             return
-        keys = self.core.keys_of(tokens) if params.choices > 1 else None
+        salt = generation.adapter.salt if generation.adapter is not None else b""
+        keys = self.core.keys_of(tokens, salt) if params.choices > 1 else None
         for index, choice in enumerate(generation.choices):
             own = params
             if index:
@@ -126,6 +144,7 @@ class Engine:
                 end_ids=self.end_ids,
                 keys=keys,
                 sequence_id=choice.sequence_id,
+                adapter=generation.adapter,
             )
 
     def _submit_beams(
@@ -143,6 +162,7 @@ class Engine:
             timeout_s=timeout_s,
             end_ids=self.end_ids,
             sequence_id=number,
+            adapter=generation.adapter,
         )
 
     def encode(self, prompt: Prompt) -> list[int]:
@@ -153,7 +173,11 @@ class Engine:
         return self.tokenizer.chat(messages) if messages else [token for token in prompt if isinstance(token, int)]
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, timeout_s: float | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | None = None,
+        timeout_s: float | None = None,
+        adapter: str | None = None,
     ) -> list[Completion]:
         """Answers prompts together and waits for all of them: `params.choices` answers for each, in their order."""
         params = params or SamplingParams()
@@ -163,7 +187,8 @@ class Engine:
         begun: list[Generation] = []
         try:
             for number, prompt in enumerate(listed):
-                begun.append(self.submit(prompt, params, _collect(pieces[number], number, done), timeout_s=timeout_s))
+                listener = _collect(pieces[number], number, done)
+                begun.append(self.submit(prompt, params, listener, timeout_s=timeout_s, adapter=adapter))
         except Exception:
             for generation in begun:
                 generation.abandon()
@@ -172,10 +197,12 @@ class Engine:
             done.get()
         return [completion for outputs in pieces for completion in _completions(outputs, params.choices)]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[TextOutput]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, adapter: str | None = None
+    ) -> Iterator[TextOutput]:
         """The answer as it is written; leaving the loop early cancels the rest."""
         pieces: queue.SimpleQueue[TextOutput] = queue.SimpleQueue()
-        generation = self.submit(prompt, params or SamplingParams(), pieces.put)
+        generation = self.submit(prompt, params or SamplingParams(), pieces.put, adapter=adapter)
         try:
             while True:
                 piece = pieces.get()
@@ -189,6 +216,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends what is under way and gives the device's memory back."""
+        self.adapters.close()
         self.core.close()
         self._is_closed = True
         self._has_news.set()
@@ -226,6 +254,13 @@ class Engine:
             except Exception:
                 log.exception("a listener failed; its request is ended")
                 generation.cancel()
+            if generation.is_finished:
+                self._give_back_adapter(generation)
+
+    def _give_back_adapter(self, generation: Generation) -> None:
+        adapter, generation.adapter = generation.adapter, None
+        if adapter is not None:
+            self.adapters.give_back(adapter)
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -6,11 +6,12 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_language_models import TinyModel, build
+from tiny_language_models import ANSWER_TOKENS, PROMPTS, TinyModel, build
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
@@ -91,6 +92,19 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny
         return made[name]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def expected(tiny_model: Callable[[str], TinyModel]) -> Callable[[str], list[list[int]]]:
+    """What transformers writes behind each of the prompts, by the name of the model's recipe."""
+
+    @cache
+    def of(name: str) -> list[list[int]]:
+        found = [tiny_model(name).continuation(prompt, ANSWER_TOKENS) for prompt in PROMPTS]
+        assert len({token for tokens in found for token in tokens}) > 5, "a model that repeats itself proves little"
+        return found
+
+    return of
 
 
 @pytest.fixture(scope="session")

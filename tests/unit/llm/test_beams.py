@@ -139,7 +139,8 @@ def test_beams_that_are_thrown_out_in_between_find_the_same(
     engine = start_engine(
         model.folder, blocks=26, max_sequences=12, max_step_tokens=16, has_prefix_cache=has_prefix_cache
     )
-    searches = [Search(engine, prompt, beams=4, max_tokens=10) for prompt in PROMPTS]
+    with engine.held():  # all of them are there before the first one runs
+        searches = [Search(engine, prompt, beams=4, max_tokens=10) for prompt in PROMPTS]
     plain = [[5, 6, 7], [8, 9]]
     assert engine.tokens(plain, 10) == [model.continuation(prompt, 10) for prompt in plain]
     for search, prompt in zip(searches, PROMPTS, strict=True):

@@ -16,7 +16,7 @@ from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.scheduler import StepPlan
+from trireme.llm.step_plan import StepPlan
 
 
 class ClosingBias(Mapping[int, float]):

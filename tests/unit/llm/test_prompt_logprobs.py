@@ -55,10 +55,11 @@ def test_they_are_told_once_of_sequences_that_were_thrown_out_in_between(tiny_mo
     engine = start_engine(model.folder, blocks=14, max_step_tokens=16)
     prompts = [PROMPT[:9], PROMPT[3:12], PROMPT[5:13]]
     params = SamplingParams(max_tokens=14, prompt_logprobs=1)
-    for prompt, news in zip(prompts, engine.answers(prompts, [params] * 3), strict=True):
+    answers = engine.answers(prompts, [params] * 3)
+    for prompt, news in zip(prompts, answers, strict=True):
         check(model, prompt, told(news), 1)
         assert [token for one in news for token in one.token_ids] == model.continuation(prompt, 14)
-    assert engine.core.stats().preemptions > 0
+    assert sum(news[-1].times.preemptions for news in answers) == engine.core.stats().preemptions > 0
 
 
 def test_a_prompt_of_one_token_has_none(tiny_model: Any, start_engine: Any) -> None:

@@ -13,7 +13,8 @@ from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import BlockKeys, find_prefix
 from trireme.llm.request import FinishReason, Sequence
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.scheduler import Scheduler, SchedulerLimits, StepPlan
+from trireme.llm.scheduler import Scheduler
+from trireme.llm.step_plan import SchedulerLimits, StepPlan
 
 BLOCK = 4
 
@@ -37,7 +38,7 @@ def sequence(number: int, prompt: list[int], wanted: int = 8, **params: object) 
 def run(scheduler: Scheduler, plan: StepPlan, token: Callable[[Sequence], int] = lambda sequence: 7) -> None:
     """Settles a step and ends what has all its tokens."""
     for chunk in plan.chunks:
-        alive = scheduler.settle(chunk, token(chunk.sequence) if chunk.samples else None)
+        alive = scheduler.settle(chunk, [token(chunk.sequence)] if chunk.samples else ())
         if alive and len(chunk.sequence.tokens) >= chunk.sequence.max_size:
             scheduler.finish(chunk.sequence, FinishReason.LENGTH)
 

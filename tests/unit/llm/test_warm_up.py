@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import until
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
@@ -52,13 +52,6 @@ def started(tiny_model: Any, mode: WarmUpMode, is_held: bool = False) -> tuple[E
     if is_held:
         executor.may_go_on.clear()
     return EngineCore(executor, options), executor
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_the_first_is_ready_with_the_engine_and_the_rest_while_nothing_runs(

@@ -11,8 +11,6 @@ from trireme.llm.chat.xml_calls import GLM, GLM_KEY_CLOSING, GLM_VALUE, XmlTags
 from trireme.llm.grammar.sources import json_rule, literal
 
 _TEXT = "/(?s:.*)/"
-_Argument = Callable[[str, str], str]
-"""An argument of that name, with the rule for its value and its closing tag."""
 
 
 def xml_rules(tags: XmlTags, says_type: bool = False) -> Rules:

@@ -6,8 +6,8 @@ import math
 
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.models.spec import DecoderSpec, shape_of
-from trireme.llm.options import EngineOptions
-from trireme.llm.scheduler import SchedulerLimits
+from trireme.llm.options import CacheType, EngineOptions
+from trireme.llm.step_plan import SchedulerLimits
 
 DEFAULT_CACHE_BYTES = 512 * 2**20
 
@@ -58,11 +58,23 @@ def weight_count(spec: DecoderSpec) -> int:
 
 
 def check_room(
-    spec: DecoderSpec, options: EngineOptions, item_bytes: int, dtype: str, free: int | None, what_is_free: str
+    spec: DecoderSpec,
+    options: EngineOptions,
+    item_bytes: int,
+    dtype: str,
+    free: int | None,
+    what_is_free: str,
+    packed_bytes: int | None = None,
 ) -> None:
-    """Raises ExecutorError where weights and cache need more than there is; `free` None: nobody knows."""
+    """Raises ExecutorError where weights and cache need more than there is; `free` None: nobody knows.
+
+    `packed_bytes` is what the weights take where they stay quantized.
+    """
     block = item_bytes * options.block_size * token_items(spec)
-    check_bytes(weight_count(spec) * item_bytes, options.cache_bytes or block, dtype, free, what_is_free)
+    weights = weight_count(spec) * item_bytes
+    if packed_bytes is not None:
+        weights, dtype = packed_bytes, "their quantized form"
+    check_bytes(weights, options.cache_bytes or block, dtype, free, what_is_free)
 
 
 def check_bytes(weights: int, cache: int, dtype: str, free: int | None, what_is_free: str) -> None:
@@ -89,9 +101,36 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 // 10 else f"{count / 2**20:.2f} MiB"
 
 
+def refuse_ranks(options: EngineOptions, how: str) -> None:
+    """Raises ExecutorError where the model is to be divided among ranks, and runs in a way that cannot be."""
+    if (options.ranks or 1) > 1:
+        raise ExecutorError(
+            f"tensor_parallel {options.ranks} needs PyTorch on the CPU or on NVIDIA's GPUs and an architecture of the "
+            f"engine's own, and this model runs {how}: leave the parameter out"
+        )
+
+
 def refuse_batch_invariance(options: EngineOptions, how: str) -> None:
     """Raises ExecutorError where texts must not change with the batch, and the model does not run with our kernels."""
     if options.is_batch_invariant:
         raise ExecutorError(
             f"batch_invariant needs the kernels for NVIDIA GPUs, and this model runs {how}: leave the parameter out"
+        )
+
+
+def refuse_small_cache(options: EngineOptions, how: str) -> None:
+    """Raises ExecutorError where keys and values are to be kept in eight bits, and the model runs without that."""
+    if options.cache_type is CacheType.FP8:
+        raise ExecutorError(
+            f"kv_cache_dtype fp8 needs PyTorch on the CPU or on NVIDIA's GPUs and an architecture of the engine's own, "
+            f"and this model runs {how}: leave the parameter out"
+        )
+
+
+def refuse_quantized_batch_invariance(options: EngineOptions, quantization: str) -> None:
+    """Raises ExecutorError where texts must not change with the batch, and the model's weights have few bits."""
+    if options.is_batch_invariant and quantization:
+        raise ExecutorError(
+            f"batch_invariant needs weights of 16 or 32 bits, and this model's are quantized ({quantization}): leave "
+            "the parameter out, or serve the model that it was made from"
         )

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
-from trireme.llm.scheduler import SchedulerLimits, StepPlan
+from trireme.llm.step_plan import SchedulerLimits, StepPlan
 
 LOGPROB_ROWS = 128
 """So many of a prompt's tokens have their logits at once: it bounds the memory that probabilities of prompts take."""
@@ -23,7 +23,8 @@ class StepResult:
     """What a step brought."""
 
     tokens: Sequence[int]
-    """One for each chunk that samples, in their order."""
+    """One for each chunk that samples, in their order; behind it one for each of the chunk's drafts, as if that and
+    those before it were right."""
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
     """Of those tokens, by their index, where they were asked for."""
     prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
@@ -50,6 +51,9 @@ class Executor(Protocol):
     is_async: bool
     """Whether `submit` returns before the step is done, so that the next one can be planned meanwhile."""
 
+    takes_drafts: bool
+    """Whether a chunk may have drafts; the keys and values of wrong ones are written over."""
+
     is_preparing: bool
     """Whether it makes something ready for steps of a new kind (compiles, records), which may take longer than a step;
     read by other threads. False for who never does."""
@@ -71,3 +75,8 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Gives the device's memory back."""
+
+
+def failure_of(executor: Executor) -> str:
+    """What has ended an executor between steps, where it knows of such (`failure`); may be asked in any thread."""
+    return str(getattr(executor, "failure", ""))

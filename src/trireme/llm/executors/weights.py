@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
+from trireme.llm.adapters.adapter import MatrixName
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.models.spec import DecoderSpec
 
@@ -48,6 +49,16 @@ class LayerWeights(Generic[A, L, N]):
     after_attention_norm: N | None
     after_mlp_norm: N | None
 
+    def with_matrices(self, change: Callable[[MatrixName, L], L]) -> LayerWeights[A, L, N]:
+        """The layer with each matrix that adapters may add to as `change` returns it."""
+        return replace(
+            self,
+            qkv=change("qkv", self.qkv),
+            o=change("o", self.o),
+            up=None if self.up is None else change("up", self.up),
+            down=None if self.down is None else change("down", self.down),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights(Generic[A, L, N]):
@@ -84,13 +95,14 @@ class Gathering(Generic[A, L, N]):
             self.arrays.get("positions.weight"),
             self._norm("embed_norm"),
             self._linear_or_none("embed_in"),
-            tuple(self._layer(f"layers.{number}.") for number in range(self.spec.layer_count)),
+            tuple(self.layer(f"layers.{number}.") for number in range(self.spec.layer_count)),
             self._norm("norm"),
             self._linear_or_none("head_in"),
             self.linear(embed, self.arrays.get("head.bias")) if self.spec.is_tied else self._linear("head"),
         )
 
-    def _layer(self, prefix: str) -> LayerWeights[A, L, N]:
+    def layer(self, prefix: str) -> LayerWeights[A, L, N]:
+        """The layer whose tensors' names begin so."""
         return LayerWeights(
             self._linear(prefix + "qkv"),
             self._linear(prefix + "o"),

@@ -94,6 +94,10 @@ class GrammarCompiler:
         matcher = library.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise SamplingError(f"'{option}' cannot be compiled: {_short(matcher.get_error())}")
+        first = matcher.deep_copy()
+        first.compute_logit_bias()
+        if first.is_error() or "NoExtension" in str(first.stop_reason()):
+            raise SamplingError(f"'{option}' cannot be compiled: no text follows it, as a rule that only names itself")
         grammar = CompiledGrammar(matcher)
         with self._lock:
             self._kept[source] = grammar

@@ -26,11 +26,11 @@ def _attend(  # type: ignore[no-untyped-def]
         place = (((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD)[:, None] + d[None, :]
         if IS_EDGE or HEAD != HEAD_TILE:
             inside = (t < end)[:, None] & (d < HEAD)[None, :]
-            keys = tl.load(k_cache + place, mask=inside, other=0.0)
-            values = tl.load(v_cache + place, mask=inside, other=0.0)
+            keys = tl.load(k_cache + place, mask=inside, other=0.0).to(q.dtype)
+            values = tl.load(v_cache + place, mask=inside, other=0.0).to(q.dtype)
         else:
-            keys = tl.load(k_cache + place)
-            values = tl.load(v_cache + place)
+            keys = tl.load(k_cache + place).to(q.dtype)
+            values = tl.load(v_cache + place).to(q.dtype)
         scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
         if HAS_SOFTCAP:
             scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
@@ -50,12 +50,46 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _sum_of_parts(  # type: ignore[no-untyped-def]
+    partial, partial_state, first, sharers, inner, r, ROWS: tl.constexpr, HEAD_TILE: tl.constexpr,
+):  # fmt: skip
+    """What the programs with a part of the keys each have left, from place `first` on."""
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
+    for index in range(sharers):
+        state = partial_state + (first + index) * 2 * ROWS + r
+        other = tl.load(state, cache_modifier=".cg")
+        weight = tl.load(state + ROWS, cache_modifier=".cg")
+        part = tl.load(partial + (first + index) * ROWS * HEAD_TILE + inner, cache_modifier=".cg")
+        new_peak = tl.maximum(peak, other)
+        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+        fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
+        acc = acc * fade[:, None] + part * grow[:, None]
+        total = total * fade + weight * grow
+        peak = new_peak
+    return acc, total
+
+
+@triton.jit
+def _leave_part(  # type: ignore[no-untyped-def]
+    partial, partial_state, counter, own, inner, r, acc, peak, total, ROWS: tl.constexpr, HEAD_TILE: tl.constexpr,
+):  # fmt: skip
+    """Leaves a program's part for the last to arrive; how many were there before."""
+    tl.store(partial + own * ROWS * HEAD_TILE + inner, acc)
+    tl.store(partial_state + own * 2 * ROWS + r, peak)
+    tl.store(partial_state + own * 2 * ROWS + ROWS + r, total)
+    tl.debug_barrier()
+    return tl.atomic_add(counter, 1, sem="acq_rel")
+
+
+@triton.jit
 def _chunk_kernel(  # type: ignore[no-untyped-def]
     qkv, k_cache, v_cache, tables, tiles, out, partial, partial_state, arrivals, scale, softcap, window,
     stride_qkv, stride_out, table_width, splits,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, HEAD_TILE: tl.constexpr, BLOCK: tl.constexpr,
     ROWS: tl.constexpr, STEP: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
+    IS_SPLIT: tl.constexpr, IS_UNIFORM: tl.constexpr,
 ):  # fmt: skip
     """Some rows of a chunk, a head and, where keys are split, a part of them by program; the last to arrive adds up.
 
@@ -63,14 +97,10 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     """
     tile = tiles + tl.program_id(0) * 4
     head = tl.program_id(1)
-    slot = tl.load(tile)
-    first_row = tl.load(tile + 1)
-    count = tl.load(tile + 2)
-    first_position = tl.load(tile + 3)
     kv_head = head // GROUP
-    table = tables + slot.to(tl.int64) * table_width
-    d = tl.arange(0, HEAD_TILE)
-    r = tl.arange(0, ROWS)
+    table = tables + tl.load(tile).to(tl.int64) * table_width
+    first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
+    d, r = tl.arange(0, HEAD_TILE), tl.arange(0, ROWS)
     rows = (first_row + r).to(tl.int64)
     stored = (r < count)[:, None] & (d < HEAD)[None, :]
     q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
@@ -82,7 +112,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
     end = tl.where(count > 0, first_position + count, begin)
-    edge = begin if HAS_WINDOW else first_position // STEP * STEP  # from here on not every row sees every key
+    edge = begin if HAS_WINDOW or IS_UNIFORM else first_position // STEP * STEP  # from here on some rows see less
     sharers = 1
     if IS_SPLIT:
         steps = tl.cdiv(end - begin, STEP)
@@ -92,7 +122,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
         end = tl.minimum(begin + share * STEP, end)
         edge = tl.minimum(tl.maximum(edge, begin), end)
     if not IS_SPLIT or tl.program_id(2) < sharers:
-        if not HAS_WINDOW:
+        if not HAS_WINDOW and not IS_UNIFORM:
             acc, peak, total = _attend(
                 q, acc, peak, total, begin, edge, position, k_cache, v_cache, table, kv_head, scale, softcap, window,
                 KV_HEADS, HEAD, HEAD_TILE, BLOCK, STEP, HAS_SOFTCAP, HAS_WINDOW, False,
@@ -106,28 +136,14 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
             team = tl.program_id(0) * tl.num_programs(1) + head
             first = team.to(tl.int64) * splits
             inner = r[:, None] * HEAD_TILE + d[None, :]
-            own = first + tl.program_id(2)
-            tl.store(partial + own * ROWS * HEAD_TILE + inner, acc)
-            tl.store(partial_state + own * 2 * ROWS + r, peak)
-            tl.store(partial_state + own * 2 * ROWS + ROWS + r, total)
-            tl.debug_barrier()
-            is_last = tl.atomic_add(arrivals + team, 1, sem="acq_rel") == sharers - 1
+            before = _leave_part(
+                partial, partial_state, arrivals + team, first + tl.program_id(2), inner, r, acc, peak, total, ROWS,
+                HEAD_TILE,
+            )  # fmt: skip
+            is_last = before == sharers - 1
             if is_last:
                 tl.store(arrivals + team, 0)
-                peak = tl.full([ROWS], float("-inf"), tl.float32)
-                total = tl.zeros([ROWS], tl.float32)
-                acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
-                for index in range(sharers):
-                    state = partial_state + (first + index) * 2 * ROWS + r
-                    other = tl.load(state, cache_modifier=".cg")
-                    weight = tl.load(state + ROWS, cache_modifier=".cg")
-                    part = tl.load(partial + (first + index) * ROWS * HEAD_TILE + inner, cache_modifier=".cg")
-                    new_peak = tl.maximum(peak, other)
-                    settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-                    fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
-                    acc = acc * fade[:, None] + part * grow[:, None]
-                    total = total * fade + weight * grow
-                    peak = new_peak
+                acc, total = _sum_of_parts(partial, partial_state, first, sharers, inner, r, ROWS, HEAD_TILE)
         if is_last:
             acc = acc / tl.where(total > 0, total, 1.0)[:, None]
             place = out + rows[:, None] * stride_out + head * HEAD + d[None, :]
@@ -158,41 +174,21 @@ def chunk_attention(
     softcap: float = 0.0,
     window: int = 0,
     scratch: ChunkScratch | None = None,
+    is_uniform: bool = False,
 ) -> None:
     """Attention of chunks whose keys and values are in the cache already; `tiles` is `[count, 4]` of int32.
 
-    With `scratch` the keys of a tile are split among programs: for few tiles with many keys.
+    With `scratch` the keys of a tile are split among programs: for few tiles with many keys. Uniform: all keys go one
+    way through the kernel, so that a row's result does not depend on where its chunk was cut.
     """
     _, kv_heads, block, head_size = k_cache.shape
     head_tile = max(16, triton.next_power_of_2(head_size))
     splits = scratch.splits if scratch is not None else 1
     _chunk_kernel[(tiles.shape[0], heads, splits)](
-        qkv,
-        k_cache,
-        v_cache,
-        tables,
-        tiles,
-        out,
-        scratch.partial if scratch is not None else None,
-        scratch.state if scratch is not None else None,
-        scratch.arrivals if scratch is not None else None,
-        scale,
-        softcap,
-        window,
-        qkv.stride(0),
-        out.stride(0),
-        tables.stride(0),
-        splits,
-        KV_HEADS=kv_heads,
-        GROUP=heads // kv_heads,
-        HEAD=head_size,
-        HEAD_TILE=head_tile,
-        BLOCK=block,
-        ROWS=CHUNK_ROWS,
-        STEP=32,
-        HAS_SOFTCAP=softcap > 0,
-        HAS_WINDOW=window > 0,
-        IS_SPLIT=splits > 1,
-        num_warps=4,
+        qkv, k_cache, v_cache, tables, tiles, out, scratch.partial if scratch is not None else None,
+        scratch.state if scratch is not None else None, scratch.arrivals if scratch is not None else None, scale,
+        softcap, window, qkv.stride(0), out.stride(0), tables.stride(0), splits, KV_HEADS=kv_heads,
+        GROUP=heads // kv_heads, HEAD=head_size, HEAD_TILE=head_tile, BLOCK=block, ROWS=CHUNK_ROWS, STEP=32,
+        HAS_SOFTCAP=softcap > 0, HAS_WINDOW=window > 0, IS_SPLIT=splits > 1, IS_UNIFORM=is_uniform, num_warps=4,
         num_stages=4 if head_tile <= 128 else 2,
-    )
+    )  # fmt: skip

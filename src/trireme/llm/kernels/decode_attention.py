@@ -11,121 +11,35 @@ import torch
 import triton
 import triton.language as tl
 
-from trireme.llm.kernels.matmul import overlap
+from trireme.llm.kernels.elementwise import as_kept
+from trireme.llm.kernels.launch import overlap
 
 
-@triton.jit(do_not_specialize=["splits"])
-def _decode_kernel(  # type: ignore[no-untyped-def]
-    qkv,
-    k_cache,
-    v_cache,
-    tables,
-    slots,
-    positions,
-    cosines,
-    out,
-    partial,
-    partial_state,
-    arrivals,
-    scale,
-    softcap,
-    window,
-    stride_qkv,
-    stride_out,
-    table_width,
-    splits,
-    HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    GROUP_TILE: tl.constexpr,
-    TILES: tl.constexpr,
-    HEAD: tl.constexpr,
-    HALF: tl.constexpr,
-    HALF_TILE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STEP: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
-    ROTATES: tl.constexpr,
-    USES_DOT: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
-    """A row, some query heads of one key/value head and a part of the keys by program; the last to arrive adds up."""
-    row = tl.program_id(0)
-    kv_head = tl.program_id(1) // TILES
-    tile = tl.program_id(1) % TILES
-    split = tl.program_id(2)
-    slot = tl.load(slots + row)
-    position = tl.load(positions + row)
-    table = tables + slot.to(tl.int64) * table_width
-    half = tl.arange(0, HALF_TILE)
-    in_half = half < HALF
-    group = tile * GROUP_TILE + tl.arange(0, GROUP_TILE)
-    in_group = group < GROUP
-    head = kv_head * GROUP + group
-    base = qkv + row.to(tl.int64) * stride_qkv
-    if OVERLAPS:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-    q_low = tl.load(base + head[:, None] * HEAD + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0)
-    q_high = tl.load(
-        base + head[:, None] * HEAD + HALF + half[None, :], mask=in_group[:, None] & in_half[None, :], other=0.0
-    )
-    k_base = base + (HEADS + kv_head) * HEAD
-    k_low = tl.load(k_base + half, mask=in_half, other=0.0)
-    k_high = tl.load(k_base + HALF + half, mask=in_half, other=0.0)
-    v_base = base + (HEADS + KV_HEADS + kv_head) * HEAD
-    v_low = tl.load(v_base + half, mask=in_half, other=0.0)
-    v_high = tl.load(v_base + HALF + half, mask=in_half, other=0.0)
-    kind = k_low.dtype
-    if ROTATES:
-        cos = tl.load(cosines + position.to(tl.int64) * 2 * HALF + half, mask=in_half, other=0.0)
-        sin = tl.load(cosines + position.to(tl.int64) * 2 * HALF + HALF + half, mask=in_half, other=0.0)
-        low, high = q_low.to(tl.float32), q_high.to(tl.float32)
-        q_low = (low * cos[None, :] - high * sin[None, :]).to(kind)
-        q_high = (high * cos[None, :] + low * sin[None, :]).to(kind)
-        low1, high1 = k_low.to(tl.float32), k_high.to(tl.float32)
-        k_low = (low1 * cos - high1 * sin).to(kind)
-        k_high = (high1 * cos + low1 * sin).to(kind)
+@triton.jit
+def _turned(low, high, cos, sin):  # type: ignore[no-untyped-def]
+    """Both halves of heads, rotated."""
+    wide_low, wide_high = low.to(tl.float32), high.to(tl.float32)
+    return (wide_low * cos - wide_high * sin).to(low.dtype), (wide_high * cos + wide_low * sin).to(low.dtype)
 
-    first = 0
-    if HAS_WINDOW:
-        first = tl.maximum(position - window + 1, 0)
-    share = tl.cdiv(tl.cdiv(position - first, STEP), splits) * STEP
-    begin = first + split * share
-    end = tl.minimum(begin + share, position)
-    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
-    total = tl.zeros([GROUP_TILE], tl.float32)
-    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-    if split == splits - 1:  # the new token: from its registers, and into the cache
-        block = tl.load(table + position // BLOCK).to(tl.int64)
-        place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD
-        if tile == 0:
-            tl.store(k_cache + place + half, k_low, mask=in_half)
-            tl.store(k_cache + place + HALF + half, k_high, mask=in_half)
-            tl.store(v_cache + place + half, v_low, mask=in_half)
-            tl.store(v_cache + place + HALF + half, v_high, mask=in_half)
-        own = tl.sum(q_low.to(tl.float32) * k_low.to(tl.float32)[None, :], 1)
-        own += tl.sum(q_high.to(tl.float32) * k_high.to(tl.float32)[None, :], 1)
-        own = own * scale
-        if HAS_SOFTCAP:
-            own = softcap * (2.0 * tl.sigmoid(2.0 * own / softcap) - 1.0)
-        peak = own
-        total = total + 1.0
-        acc_low += v_low.to(tl.float32)[None, :]
-        acc_high += v_high.to(tl.float32)[None, :]
+
+@triton.jit
+def _attended(  # type: ignore[no-untyped-def]
+    acc_low, acc_high, peak, total, q_low, q_high, begin, end, k_cache, v_cache, table, kv_head, half, in_half, scale,
+    softcap, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr,
+    USES_DOT: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Goes on over the keys from `begin` to `end`."""
     for start in range(begin, end, STEP):
         t = start + tl.arange(0, STEP)
         valid = t < end
         block = tl.load(table + t // BLOCK, mask=valid, other=0).to(tl.int64)
         place = ((block * KV_HEADS + kv_head) * BLOCK + t % BLOCK) * HEAD
         inside = valid[:, None] & in_half[None, :]
-        keys_low = tl.load(k_cache + place[:, None] + half[None, :], mask=inside, other=0.0)
-        keys_high = tl.load(k_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0)
-        values_low = tl.load(v_cache + place[:, None] + half[None, :], mask=inside, other=0.0)
-        values_high = tl.load(v_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0)
+        kind = q_low.dtype
+        keys_low = tl.load(k_cache + place[:, None] + half[None, :], mask=inside, other=0.0).to(kind)
+        keys_high = tl.load(k_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0).to(kind)
+        values_low = tl.load(v_cache + place[:, None] + half[None, :], mask=inside, other=0.0).to(kind)
+        values_high = tl.load(v_cache + place[:, None] + HALF + half[None, :], mask=inside, other=0.0).to(kind)
         if USES_DOT:
             scores = tl.dot(q_low, tl.trans(keys_low), input_precision="ieee")
             scores = tl.dot(q_high, tl.trans(keys_high), scores, input_precision="ieee") * scale
@@ -149,48 +63,153 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
                 weights[:, :, None] * values_high.to(tl.float32)[None, :, :], 1
             )
         peak = new_peak
+    return acc_low, acc_high, peak, total
 
-    target = out + row.to(tl.int64) * stride_out + head[:, None] * HEAD + half[None, :]
+
+@triton.jit
+def _sum_of_parts(  # type: ignore[no-untyped-def]
+    partial, partial_state, first, splits, half, in_group, stored, GROUP_TILE: tl.constexpr, HALF_TILE: tl.constexpr,
+    HEAD: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """What the programs with a part of the keys each have left, from the places `first` on."""
+    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP_TILE], tl.float32)
+    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    for index in range(splits):
+        place = first + index
+        other = tl.load(partial_state + place * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
+        weight = tl.load(partial_state + place * 2 + 1, mask=in_group, other=0.0, cache_modifier=".cg")
+        new_peak = tl.maximum(peak, other)
+        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+        fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
+        own = partial + place[:, None] * HEAD + half[None, :]
+        low = tl.load(own, mask=stored, other=0.0, cache_modifier=".cg")
+        high = tl.load(own + HALF, mask=stored, other=0.0, cache_modifier=".cg")
+        acc_low = acc_low * fade[:, None] + low * grow[:, None]
+        acc_high = acc_high * fade[:, None] + high * grow[:, None]
+        total = total * fade + weight * grow
+        peak = new_peak
+    return acc_low, acc_high, total
+
+
+@triton.jit
+def _halves(place, inside, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Both halves of heads, from the places of the first."""
+    return tl.load(place, mask=inside, other=0.0), tl.load(place + HALF, mask=inside, other=0.0)
+
+
+@triton.jit
+def _begun_with_new(  # type: ignore[no-untyped-def]
+    total, acc_low, acc_high, q_low, q_high, k_low, k_high, v_low, v_high, k_cache, v_cache, table, position, kv_head,
+    tile, half, in_half, scale, softcap, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr,
+    BLOCK: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Sums that begin with the new token: from its registers, and into the cache."""
+    block = tl.load(table + position // BLOCK).to(tl.int64)
+    place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD
+    if tile == 0:
+        tl.store(k_cache + place + half, k_low, mask=in_half)
+        tl.store(k_cache + place + HALF + half, k_high, mask=in_half)
+        tl.store(v_cache + place + half, v_low, mask=in_half)
+        tl.store(v_cache + place + HALF + half, v_high, mask=in_half)
+    own = tl.sum(q_low.to(tl.float32) * k_low.to(tl.float32)[None, :], 1)
+    own += tl.sum(q_high.to(tl.float32) * k_high.to(tl.float32)[None, :], 1)
+    own = own * scale
+    if HAS_SOFTCAP:
+        own = softcap * (2.0 * tl.sigmoid(2.0 * own / softcap) - 1.0)
+    acc_low += v_low.to(tl.float32)[None, :]
+    acc_high += v_high.to(tl.float32)[None, :]
+    return own, total + 1.0, acc_low, acc_high
+
+
+@triton.jit
+def _leave_part(  # type: ignore[no-untyped-def]
+    partial, partial_state, counter, place, acc_low, acc_high, peak, total, half, in_group, stored,
+    HEAD: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """Leaves a program's part for the last to arrive; how many were there before."""
+    tl.store(partial + place[:, None] * HEAD + half[None, :], acc_low, mask=stored)
+    tl.store(partial + place[:, None] * HEAD + HALF + half[None, :], acc_high, mask=stored)
+    tl.store(partial_state + place * 2, peak, mask=in_group)
+    tl.store(partial_state + place * 2 + 1, total, mask=in_group)
+    tl.debug_barrier()
+    return tl.atomic_add(counter, 1, sem="acq_rel")
+
+
+@triton.jit
+def _finish(target, acc_low, acc_high, total, stored, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The sums by their weights, into the result."""
+    safe = tl.where(total > 0, total, 1.0)
+    tl.store(target, (acc_low / safe[:, None]).to(target.dtype.element_ty), mask=stored)
+    tl.store(target + HALF, (acc_high / safe[:, None]).to(target.dtype.element_ty), mask=stored)
+
+
+@triton.jit(do_not_specialize=["splits"])
+def _decode_kernel(  # type: ignore[no-untyped-def]
+    qkv, k_cache, v_cache, tables, slots, positions, cosines, out, partial, partial_state, arrivals, scale, softcap,
+    window, stride_qkv, stride_out, table_width, splits, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr, GROUP_TILE: tl.constexpr, TILES: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr,
+    HALF_TILE: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr, IS_SPLIT: tl.constexpr, ROTATES: tl.constexpr,
+    USES_DOT: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_WINDOW: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """A row, some query heads of one key/value head and a part of the keys by program; the last to arrive adds up."""
+    row, split = tl.program_id(0), tl.program_id(2)
+    kv_head, tile = tl.program_id(1) // TILES, tl.program_id(1) % TILES
+    position = tl.load(positions + row)
+    table = tables + tl.load(slots + row).to(tl.int64) * table_width
+    half = tl.arange(0, HALF_TILE)
+    in_half = half < HALF
+    group = tile * GROUP_TILE + tl.arange(0, GROUP_TILE)
+    in_group = group < GROUP
     stored = in_group[:, None] & in_half[None, :]
+    head = kv_head * GROUP + group
+    base = qkv + row.to(tl.int64) * stride_qkv
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    q_low, q_high = _halves(base + head[:, None] * HEAD + half[None, :], stored, HALF)
+    k_low, k_high = _halves(base + (HEADS + kv_head) * HEAD + half, in_half, HALF)
+    v_low, v_high = _halves(base + (HEADS + KV_HEADS + kv_head) * HEAD + half, in_half, HALF)
+    if ROTATES:
+        cos, sin = _halves(cosines + position.to(tl.int64) * 2 * HALF + half, in_half, HALF)
+        q_low, q_high = _turned(q_low, q_high, cos[None, :], sin[None, :])
+        k_low, k_high = _turned(k_low, k_high, cos, sin)
+    k_low, k_high = as_kept(k_low, k_cache), as_kept(k_high, k_cache)  # as those will see them who read it later
+    v_low, v_high = as_kept(v_low, v_cache), as_kept(v_high, v_cache)
+
+    first = tl.maximum(position - window + 1, 0) if HAS_WINDOW else 0
+    share = tl.cdiv(tl.cdiv(position - first, STEP), splits) * STEP
+    begin = first + split * share
+    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP_TILE], tl.float32)
+    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    if split == splits - 1:
+        peak, total, acc_low, acc_high = _begun_with_new(
+            total, acc_low, acc_high, q_low, q_high, k_low, k_high, v_low, v_high, k_cache, v_cache, table, position,
+            kv_head, tile, half, in_half, scale, softcap, KV_HEADS, HEAD, HALF, BLOCK, HAS_SOFTCAP,
+        )  # fmt: skip
+    acc_low, acc_high, peak, total = _attended(
+        acc_low, acc_high, peak, total, q_low, q_high, begin, tl.minimum(begin + share, position), k_cache, v_cache,
+        table, kv_head, half, in_half, scale, softcap, KV_HEADS, HEAD, HALF, BLOCK, STEP, USES_DOT, HAS_SOFTCAP,
+    )  # fmt: skip
+    target = out + row.to(tl.int64) * stride_out + head[:, None] * HEAD + half[None, :]
     if not IS_SPLIT:
-        safe = tl.where(total > 0, total, 1.0)
-        tl.store(target, (acc_low / safe[:, None]).to(out.dtype.element_ty), mask=stored)
-        tl.store(target + HALF, (acc_high / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+        _finish(target, acc_low, acc_high, total, stored, HALF)
     else:
-        place = (row * HEADS + head) * splits + split
-        tl.store(partial + place[:, None] * HEAD + half[None, :], acc_low, mask=stored)
-        tl.store(partial + place[:, None] * HEAD + HALF + half[None, :], acc_high, mask=stored)
-        tl.store(partial_state + place * 2, peak, mask=in_group)
-        tl.store(partial_state + place * 2 + 1, total, mask=in_group)
-        tl.debug_barrier()
+        place = (row * HEADS + head) * splits
         counter = arrivals + (row * KV_HEADS + kv_head) * TILES + tile
-        before = tl.atomic_add(counter, 1, sem="acq_rel")
+        before = _leave_part(
+            partial, partial_state, counter, place + split, acc_low, acc_high, peak, total, half, in_group, stored,
+            HEAD, HALF,
+        )  # fmt: skip
         if before == splits - 1:
             tl.store(counter, 0)
-            peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
-            total = tl.zeros([GROUP_TILE], tl.float32)
-            acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-            acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-            for index in range(splits):
-                place = (row * HEADS + head) * splits + index
-                other = tl.load(partial_state + place * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
-                weight = tl.load(partial_state + place * 2 + 1, mask=in_group, other=0.0, cache_modifier=".cg")
-                new_peak = tl.maximum(peak, other)
-                settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-                fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
-                low = tl.load(
-                    partial + place[:, None] * HEAD + half[None, :], mask=stored, other=0.0, cache_modifier=".cg"
-                )
-                high = tl.load(
-                    partial + place[:, None] * HEAD + HALF + half[None, :], mask=stored, other=0.0, cache_modifier=".cg"
-                )
-                acc_low = acc_low * fade[:, None] + low * grow[:, None]
-                acc_high = acc_high * fade[:, None] + high * grow[:, None]
-                total = total * fade + weight * grow
-                peak = new_peak
-            safe = tl.where(total > 0, total, 1.0)
-            tl.store(target, (acc_low / safe[:, None]).to(out.dtype.element_ty), mask=stored)
-            tl.store(target + HALF, (acc_high / safe[:, None]).to(out.dtype.element_ty), mask=stored)
+            acc_low, acc_high, total = _sum_of_parts(
+                partial, partial_state, place, splits, half, in_group, stored, GROUP_TILE, HALF_TILE, HEAD, HALF
+            )
+            _finish(target, acc_low, acc_high, total, stored, HALF)
 
 
 class DecodeScratch:
@@ -266,40 +285,10 @@ def decode_attention(
     tiles = triton.cdiv(group, tiling.group_tile)
     half = head_size // 2
     _decode_kernel[(qkv.shape[0], kv_heads * tiles, splits)](
-        qkv,
-        k_cache,
-        v_cache,
-        tables,
-        slots,
-        positions,
-        cosines,
-        out,
-        scratch.partial,
-        scratch.state,
-        scratch.arrivals,
-        scale,
-        softcap,
-        window,
-        qkv.stride(0),
-        out.stride(0),
-        tables.stride(0),
-        splits,
-        HEADS=heads,
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        GROUP_TILE=tiling.group_tile,
-        TILES=tiles,
-        HEAD=head_size,
-        HALF=half,
-        HALF_TILE=max(16, triton.next_power_of_2(half)),
-        BLOCK=block,
-        STEP=tiling.step,
-        IS_SPLIT=splits > 1,
-        ROTATES=cosines is not None,
-        USES_DOT=tiling.uses_dot,
-        HAS_SOFTCAP=softcap > 0,
-        HAS_WINDOW=window > 0,
-        num_warps=tiling.warps,
-        num_stages=tiling.stages,
-        **overlap(),
-    )
+        qkv, k_cache, v_cache, tables, slots, positions, cosines, out, scratch.partial, scratch.state, scratch.arrivals,
+        scale, softcap, window, qkv.stride(0), out.stride(0), tables.stride(0), splits, HEADS=heads, KV_HEADS=kv_heads,
+        GROUP=group, GROUP_TILE=tiling.group_tile, TILES=tiles, HEAD=head_size, HALF=half,
+        HALF_TILE=max(16, triton.next_power_of_2(half)), BLOCK=block, STEP=tiling.step, IS_SPLIT=splits > 1,
+        ROTATES=cosines is not None, USES_DOT=tiling.uses_dot, HAS_SOFTCAP=softcap > 0, HAS_WINDOW=window > 0,
+        num_warps=tiling.warps, num_stages=tiling.stages, **overlap(),
+    )  # fmt: skip

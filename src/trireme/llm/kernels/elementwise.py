@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from trireme.llm.kernels.matmul import activate, overlap
+from trireme.llm.kernels.activations import activate
+from trireme.llm.kernels.launch import overlap
 
 
 @triton.jit
@@ -47,22 +48,10 @@ def norm(
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device) if out is None else out
     tile = triton.next_power_of_2(n)
     _norm_kernel[(rows,)](
-        x,
-        weight,
-        bias,
-        out,
-        n,
-        eps,
-        offset,
-        x.stride(0),
-        out.stride(0),
-        IS_LAYER=is_layer,
-        HAS_WEIGHT=weight is not None,
-        HAS_BIAS=bias is not None,
-        TILE=tile,
-        num_warps=8 if tile >= 4096 else 4,
+        x, weight, bias, out, n, eps, offset, x.stride(0), out.stride(0), IS_LAYER=is_layer,
+        HAS_WEIGHT=weight is not None, HAS_BIAS=bias is not None, TILE=tile, num_warps=8 if tile >= 4096 else 4,
         **overlap(),
-    )
+    )  # fmt: skip
     return out
 
 
@@ -104,6 +93,56 @@ def activate_rows(x: torch.Tensor, activation: int, out: torch.Tensor) -> None:
 
 
 @triton.jit
+def as_kept(value, cache):  # type: ignore[no-untyped-def]
+    """Keys or values in the cache's numbers; what is too large for eight bits becomes the largest of them."""
+    if cache.dtype.element_ty == tl.float8e4nv:
+        value = tl.minimum(tl.maximum(value.to(tl.float32), -448.0), 448.0)
+    return value.to(cache.dtype.element_ty)
+
+
+@triton.jit
+def _rotated(  # type: ignore[no-untyped-def]
+    value, base, d, inside, position, which, cosines, qk_weight, qk_bias, eps, offset,
+    HEAD: tl.constexpr, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, QK_NORM: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """A query's or key's head, normalised and rotated; `which` is where its norm's weights begin."""
+    wide = value.to(tl.float32)
+    mean = 0.0
+    spread = 1.0
+    if QK_NORM == 2:
+        mean = tl.sum(wide, 0) / HEAD
+        wide = tl.where(inside, wide - mean, 0.0)
+    if QK_NORM != 0:
+        spread = tl.rsqrt(tl.sum(wide * wide, 0) / HEAD + eps)
+        weight = tl.load(qk_weight + which + d, mask=inside, other=0.0).to(tl.float32) + offset
+        wide = wide * spread * weight
+        if HAS_BIAS:
+            wide += tl.load(qk_bias + which + d, mask=inside, other=0.0).to(tl.float32)
+    if HALF > 0:
+        if INTERLEAVED:
+            angle = d // 2
+            other = d + 1 - 2 * (d % 2)
+            sign = tl.where(d % 2 == 0, -1.0, 1.0)
+        else:
+            angle = d % HALF
+            other = tl.where(d < HALF, d + HALF, d - HALF)
+            sign = tl.where(d < HALF, -1.0, 1.0)
+        turned = d < 2 * HALF
+        cos = tl.load(cosines + position.to(tl.int64) * 2 * HALF + angle, mask=turned, other=1.0)
+        sin = tl.load(cosines + position.to(tl.int64) * 2 * HALF + HALF + angle, mask=turned, other=0.0)
+        partner = tl.load(base + other, mask=turned, other=0.0).to(tl.float32)
+        if QK_NORM == 2:
+            partner = partner - mean
+        if QK_NORM != 0:
+            weight = tl.load(qk_weight + which + other, mask=turned, other=0.0).to(tl.float32) + offset
+            partner = partner * spread * weight
+            if HAS_BIAS:
+                partner += tl.load(qk_bias + which + other, mask=turned, other=0.0).to(tl.float32)
+        wide = wide * cos + tl.where(turned, partner * sign, 0.0) * sin
+    return wide
+
+
+@triton.jit
 def _rotate_kernel(  # type: ignore[no-untyped-def]
     qkv, k_cache, v_cache, tables, slots, positions, cosines, qk_weight, qk_bias, eps, offset,
     stride_qkv, table_width,
@@ -122,41 +161,10 @@ def _rotate_kernel(  # type: ignore[no-untyped-def]
     value = tl.load(base + d, mask=inside, other=0.0)
     is_value = head >= HEADS + KV_HEADS
     if not is_value:
-        wide = value.to(tl.float32)
-        mean = 0.0
-        spread = 1.0
-        if QK_NORM == 2:
-            mean = tl.sum(wide, 0) / HEAD
-            wide = tl.where(inside, wide - mean, 0.0)
-        if QK_NORM != 0:
-            spread = tl.rsqrt(tl.sum(wide * wide, 0) / HEAD + eps)
-            which = tl.where(head >= HEADS, HEAD, 0)
-            weight = tl.load(qk_weight + which + d, mask=inside, other=0.0).to(tl.float32) + offset
-            wide = wide * spread * weight
-            if HAS_BIAS:
-                wide += tl.load(qk_bias + which + d, mask=inside, other=0.0).to(tl.float32)
-        if HALF > 0:
-            if INTERLEAVED:
-                angle = d // 2
-                other = d + 1 - 2 * (d % 2)
-                sign = tl.where(d % 2 == 0, -1.0, 1.0)
-            else:
-                angle = d % HALF
-                other = tl.where(d < HALF, d + HALF, d - HALF)
-                sign = tl.where(d < HALF, -1.0, 1.0)
-            turned = d < 2 * HALF
-            cos = tl.load(cosines + position.to(tl.int64) * 2 * HALF + angle, mask=turned, other=1.0)
-            sin = tl.load(cosines + position.to(tl.int64) * 2 * HALF + HALF + angle, mask=turned, other=0.0)
-            partner = tl.load(base + other, mask=turned, other=0.0).to(tl.float32)
-            if QK_NORM == 2:
-                partner = partner - mean
-            if QK_NORM != 0:
-                which = tl.where(head >= HEADS, HEAD, 0)
-                weight = tl.load(qk_weight + which + other, mask=turned, other=0.0).to(tl.float32) + offset
-                partner = partner * spread * weight
-                if HAS_BIAS:
-                    partner += tl.load(qk_bias + which + other, mask=turned, other=0.0).to(tl.float32)
-            wide = wide * cos + tl.where(turned, partner * sign, 0.0) * sin
+        wide = _rotated(
+            value, base, d, inside, position, tl.where(head >= HEADS, HEAD, 0), cosines, qk_weight, qk_bias, eps,
+            offset, HEAD, HALF, INTERLEAVED, QK_NORM, HAS_BIAS,
+        )  # fmt: skip
         tl.debug_barrier()
         value = wide.to(value.dtype)
         tl.store(base + d, value, mask=inside)
@@ -166,9 +174,9 @@ def _rotate_kernel(  # type: ignore[no-untyped-def]
             kv_head = tl.where(is_value, head - HEADS - KV_HEADS, head - HEADS)
             place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD
             if is_value:
-                tl.store(v_cache + place + d, value, mask=inside)
+                tl.store(v_cache + place + d, as_kept(value, v_cache), mask=inside)
             else:
-                tl.store(k_cache + place + d, value, mask=inside)
+                tl.store(k_cache + place + d, as_kept(value, k_cache), mask=inside)
 
 
 @triton.jit
@@ -204,6 +212,7 @@ def _rotate_halves_kernel(  # type: ignore[no-untyped-def]
     place = ((block * KV_HEADS + kv_head) * BLOCK + position % BLOCK) * HEAD + half[None, :]
     is_key = (head >= HEADS)[:, None] & turns & in_half[None, :]
     is_value = (head >= HEADS + KV_HEADS)[:, None] & inside
+    low, high = as_kept(low, k_cache), as_kept(high, k_cache)
     tl.store(k_cache + place, low, mask=is_key)
     tl.store(k_cache + place + HALF, high, mask=is_key)
     tl.store(v_cache + place, low, mask=is_value)
@@ -240,31 +249,11 @@ def rotate_and_store(
         )  # fmt: skip
         return
     _rotate_kernel[(qkv.shape[0], heads + (2 if stores else 1) * kv_heads)](
-        qkv,
-        k_cache,
-        v_cache,
-        tables,
-        slots,
-        positions,
-        cosines,
-        qk_weight,
-        qk_bias,
-        eps,
-        offset,
-        qkv.stride(0),
-        tables.stride(0),
-        HEADS=heads,
-        KV_HEADS=kv_heads,
-        HEAD=head_size,
-        HALF=half,
-        TILE=triton.next_power_of_2(head_size),
-        BLOCK=block,
-        INTERLEAVED=is_interleaved,
-        QK_NORM=qk_norm,
-        HAS_BIAS=qk_bias is not None,
-        STORES=stores,
-        num_warps=1,
-    )
+        qkv, k_cache, v_cache, tables, slots, positions, cosines, qk_weight, qk_bias, eps, offset, qkv.stride(0),
+        tables.stride(0), HEADS=heads, KV_HEADS=kv_heads, HEAD=head_size, HALF=half,
+        TILE=triton.next_power_of_2(head_size), BLOCK=block, INTERLEAVED=is_interleaved, QK_NORM=qk_norm,
+        HAS_BIAS=qk_bias is not None, STORES=stores, num_warps=1,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -302,7 +291,7 @@ def begin_decode(
     block: int,
     scale: float,
 ) -> None:
-    """Unpacks a step of one token per row, and looks up the embeddings."""
+    """Unpacks a step's rows, one for each token, and looks up the embeddings."""
     n = x.shape[1]
     _begin_kernel[(rows.shape[0], triton.cdiv(n, 1024))](
         rows, last_tokens, embedding, tables, slots, positions, x, n, tables.stride(0), scale, BLOCK=block, TILE=1024,

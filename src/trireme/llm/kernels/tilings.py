@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from trireme.llm.kernels.matmul import Tiling
+from trireme.llm.models.quantized import Bits
 
-BATCH_INVARIANT = Tiling(64, 128, 64, 4, 4)
-"""One cut for any number of rows: a row is added up in the same order whatever stands beside it."""
 _PROCESSORS = 132
 
 
@@ -20,6 +19,34 @@ def tiling_for(m: int, n: int, k: int, is_gated: bool) -> Tiling | None:
     if m <= 64:
         return _up_to_64(n, k, is_gated)
     return None
+
+
+def invariant_tiling_for(n: int, k: int, is_gated: bool) -> Tiling:
+    """One cut for any number of rows: a row is added up in the same order whatever stands beside it."""
+    block_k = 128 if k % 128 == 0 else 64
+    if is_gated or n > 16384:
+        return Tiling(64, 128 if n > 24000 else 64, 64, 4, 4)
+    splits = min(4, max(1, round(_PROCESSORS / -(-n // 64))))
+    return Tiling(64, 64, block_k, 4, 4, splits)
+
+
+def packed_tiling_for(m: int, n: int, k: int, is_gated: bool, bits: Bits) -> Tiling | None:
+    """The same for matrices of few bits; None: unpack the matrix."""
+    if m == 1:
+        return _one_packed_row(is_gated, bits)
+    if m > 128:
+        return None
+    block_m = 16 if m <= 16 else 32 if m <= 32 else 64
+    if is_gated:
+        return Tiling(block_m, 64, 128, 4, 3)
+    splits = min(4, max(1, round(_PROCESSORS / -(-n // 64))))
+    return Tiling(block_m, 64, 128, 4, 4, splits)
+
+
+def _one_packed_row(is_gated: bool, bits: Bits) -> Tiling:
+    if bits != "int4":
+        return Tiling(1, 1, 1024, 4, 2) if is_gated else Tiling(1, 8, 512, 8, 2)
+    return Tiling(1, 2 if is_gated else 4, 4096, 4, 2)
 
 
 def _one_row(n: int, k: int, is_gated: bool) -> Tiling:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from trireme.llm.models import falcon, gemma, gpt2, gpt_neox, llama, mixture, opt, persimmon, phi
-from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, Weight, read_config, read_json
+from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, StoredWeight, read_config, read_json, to_plain
+from trireme.llm.models.engine_folder.description import is_engine_folder, read_description
+from trireme.llm.models.engine_folder.reader import EngineFolder
 from trireme.llm.models.fastertransformer import config_file as fastertransformer_config
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
+from trireme.llm.models.quantized_formats.reader import QuantizedCheckpoint, method_of
 from trireme.llm.models.spec import DecoderSpec, shape_of
 
 
@@ -22,7 +25,7 @@ class Family(Protocol):
         """What config.json describes; a KeyError names a field that it lacks."""
 
     def weights(
-        self, spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]
+        self, spec: DecoderSpec, config: Config, read: Callable[[str], StoredWeight], names: Container[str]
     ) -> NamedWeights:
         """The tensors under canonical names, each read when its turn comes."""
 
@@ -49,14 +52,17 @@ ARCHITECTURES: Mapping[str, Family] = {
 }
 """By the name that config.json gives the architecture."""
 
+_LOOKED_UP = ("embed.weight", "positions.weight")
+"""Tensors whose rows are taken out one by one: quantized, they are unpacked."""
+
 
 def read_spec(folder: str | Path) -> DecoderSpec:
     """What the model in the folder is made of; raises CheckpointError or UnsupportedModelError.
 
-    The folder is a Hugging Face checkpoint, or one of FasterTransformer's.
+    The folder is a Hugging Face checkpoint, quantized or not, one of FasterTransformer's, or an engine folder.
     """
     folder = Path(folder)
-    config = _config(folder)
+    config = config_of(folder)
     try:
         spec = _family(config).spec(config)
     except KeyError as error:
@@ -66,29 +72,60 @@ def read_spec(folder: str | Path) -> DecoderSpec:
     return replace(spec, eos_ids=all_end_ids(folder, spec.eos_ids))
 
 
-def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, Weight]]:
+def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, StoredWeight]]:
     """The model's tensors under canonical names; raises CheckpointError."""
-    config, checkpoint = _config(Path(folder)), _checkpoint(Path(folder), spec)
-    for name, weight in _family(config).weights(spec, config, checkpoint.read, checkpoint.names):
+    for name, weight in _named_weights(Path(folder), spec):
         wanted = shape_of(name, spec)
-        if weight.array.shape != wanted:
+        if weight.shape != wanted:
             raise CheckpointError(
-                f"{folder} holds '{name}' as {list(weight.array.shape)}, but its config.json asks for {list(wanted)}; "
+                f"{folder} holds '{name}' as {list(weight.shape)}, but its config.json asks for {list(wanted)}; "
                 "the two do not belong together"
             )
+        yield name, to_plain(weight) if name in _LOOKED_UP else weight
+
+
+def quantization_of(folder: str | Path) -> str:
+    """The method that the model's matrices are quantized with; "" where they are not. Raises CheckpointError."""
+    folder = Path(folder)
+    if is_engine_folder(folder):
+        found = read_description(folder).quantization
+        return "" if found == "none" else found
+    return method_of(config_of(folder))
+
+
+def stored_bytes(folder: str | Path) -> int:
+    """Of all tensors of a quantized model, as they are stored."""
+    folder = Path(folder)
+    return read_description(folder).weight_bytes if is_engine_folder(folder) else Checkpoint(folder).tensor_bytes
+
+
+def _named_weights(folder: Path, spec: DecoderSpec) -> NamedWeights:
+    if is_engine_folder(folder):
+        return _canonical(folder, spec)
+    config, checkpoint = config_of(folder), _checkpoint(folder, spec)
+    return _family(config).weights(spec, config, checkpoint.read, checkpoint.names)
+
+
+def _canonical(folder: Path, spec: DecoderSpec) -> NamedWeights:
+    for name, weight in EngineFolder(folder).weights():
+        try:
+            shape_of(name, spec)
+        except (KeyError, IndexError):
+            raise CheckpointError(f"{folder} has a tensor '{name}', which this model does not have") from None
         yield name, weight
 
 
-def _config(folder: Path) -> Config:
+def config_of(folder: Path) -> Config:
     """The fields of config.json, or what config.ini of FasterTransformer says in their words."""
     converted = find_folder(folder)
     return read_config(folder) if converted is None else fastertransformer_config.read_config(converted)[0]
 
 
-def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | FasterTransformerCheckpoint:
+def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | QuantizedCheckpoint | FasterTransformerCheckpoint:
     converted = find_folder(folder)
     if converted is None:
-        return Checkpoint(folder)
+        config, plain = config_of(folder), Checkpoint(folder)
+        return QuantizedCheckpoint(plain, config) if method_of(config) else plain
     return FasterTransformerCheckpoint(converted, spec, fastertransformer_config.read_config(converted)[1])
 
 

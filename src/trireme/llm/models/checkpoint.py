@@ -8,10 +8,13 @@ import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from trireme.llm.models import quantized
+from trireme.llm.models.quantized import QuantizedWeight
 
 AnyArray = npt.NDArray[Any]
 Float32Array = npt.NDArray[np.float32]
@@ -47,9 +50,19 @@ class Weight:
     array: AnyArray
     dtype: str
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
 
-def to_float32(weight: Weight) -> Float32Array:
+
+StoredWeight: TypeAlias = Weight | QuantizedWeight
+"""A tensor as a checkpoint has it."""
+
+
+def to_float32(weight: StoredWeight) -> Float32Array:
     """The numbers; the array of the weight itself where that holds them already."""
+    if isinstance(weight, QuantizedWeight):
+        return quantized.to_float32(weight)
     if weight.dtype == "BF16":
         return (weight.array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if weight.dtype in ("F32", "F16", "F64"):
@@ -59,23 +72,35 @@ def to_float32(weight: Weight) -> Float32Array:
     )
 
 
-def join(weights: Sequence[Weight], axis: int = 0) -> Weight:
-    """One tensor of several of the same type."""
+def to_plain(weight: StoredWeight) -> Weight:
+    """The weight without quantization: in 16 bits where it had fewer."""
+    return weight if isinstance(weight, Weight) else Weight(to_float32(weight).astype(np.float16), "F16")
+
+
+def join(weights: Sequence[StoredWeight], axis: int = 0) -> StoredWeight:
+    """One tensor of several of the same type; quantized ones stay so where their rows can lie in one matrix."""
     if len(weights) == 1:
         return weights[0]
-    _check_same_type(weights)
-    return Weight(np.concatenate([weight.array for weight in weights], axis), weights[0].dtype)
+    packed = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
+    if len(packed) == len(weights) and axis == 0 and quantized.are_alike(packed):
+        return quantized.above_each_other(packed)
+    plain = [to_plain(weight) for weight in weights]
+    if packed and len({weight.dtype for weight in plain}) > 1:
+        plain = [Weight(to_float32(weight), "F32") for weight in plain]
+    _check_same_type(plain)
+    return Weight(np.concatenate([weight.array for weight in plain], axis), plain[0].dtype)
 
 
-def stack(weights: Sequence[Weight]) -> Weight:
-    """Tensors of one shape and type along a new first axis."""
-    _check_same_type(weights)
-    return Weight(np.stack([weight.array for weight in weights]), weights[0].dtype)
+def stack(weights: Sequence[StoredWeight]) -> Weight:
+    """Tensors of one shape and type along a new first axis, without quantization."""
+    plain = [to_plain(weight) for weight in weights]
+    _check_same_type(plain)
+    return Weight(np.stack([weight.array for weight in plain]), plain[0].dtype)
 
 
-def transpose(weight: Weight) -> Weight:
-    """A matrix the other way round."""
-    return Weight(weight.array.T, weight.dtype)
+def transpose(weight: StoredWeight) -> StoredWeight:
+    """A matrix the other way round; a quantized one has its rows first, whatever the model had before."""
+    return weight if isinstance(weight, QuantizedWeight) else Weight(weight.array.T, weight.dtype)
 
 
 def _check_same_type(weights: Sequence[Weight]) -> None:
@@ -102,12 +127,17 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
     return value
 
 
+def open_tensors(path: Path) -> TensorFile:
+    """A single file of tensors, by the end of its name; raises CheckpointError where it is damaged."""
+    return SafetensorsFile(path) if path.suffix == ".safetensors" else _TorchFile(path)
+
+
 class Checkpoint:
     """The tensors of a folder, read one by one as they are asked for."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[str, _TensorFile] = {}
+        self._files: dict[str, TensorFile] = {}
         self._open, self._places = self._find()
         self.names: frozenset[str] = frozenset(self._places)
 
@@ -120,14 +150,19 @@ class Checkpoint:
             )
         return self._file(place).read(name)
 
-    def _file(self, name: str) -> _TensorFile:
+    @property
+    def tensor_bytes(self) -> int:
+        """Of all tensors, and of what the files have around them."""
+        return sum((self._folder / name).stat().st_size for name in set(self._places.values()))
+
+    def _file(self, name: str) -> TensorFile:
         if name not in self._files:
             self._files[name] = self._open(self._folder / name)
         return self._files[name]
 
-    def _find(self) -> tuple[Callable[[Path], _TensorFile], dict[str, str]]:
+    def _find(self) -> tuple[Callable[[Path], TensorFile], dict[str, str]]:
         """How files are opened, and in which of them each tensor is."""
-        for stem, suffix, opener in (("model", "safetensors", _SafetensorsFile), ("pytorch_model", "bin", _TorchFile)):
+        for stem, suffix, opener in (("model", "safetensors", SafetensorsFile), ("pytorch_model", "bin", _TorchFile)):
             index = self._folder / f"{stem}.{suffix}.index.json"
             single = self._folder / f"{stem}.{suffix}"
             if single.is_file():
@@ -152,7 +187,7 @@ class Checkpoint:
         return places
 
 
-class _TensorFile:
+class TensorFile:
     """One file of tensors."""
 
     names: frozenset[str]
@@ -161,7 +196,7 @@ class _TensorFile:
         raise KeyError(name)
 
 
-class _SafetensorsFile(_TensorFile):
+class SafetensorsFile(TensorFile):
     """Eight bytes with the length of a header, the header as JSON, then the tensors' bytes."""
 
     def __init__(self, path: Path) -> None:
@@ -185,7 +220,12 @@ class _SafetensorsFile(_TensorFile):
         kind = np.dtype(_DTYPES[dtype])
         count = (end - begin) // kind.itemsize
         array = np.frombuffer(self._bytes, kind, count, self._data_start + begin) if count else np.empty(0, kind)
-        return Weight(array.reshape(shape), dtype)
+        return Weight(np.require(array, requirements="A").reshape(shape), dtype)
+
+    def check_all(self) -> None:
+        """Raises CheckpointError where a tensor is not in the file as a whole."""
+        for name, entry in self._header.items():
+            self._checked(name, entry)
 
     def _read_header(self, size: int) -> dict[str, Any]:
         length = int.from_bytes(self._bytes[:8], "little")
@@ -225,7 +265,7 @@ class _SafetensorsFile(_TensorFile):
         return CheckpointError(f"{self._path} {what}; {_DOWNLOAD_AGAIN}")
 
 
-class _TorchFile(_TensorFile):
+class _TorchFile(TensorFile):
     """What PyTorch has saved; nothing but tensors is read from it."""
 
     def __init__(self, path: Path) -> None:

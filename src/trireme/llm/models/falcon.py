@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from trireme.llm.models.checkpoint import Weight
+from trireme.llm.models.checkpoint import StoredWeight
 from trireme.llm.models.fields import Config, NamedWeights, Source, activation, end_ids, field
 from trireme.llm.models.rope import read_rope
 from trireme.llm.models.spec import DecoderSpec
@@ -45,7 +45,9 @@ def _kv_heads(config: Config, is_new: bool) -> int:
     return 1 if field(config, "multi_query", True) else int(config["num_attention_heads"])
 
 
-def weights(spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]) -> NamedWeights:
+def weights(
+    spec: DecoderSpec, config: Config, read: Callable[[str], StoredWeight], names: Container[str]
+) -> NamedWeights:
     """The canonical tensors, one after another."""
     source = Source(read, names)
     yield from source.module("embed", "transformer.word_embeddings")

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trireme.llm.models.checkpoint import Weight, join
+from trireme.llm.models.checkpoint import StoredWeight, Weight, join
+from trireme.llm.models.quantized import QuantizedWeight
 from trireme.llm.models.spec import Activation, DecoderSpec
 
 Config = Mapping[str, Any]
-NamedWeights = Iterator[tuple[str, Weight]]
+NamedWeights = Iterator[tuple[str, StoredWeight]]
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
@@ -54,8 +55,12 @@ def end_ids(config: Config, default: int | None = None) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list) else (int(value),)
 
 
-def by_kind(weight: Weight, spec: DecoderSpec) -> Weight:
+def by_kind(weight: StoredWeight, spec: DecoderSpec) -> StoredWeight:
     """Rows of queries, keys and values that are mixed group by group, sorted into all queries, all keys, all values."""
+    if isinstance(weight, QuantizedWeight):
+        numbers = by_kind(Weight(np.arange(weight.shape[0]), "I64"), spec)
+        assert isinstance(numbers, Weight)
+        return weight.rows(numbers.array)
     rest = weight.array.shape[1:]
     groups = weight.array.reshape(spec.kv_head_count, spec.group_size + 2, spec.head_size, *rest)
     parts = (groups[:, :-2], groups[:, -2], groups[:, -1])
@@ -66,7 +71,7 @@ def by_kind(weight: Weight, spec: DecoderSpec) -> Weight:
 class Source:
     """The tensors of a checkpoint."""
 
-    read: Callable[[str], Weight]
+    read: Callable[[str], StoredWeight]
     names: Container[str]
 
     def module(self, target: str, *sources: str) -> NamedWeights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from trireme.llm.models.checkpoint import Weight
+from trireme.llm.models.checkpoint import StoredWeight
 from trireme.llm.models.fields import Config, NamedWeights, Source, activation, end_ids, field
 from trireme.llm.models.rope import read_rope
 from trireme.llm.models.spec import DecoderSpec
@@ -71,7 +71,9 @@ def windows(config: Config) -> tuple[int, tuple[int, ...]]:
     return (size, tuple(chosen)) if chosen else (0, ())
 
 
-def weights(spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]) -> NamedWeights:
+def weights(
+    spec: DecoderSpec, config: Config, read: Callable[[str], StoredWeight], names: Container[str]
+) -> NamedWeights:
     """The canonical tensors, one after another."""
     source = Source(read, names)
     yield from source.module("embed", "model.embed_tokens")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 
 from trireme.llm.models import llama
-from trireme.llm.models.checkpoint import Weight, join, stack
+from trireme.llm.models.checkpoint import StoredWeight, join, stack
 from trireme.llm.models.fields import Config, NamedWeights, Source, field
 from trireme.llm.models.spec import DecoderSpec, ExpertSpec
 
@@ -44,7 +44,9 @@ def _plain_layers(config: Config) -> tuple[int, ...]:
     return tuple(layer for layer in range(config["num_hidden_layers"]) if layer in listed or (layer + 1) % step)
 
 
-def weights(spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]) -> NamedWeights:
+def weights(
+    spec: DecoderSpec, config: Config, read: Callable[[str], StoredWeight], names: Container[str]
+) -> NamedWeights:
     """The canonical tensors, one after another."""
     source = Source(read, names)
     yield from source.module("embed", "model.embed_tokens")
@@ -82,7 +84,7 @@ def _single_experts(source: Source, count: int, target: str, own: str) -> NamedW
     is_numbered = f"{own}.0.w1.weight" in source.names
     gate, up, down = ("w1", "w3", "w2") if is_numbered else ("gate_proj", "up_proj", "down_proj")
 
-    def read(expert: int, *parts: str) -> Weight:
+    def read(expert: int, *parts: str) -> StoredWeight:
         return join([source.read(f"{own}.{expert}.{part}.weight") for part in parts])
 
     yield f"{target}.experts.up.weight", stack([read(expert, gate, up) for expert in range(count)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 
 import numpy as np
 
-from trireme.llm.models.checkpoint import Weight
+from trireme.llm.models.checkpoint import StoredWeight, Weight
 from trireme.llm.models.fields import Config, NamedWeights, Source, activation, end_ids, field
 from trireme.llm.models.spec import DecoderSpec
 
@@ -38,7 +38,9 @@ def spec(config: Config) -> DecoderSpec:
     )
 
 
-def weights(spec: DecoderSpec, config: Config, read: Callable[[str], Weight], names: Container[str]) -> NamedWeights:
+def weights(
+    spec: DecoderSpec, config: Config, read: Callable[[str], StoredWeight], names: Container[str]
+) -> NamedWeights:
     """The canonical tensors, one after another."""
     source = Source(read, names)
     prefix = "model.decoder" if "model.decoder.embed_tokens.weight" in names else "decoder"

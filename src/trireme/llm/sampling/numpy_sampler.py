@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trireme.llm.request import Sequence as TokenSequence
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.noise import gumbel, row_key
-from trireme.llm.sampling.token_history import history_of
+from trireme.llm.sampling.token_history import history_of, top_p_of
 from trireme.llm.sampling_params import GrammarState, SamplingParams
 
 Logits = npt.NDArray[np.float32]
@@ -88,7 +88,7 @@ def _choose_one(row: Logits, sequence: TokenSequence, position: int) -> int:
     if params.is_greedy:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / params.temperature
-    candidates = kept_tokens(scaled, params)
+    candidates = kept_tokens(scaled, params, top_p_of(sequence))
     noise = gumbel(row_key(sequence.seed, position), candidates)
     return int(candidates[(scaled[candidates] + noise).argmax()])
 
@@ -135,16 +135,16 @@ def _penalise(logits: Logits, sequence: TokenSequence) -> None:
         logits[written] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)
 
 
-def kept_tokens(scaled: npt.NDArray[np.float64], params: SamplingParams) -> npt.NDArray[Any]:
+def kept_tokens(scaled: npt.NDArray[np.float64], params: SamplingParams, top_p: float) -> npt.NDArray[Any]:
     """The ids that the limits leave, by top-k, then top-p of these, then min-p. Equal ones stay or go together."""
     size, largest, floor = scaled.size, scaled.max(), -np.inf
     if 0 < params.top_k < size:
         floor = np.partition(scaled, size - params.top_k)[size - params.top_k]
-    if params.top_p < 1.0:
+    if top_p < 1.0:
         falling = np.sort(scaled[scaled >= floor])[::-1]
         weights = np.exp(falling - largest)
         sums = np.cumsum(weights)
-        floor = falling[min(int(np.searchsorted(sums, params.top_p * sums[-1])), falling.size - 1)]
+        floor = falling[min(int(np.searchsorted(sums, top_p * sums[-1])), falling.size - 1)]
     if params.min_p > 0.0:
         floor = max(floor, largest + np.log(params.min_p))
     return np.flatnonzero(scaled >= floor) if np.isfinite(floor) else np.flatnonzero(scaled > -np.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,6 +26,12 @@ def history_of(sequence: TokenSequence) -> TokenHistory:
     return sequence.history
 
 
+def top_p_of(sequence: TokenSequence) -> float:
+    """The share of probability that the sequence's next token is taken from, after what has decayed of it."""
+    params = sequence.params
+    return params.top_p if params.top_p_decay == 1.0 else history_of(sequence).top_p(sequence.tokens)
+
+
 class TokenHistory:
     """Belongs to one sequence, whose tokens never change but for new ones behind them."""
 
@@ -36,10 +43,21 @@ class TokenHistory:
         self._written = array("q")
         self._counts = array("q")
         self._written_size = prompt_size
+        self._params = params
+        self._top_p = params.top_p
+        self._decayed_size = prompt_size
         self._single_words = tuple(sorted({word[0] for word in params.bad_words if len(word) == 1}))
         self._longer_words = _by_last_but_one(params.bad_words)
         self.bias_ids = np.array(list(params.logit_bias), np.int64)
         self.bias_amounts = _limited(list(params.logit_bias.values()))
+
+    def copy(self) -> TokenHistory:
+        """The same for a sequence that goes on in another way."""
+        made = copy.copy(self)
+        made._seen_set = self._seen_set.copy()
+        made._seen, made._written, made._counts = self._seen[:], self._written[:], self._counts[:]
+        made._written_places = self._written_places.copy()
+        return made
 
     def seen(self, tokens: Sequence[int]) -> Ids:
         """Every token of prompt and answer once."""
@@ -60,6 +78,15 @@ class TokenHistory:
             self._counts[place] += 1
         self._written_size = len(tokens)
         return np.array(self._written, np.int64), np.array(self._counts, np.int64)
+
+    def top_p(self, tokens: Sequence[int]) -> float:
+        """What the decay has left after these tokens."""
+        params = self._params
+        for token in tokens[self._decayed_size :]:
+            is_reset = token == params.top_p_reset_id
+            self._top_p = params.top_p if is_reset else max(self._top_p * params.top_p_decay, params.top_p_min)
+        self._decayed_size = len(tokens)
+        return self._top_p
 
     def completing(self, tokens: Sequence[int]) -> Iterator[int]:
         """The tokens that would complete a bad word."""

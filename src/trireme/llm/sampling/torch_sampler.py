@@ -18,8 +18,8 @@ import torch
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence, TokenLogprobs
 from trireme.llm.sampling.history import Amounts, Edits
+from trireme.llm.sampling.token_history import top_p_of
 from trireme.llm.sampling.torch_noise import gumbel, row_keys, signed, token_steps
-from trireme.llm.sampling_params import SamplingParams
 
 Report = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """A token's logprob, its rank, the ids of the most likely tokens, and their logprobs."""
@@ -67,7 +67,7 @@ class TorchSampler:
         self, logits: torch.Tensor, rows: Items[int], sequences: Items[Sequence], positions: Items[int]
     ) -> tuple[torch.Tensor, dict[int, Report]]:
         """A token for each of those rows, and by row what is to be reported of its probabilities."""
-        kinds = [_kind_of(sequence.params, self._vocab_size) for sequence in sequences]
+        kinds = [_kind_of(sequence, self._vocab_size) for sequence in sequences]
         order = sorted(range(len(rows)), key=kinds.__getitem__)
         table = self.send(_table(order, rows, sequences, positions, self._vocab_size))
         numbers = table.view(torch.float64)
@@ -224,14 +224,15 @@ def _beam_reports(values: torch.Tensor, sequences: Items[Sequence]) -> list[Repo
     return [(best[row, 0], first[row], ids[row, :count], best[row, :count]) for row, count in enumerate(counts)]
 
 
-def _kind_of(params: SamplingParams, vocab_size: int) -> _Kind:
+def _kind_of(sequence: Sequence, vocab_size: int) -> _Kind:
+    params = sequence.params
     if params.beams:
         return _Kind.BEAM
     if params.is_greedy:
         return _Kind.GREEDY
     if 0 < params.top_k < vocab_size:
         return _Kind.TOP_K
-    return _Kind.TOP_P if params.top_p < 1.0 else _Kind.UNLIMITED
+    return _Kind.TOP_P if top_p_of(sequence) < 1.0 else _Kind.UNLIMITED
 
 
 def _table(
@@ -247,7 +248,7 @@ def _table(
         table[place, 2:5] = signed(sequences[index].seed), positions[index], min(params.top_k, vocab_size)
         numbers[place, 5:] = (
             1.0 if params.is_greedy else params.temperature,
-            params.top_p,
+            top_p_of(sequences[index]),
             math.log(params.min_p) if params.min_p else -math.inf,
         )
     return table

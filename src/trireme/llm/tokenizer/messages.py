@@ -36,6 +36,9 @@ def _message(message: Message, index: int, keeps_parts: bool) -> dict[str, Any]:
     elif not (role == "assistant" and (message.get("tool_calls") or _reasoning(message) is not None)):
         raise ChatError(f"message {index} of the role '{role}' has no 'content'")
     if message.get("tool_calls"):
+        if not isinstance(message["tool_calls"], list | tuple):
+            found = _name(message["tool_calls"])
+            raise ChatError(f"'tool_calls' of message {index} must be a list, found {found}")
         plain["tool_calls"] = [_tool_call(call, index) for call in message["tool_calls"]]
     reasoning = _reasoning(plain)
     if reasoning is not None:

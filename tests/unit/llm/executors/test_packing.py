@@ -9,7 +9,7 @@ from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.scheduler import Chunk
+from trireme.llm.step_plan import Chunk
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -22,6 +22,7 @@ from trireme.llm.grammar.compiler import GrammarCompiler
         (lambda found: found.json_schema("[1]"), ["must be a JSON schema"]),
         (lambda found: found.json_schema({"$ref": "http://127.0.0.1/x.json"}), ["does not fetch resources"]),
         (lambda found: found.json_schema({"minimum": 3, "maximum": 2, "type": "integer"}), ["Unsatisfiable"]),
+        (lambda found: found.json_schema({"$ref": "#"}), ["'guided_json' cannot be compiled", "no text follows it"]),
         (lambda found: found.regex("(ab"), ["'guided_regex' cannot be compiled", "unclosed group"]),
         (lambda found: found.regex(""), ["'guided_regex' must be a text that is not empty"]),
         (lambda found: found.notation("start: foo"), ["'guided_grammar' cannot be compiled", "unknown name"]),

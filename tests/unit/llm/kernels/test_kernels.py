@@ -11,7 +11,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from trireme.llm.kernels import elementwise, matmul  # noqa: E402
+from trireme.llm.kernels import activations, elementwise, matmul  # noqa: E402
 from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention  # noqa: E402
 from trireme.llm.kernels.chunk_size import CHUNK_ROWS  # noqa: E402
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention  # noqa: E402
@@ -69,11 +69,11 @@ def test_few_rows(rows: int, tiling: matmul.Tiling, form: str) -> None:
         normal = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-5)
         expected = normal @ w.float().T + bias.float() + residual.float()
     elif form == "gated":
-        matmul.few_rows(x, w, tiling, out=out, activation=matmul.SILU, is_gated=True)
+        matmul.few_rows(x, w, tiling, out=out, activation=activations.SILU, is_gated=True)
         gate, up = (wide @ w.float().T).chunk(2, -1)
         expected = torch.nn.functional.silu(gate) * up
     elif form == "partly activated":
-        matmul.few_rows(x, w, tiling, out=out, activation=matmul.GELU, activate_to=20, scratch=scratch)
+        matmul.few_rows(x, w, tiling, out=out, activation=activations.GELU, activate_to=20, scratch=scratch)
         expected = wide @ w.float().T
         expected[:, :20] = torch.nn.functional.gelu(expected[:, :20])
     else:
@@ -99,7 +99,7 @@ def test_real_sizes(rows: int, n: int, k: int, is_gated: bool) -> None:
     for _ in range(10):
         out = torch.zeros((rows, n), dtype=DTYPE, device=DEVICE)
         matmul.few_rows(
-            x, w, tiling, out=out, activation=matmul.SILU if is_gated else matmul.NONE,
+            x, w, tiling, out=out, activation=activations.SILU if is_gated else activations.NONE,
             is_gated=is_gated, scratch=matmul.SplitScratch(DEVICE),
         )  # fmt: skip
         worst = (out.double() - expected).abs().amax(1) / expected.std()
@@ -238,7 +238,7 @@ def test_norm_and_gate(is_layer: bool) -> None:
     expected = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-5) * weight.float()
     assert is_close(found, expected + (bias.float() if is_layer else 0))
     gate, up = x.float().chunk(2, -1)
-    assert is_close(elementwise.gate(x, matmul.SILU), torch.nn.functional.silu(gate) * up)
+    assert is_close(elementwise.gate(x, activations.SILU), torch.nn.functional.silu(gate) * up)
 
 
 @pytest.mark.parametrize("is_interleaved", [False, True])

@@ -74,7 +74,8 @@ def test_temperature_draws_from_the_softmax(temperature: float) -> None:
     ],
 )
 def test_limits_leave_the_rest_as_likely_among_each_other(params: dict[str, Any], kept: list[int]) -> None:
-    assert kept_tokens(LOGITS.astype(np.float64), SamplingParams(temperature=1.0, **params)).tolist() == kept
+    given = SamplingParams(temperature=1.0, **params)
+    assert kept_tokens(LOGITS.astype(np.float64), given, given.top_p).tolist() == kept
     wanted = np.zeros(LOGITS.size)
     wanted[kept] = softmax(LOGITS[kept])
     assert np.abs(frequencies(temperature=1.0, **params) - wanted).max() < 0.02
@@ -83,7 +84,8 @@ def test_limits_leave_the_rest_as_likely_among_each_other(params: dict[str, Any]
 def test_equal_logits_stay_together() -> None:
     flat = np.zeros(4)
     for params in ({"top_k": 2}, {"top_p": 0.3}, {"min_p": 0.9}):
-        assert kept_tokens(flat, SamplingParams(temperature=1.0, **params)).tolist() == [0, 1, 2, 3]
+        given = SamplingParams(temperature=1.0, **params)
+        assert kept_tokens(flat, given, given.top_p).tolist() == [0, 1, 2, 3]
 
 
 def test_a_seed_gives_its_tokens_whatever_shares_the_batch() -> None:

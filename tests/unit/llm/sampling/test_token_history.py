@@ -77,3 +77,14 @@ def test_a_step_reads_the_new_tokens_alone() -> None:
 def test_lists_are_bounded(params: dict[str, object], message: str) -> None:
     with pytest.raises(SamplingError, match=message):
         SamplingParams(**params)  # type: ignore[arg-type]
+
+
+def test_top_p_decays_with_each_token_to_its_least_and_begins_again_at_a_token() -> None:
+    params = SamplingParams(temperature=1.0, top_p=0.8, top_p_decay=0.5, top_p_min=0.15, top_p_reset_id=7)
+    history, tokens, found = TokenHistory(params, 2), [7, 7], []
+    for token in (3, 4, 5, 7, 3):
+        found.append(history.top_p(tokens))
+        tokens.append(token)
+    found.append(history.top_p(tokens))
+    assert found == [0.8, 0.4, 0.2, 0.15, 0.8, 0.4]
+    assert TokenHistory(params, 2).top_p(tokens) == 0.4  # all at once, as after a sequence was interrupted

@@ -227,6 +227,10 @@ def test_parts_become_one_text_where_the_template_wants_texts() -> None:
         ([TALK[0], {"role": "assistant"}], "message 1 of the role 'assistant' has no 'content'"),
         ([{"role": "user", "content": 5}], "content of message 0 must be a text or a list of parts, found int"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "part 0 of message 0 has the type 'image_url'"),
+        (
+            [TALK[0], {"role": "assistant", "tool_calls": 5}],
+            "'tool_calls' of message 1 must be a list, found int",
+        ),
         ([{"role": "user", "content": [7]}], "part 0 of message 0 must be an object with a 'type', found int"),
         ([TALK[0], TALK[0]], "Conversation roles must alternate"),
         ([SYSTEM, TALK[0]], "Conversation roles must alternate"),

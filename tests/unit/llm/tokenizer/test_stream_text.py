@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,12 +28,20 @@ def _package(tokenizer: Any) -> Tokenizer:
     return HuggingFaceTokenizer(tokenizer, SpecialTokens({}), NoTemplate())
 
 
-KINDS: dict[str, Tokenizer] = {
-    "our bytes": ByteBpeTokenizer(json.loads(byte_level().to_str()), SpecialTokens({}), NoTemplate()),
-    "bytes": _package(byte_level()),
-    "sentencepiece": _package(sentencepiece_like()),
-    "metaspace": _package(metaspace()),
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "our bytes": lambda: ByteBpeTokenizer(json.loads(byte_level().to_str()), SpecialTokens({}), NoTemplate()),
+    "bytes": lambda: _package(byte_level()),
+    "sentencepiece": lambda: _package(sentencepiece_like()),
+    "metaspace": lambda: _package(metaspace()),
 }
+
+
+@cache
+def made(kind: str) -> Tokenizer:
+    """By the first test that needs it, since that starts threads."""
+    return KINDS[kind]()
+
+
 texts = st.text(st.sampled_from("abc the ship\n  éß日本😀👍🏽"), max_size=40)
 
 
@@ -47,7 +57,7 @@ def joined(pieces: list[TextPiece]) -> str:
 @given(text=texts, skip_special=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_pieces_are_the_whole_text(kind: str, text: str, skip_special: bool) -> None:
-    tokenizer = KINDS[kind]
+    tokenizer = made(kind)
     ids = tokenizer.encode(text)
     pieces = pieces_of(TextStream(tokenizer, skip_special=skip_special), ids)
     assert joined(pieces) == tokenizer.decode(ids, skip_special)
@@ -59,14 +69,14 @@ def test_pieces_are_the_whole_text(kind: str, text: str, skip_special: bool) -> 
 @given(ids=st.lists(st.integers(0, 720), max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_pieces_of_any_bytes_are_the_whole_text(kind: str, ids: list[int]) -> None:
-    tokenizer = KINDS[kind]
+    tokenizer = made(kind)
     assert joined(pieces_of(TextStream(tokenizer), ids)) == tokenizer.decode(ids)
 
 
 @given(ids=st.lists(st.integers(0, 600), max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_any_sentencepieces_come_through(ids: list[int]) -> None:
-    pieces = pieces_of(TextStream(KINDS["sentencepiece"]), ids)
+    pieces = pieces_of(TextStream(made("sentencepiece")), ids)
     assert pieces[-1].token_count == len(ids)
 
 
@@ -87,7 +97,7 @@ def expected_end(text: str, stops: list[str]) -> tuple[int, int] | None:
 )
 @settings(max_examples=300, deadline=None)
 def test_nothing_is_shown_past_a_stop_string(kind: str, text: str, stops: list[str], includes_stop: bool) -> None:
-    tokenizer = KINDS[kind]
+    tokenizer = made(kind)
     ids = tokenizer.encode(text)
     whole = tokenizer.decode(ids)
     end = expected_end(whole, stops)
@@ -105,7 +115,7 @@ def test_nothing_is_shown_past_a_stop_string(kind: str, text: str, stops: list[s
 
 
 def test_text_that_may_become_a_stop_string_is_held_back() -> None:
-    tokenizer = KINDS["bytes"]
+    tokenizer = made("bytes")
     stream = TextStream(tokenizer, ["xyz"])
     tokens = {char: tokenizer.encode(char, add_special=False)[0] for char in "axyzb"}
     shown = [stream.add(tokens[char]).text for char in "axyaxyz"]
@@ -116,7 +126,7 @@ def test_text_that_may_become_a_stop_string_is_held_back() -> None:
 
 
 def test_tokens_count_when_their_text_is_shown() -> None:
-    tokenizer = KINDS["bytes"]
+    tokenizer = made("bytes")
     stream = TextStream(tokenizer, ["!?"])
     ids = [byte for char in "a😀!b" for byte in _bytes_of(tokenizer, char)]
     counts = [stream.add(token).token_count for token in ids]
@@ -124,7 +134,7 @@ def test_tokens_count_when_their_text_is_shown() -> None:
 
 
 def test_a_token_that_is_shown_in_part_counts_at_the_stop() -> None:
-    tokenizer = KINDS["bytes"]
+    tokenizer = made("bytes")
     token = next(token for token in range(300, 700) if tokenizer.token_text(token) == " ship")
     stream = TextStream(tokenizer, ["ip"])
     piece = stream.add(token)
@@ -132,7 +142,7 @@ def test_a_token_that_is_shown_in_part_counts_at_the_stop() -> None:
 
 
 def test_a_stop_string_counts_from_the_wanted_token_on() -> None:
-    tokenizer = KINDS["bytes"]
+    tokenizer = made("bytes")
     ids = [tokenizer.encode(char, add_special=False)[0] for char in "a.b.c"]
     pieces = pieces_of(TextStream(tokenizer, ["."], min_tokens=3), ids)
     assert joined(pieces) == "a.b"
@@ -140,7 +150,7 @@ def test_a_stop_string_counts_from_the_wanted_token_on() -> None:
 
 
 def test_special_tokens_are_left_out_or_written_out() -> None:
-    for tokenizer in (KINDS["our bytes"], KINDS["bytes"], KINDS["sentencepiece"]):
+    for tokenizer in (made("our bytes"), made("bytes"), made("sentencepiece")):
         ids = [1, *tokenizer.encode("ship", add_special=False), 2]
         assert joined(pieces_of(TextStream(tokenizer), ids)) == tokenizer.decode(ids)
         written = tokenizer.token_text(2)
@@ -149,7 +159,7 @@ def test_special_tokens_are_left_out_or_written_out() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_text_costs_as_much_a_token_as_a_short_one(kind: str) -> None:
-    tokenizer = KINDS[kind]
+    tokenizer = made(kind)
     ids = tokenizer.encode(" ".join(TEXTS * 4))
 
     def seconds(count: int) -> float:
@@ -166,7 +176,7 @@ def test_a_long_text_costs_as_much_a_token_as_a_short_one(kind: str) -> None:
 
 
 def test_bytes_that_never_become_text_do_not_slow_down() -> None:
-    tokenizer = KINDS["sentencepiece"]
+    tokenizer = made("sentencepiece")
     broken = next(token for token in range(3, 300) if tokenizer.decode([token]) == "\ufffd")
     stream = TextStream(tokenizer)
     shown = "".join(stream.add(broken).text for _ in range(500)) + stream.finish().text

@@ -1,1 +1,1 @@
-"""Steps on NVIDIA GPUs: kernels in the Triton language, recorded once per batch size and replayed."""
+"""Steps on NVIDIA GPUs: launches of our kernels, recorded once per batch size and replayed."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
-from trireme.llm.executors.cuda.weights import DecoderWeights, Layer, Norm, Product
-from trireme.llm.kernels import elementwise, matmul
+from trireme.llm.executors.cuda.products import Products
+from trireme.llm.executors.cuda.weights import DecoderWeights, Layer
+from trireme.llm.kernels import elementwise
 from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
-from trireme.llm.kernels.matmul import Tiling
-from trireme.llm.kernels.tilings import BATCH_INVARIANT, tiling_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
 SPLIT_TILES = 4
@@ -49,6 +47,12 @@ class PagedCache:
         """One more slot than sequences: rows without a sequence write there, into the block behind the last."""
         self.block_size = block_size
 
+    def copied(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values in a type that PyTorch copies by index."""
+        if self.keys.element_size() > 1:
+            return self.keys, self.values
+        return self.keys.view(torch.uint8), self.values.view(torch.uint8)
+
     @staticmethod
     def bytes_per_block(spec: DecoderSpec, block_size: int, dtype: torch.dtype) -> int:
         return 2 * spec.layer_count * spec.kv_head_count * block_size * spec.head_size * dtype.itemsize
@@ -70,7 +74,7 @@ class CudaDecoder:
         self.spec, self.weights, self.cache = spec, weights, cache
         self.is_batch_invariant = is_batch_invariant
         self.device, self.dtype = device, dtype
-        self._activation = matmul.ACTIVATIONS[spec.activation]
+        self._products = Products(spec, weights, device, dtype, is_batch_invariant)
         self._tables = {layer: _cosines(spec.rope_of(layer), spec.max_positions, device) for layer in (0,)}
         if spec.local_rope is not None:
             self._tables |= {
@@ -85,7 +89,6 @@ class CudaDecoder:
         self._scratches = {1: self._scratch}
         self._chunk_scratches: dict[int, ChunkScratch] = {}
         self._max_rows = max_rows
-        self._split_scratch = matmul.SplitScratch(device)
 
     def splits_for(self, rows: int, longest: int) -> int:
         """Among how many programs the keys of a row are split."""
@@ -108,8 +111,8 @@ class CudaDecoder:
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Of rows of the last layer's output."""
-        x = self._normed(x, self.weights.norm)
-        logits = self._product(x, self.weights.head)
+        x = self._products.normed(x, self.weights.norm)
+        logits = self._products.product(x, self.weights.head)
         if self.spec.logit_scale != 1.0:
             logits = logits * self.spec.logit_scale
         if self.spec.logit_softcap:
@@ -120,14 +123,14 @@ class CudaDecoder:
         assert layer.o is not None
         assert layer.up is not None
         assert layer.mlp_norm is not None
-        qkv = self._product(x, layer.qkv, norm=layer.attention_norm)
+        qkv = self._products.product(x, layer.qkv, norm=layer.attention_norm)
         attended = torch.empty(
             (x.shape[0], self.spec.head_count * self.spec.head_size), dtype=self.dtype, device=self.device
         )
         self._attend(qkv, index, layer, step, attended)
-        x = self._product(attended, layer.o, residual=x)
-        inner = self._product(x, layer.up, norm=layer.mlp_norm, is_up=True)
-        return self._product(inner, layer.down, residual=x)
+        x = self._products.product(attended, layer.o, residual=x)
+        inner = self._products.product(x, layer.up, norm=layer.mlp_norm, is_up=True)
+        return self._products.product(inner, layer.down, residual=x)
 
     def _parallel(self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors) -> torch.Tensor:
         """One row of scratch is `attention | mlp | qkv`: the last matrix reads the first two as one."""
@@ -136,27 +139,30 @@ class CudaDecoder:
         inner = width + spec.mlp_size
         row = torch.empty((x.shape[0], inner + spec.qkv_size), dtype=self.dtype, device=self.device)
         if layer.up is None and not spec.is_gated:
-            joined = self._product(
+            joined = self._products.product(
                 x,
                 layer.qkv,
                 norm=layer.attention_norm,
-                activation=self._activation,
+                activation=self._products.activation,
                 activate_to=spec.mlp_size,
                 out=row[:, width:],
             )
             qkv = joined[:, spec.mlp_size :]
             if joined.data_ptr() != row[:, width:].data_ptr():  # the vendor's library: not activated yet
-                elementwise.activate_rows(joined[:, : spec.mlp_size], self._activation, row[:, width:inner])
+                elementwise.activate_rows(joined[:, : spec.mlp_size], self._products.activation, row[:, width:inner])
         elif layer.up is None:
-            joined = self._product(x, layer.qkv, norm=layer.attention_norm)
-            elementwise.gate(joined[:, : 2 * spec.mlp_size], self._activation, out=row[:, width:inner])
+            joined = self._products.product(x, layer.qkv, norm=layer.attention_norm)
+            elementwise.gate(joined[:, : 2 * spec.mlp_size], self._products.activation, out=row[:, width:inner])
             qkv = joined[:, 2 * spec.mlp_size :]
         else:
             assert layer.mlp_norm is not None
-            qkv = self._product(x, layer.qkv, norm=layer.attention_norm)
-            row[:, width:inner] = self._product(x, layer.up, norm=layer.mlp_norm, is_up=True)
+            qkv = self._products.product(x, layer.qkv, norm=layer.attention_norm)
+            row[:, width:inner] = self._products.product(x, layer.up, norm=layer.mlp_norm, is_up=True)
         self._attend(qkv, index, layer, step, row[:, :width])
-        return self._product(row[:, :inner], layer.down, residual=x)
+        if layer.o is not None:
+            x = self._products.product(row[:, :width], layer.o, residual=x)
+            return self._products.product(row[:, width:inner], layer.down, residual=x)
+        return self._products.product(row[:, :inner], layer.down, residual=x)
 
     def _attend(self, qkv: torch.Tensor, index: int, layer: Layer, step: StepTensors, out: torch.Tensor) -> None:
         spec, cache = self.spec, self.cache
@@ -212,6 +218,7 @@ class CudaDecoder:
                 step.tiles,
                 out,
                 scratch=self._chunk_scratches.get(step.chunk_splits),
+                is_uniform=self.is_batch_invariant,
                 **settings,  # type: ignore[arg-type]
             )
 
@@ -234,87 +241,6 @@ class CudaDecoder:
             self._chunk_scratches[splits] = ChunkScratch(
                 SPLIT_TILES, spec.head_count, spec.head_size, splits, self.device
             )
-
-    def _normed(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
-        return elementwise.norm(
-            x,
-            norm.weight,
-            norm.bias,
-            self.spec.norm_eps,
-            is_layer=self.spec.norm == "layer",
-            offset=self.spec.norm_weight_offset,
-        )
-
-    def _product(
-        self,
-        x: torch.Tensor,
-        product: Product,
-        *,
-        norm: Norm | None = None,
-        residual: torch.Tensor | None = None,
-        is_up: bool = False,
-        activation: int = matmul.NONE,
-        activate_to: int | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """A matrix with what stands before and behind it; `is_up`: with the activation, gated or not.
-
-        `out` and `activate_to` are wishes: a result elsewhere is not activated.
-        """
-        m, k = x.shape
-        is_gated = is_up and self.spec.is_gated
-        n = product.weight.shape[0] // (2 if is_gated else 1)
-        if is_up:
-            activation = self._activation
-        if (
-            activation and self.spec.is_gated and not is_up
-        ):  # joined with attention: the gate is applied by whoever reads
-            activation = matmul.NONE
-        tiling = self._tiling_for(m, n, k, is_gated)
-        norms_inside = norm is not None and self.spec.norm == "rms" and tiling is not None and tiling.block_m == 1
-        if norm is not None and not norms_inside:
-            x = self._normed(x, norm)
-        if tiling is None:
-            return self._library_product(x, product, residual, activation if is_up else matmul.NONE, is_gated)
-        out = torch.empty((m, n), dtype=self.dtype, device=self.device) if out is None else out
-        return matmul.few_rows(
-            x,
-            product.weight,
-            tiling,
-            out=out,
-            bias=product.bias,
-            residual=residual,
-            norm_eps=self.spec.norm_eps if norms_inside else None,
-            activation=activation,
-            activate_to=activate_to,
-            is_gated=is_gated,
-            scratch=self._split_scratch,
-        )
-
-    def _tiling_for(self, m: int, n: int, k: int, is_gated: bool) -> Tiling | None:
-        if self.is_batch_invariant:
-            return BATCH_INVARIANT
-        if m > 1 and self.dtype.itemsize > 2:  # those cuts are for 16 bits
-            return None
-        return tiling_for(m, n, k, is_gated)
-
-    def _library_product(
-        self,
-        x: torch.Tensor,
-        product: Product,
-        residual: torch.Tensor | None,
-        activation: int,
-        is_gated: bool,
-    ) -> torch.Tensor:
-        if residual is not None:
-            residual.addmm_(x, product.weight.t())  # in place: nobody reads it again
-            return residual if product.bias is None else residual.add_(product.bias)
-        y = functional.linear(x, product.weight, product.bias)
-        if is_gated:
-            return elementwise.gate(y, activation)
-        if activation:
-            elementwise.activate_rows(y, activation, y)
-        return y
 
 
 def _cosines(rope: RopeSpec | None, positions: int, device: torch.device) -> torch.Tensor | None:

@@ -15,23 +15,23 @@ from itertools import zip_longest
 import numpy as np
 import torch
 
-from trireme.llm.executors.cuda.decoder import SPLIT_TILES, CudaDecoder, PagedCache, StepTensors
+from trireme.llm.executors.cache_dtype import cache_dtype
+from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTensors
 from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
+from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PROMPT_SAMPLES, is_small, tile_count, verified_sizes
+from trireme.llm.executors.cuda.sampled_ends import filled_ends, no_ends, sampled_ends
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import EngineOptions, SpeculationMode
+from trireme.llm.sampling.rows import all_sampled_rows
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
-from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-PROMPT_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-"""Tokens of steps with prompts that are recorded; with more, launching takes less time than computing."""
 _WARM_REACHES = (256, 1024, 4096)
 """Lengths of sequences whose steps are recorded before they come."""
-_PROMPT_SAMPLES = 8
-_PROMPT_TILES = 16
 _RESERVE_BYTES = 2 << 30
 """Left for what steps need in passing."""
 
@@ -63,6 +63,7 @@ class CudaExecutor:
     """Implements `Executor` for one GPU."""
 
     is_async = True
+    takes_drafts = True
     is_preparing = False
 
     def __init__(
@@ -74,12 +75,13 @@ class CudaExecutor:
         dtype: torch.dtype,
     ) -> None:
         self.spec = spec
-        blocks = _block_count(spec, options, device, dtype)
+        kept_as = cache_dtype(options, dtype)
+        blocks = _block_count(spec, options, device, dtype, kept_as)
         slots = options.max_sequences
         self.limits = SchedulerLimits(
             options.block_size, blocks, slots, options.max_step_tokens, options.has_prefix_cache
         )
-        cache = PagedCache(spec, blocks, options.block_size, slots, device, dtype)
+        cache = PagedCache(spec, blocks, options.block_size, slots, device, kept_as)
         self._decoder = CudaDecoder(spec, weights, cache, slots, device, dtype, options.is_batch_invariant)
         self._cache, self._weights, self._device, self._dtype = cache, weights, device, dtype
         self._stream = torch.cuda.Stream(device)
@@ -89,14 +91,15 @@ class CudaExecutor:
         self._known = KnownBlocks(slots + 1, options.block_size, cache.tables.shape[1])
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
         self._decodes: dict[tuple[int, int], _Recorded] = {}
-        self._prompts: dict[tuple[int, int], _Recorded] = {}
+        self._prompts: dict[tuple[int, int, int], _Recorded] = {}
         self._compiled: set[Hashable] = set()
         """Kinds of steps that are not recorded, whose kernels have been compiled."""
         self._has_graphs = options.has_graphs
+        self._verifies = options.speculation is not SpeculationMode.OFF
         self._pool = torch.cuda.graph_pool_handle() if options.has_graphs else None
         most = options.max_step_tokens + slots
         self._inputs = InputRing(8 * most + 2 * blocks + 4096, device)
-        self._outputs = [torch.empty(slots, dtype=torch.int32).pin_memory() for _ in range(RING)]
+        self._outputs = [torch.empty(most, dtype=torch.int32).pin_memory() for _ in range(RING)]
 
     def warm_ups(self) -> list[WarmUp]:
         """The steps that are recorded: batches and prompts from small to large, then batches of longer sequences."""
@@ -113,12 +116,18 @@ class CudaExecutor:
         )
         found = [kind for pair in zip_longest(short, prompts) for kind in pair if kind is not None]
         found[:2] = [replace(kind, is_first=True) for kind in found[:2]]
-        return found + [kind for kinds in longer for kind in kinds]
+        return found + (self._verifying() if self._verifies else []) + [kind for kinds in longer for kind in kinds]
 
-    def _warm_up(self, name: str, record: Callable[[int, int], object], first: int, second: int) -> WarmUp:
+    def _verifying(self) -> list[WarmUp]:
+        """Steps that verify drafts."""
+        splits = self._decoder.chunk_splits_for(1, self.spec.max_positions)
+        sizes = verified_sizes(splits)
+        return [self._warm_up(f"drafts of {one[0]}, {one[2]} tokens", self._recorded_prompt, *one) for one in sizes]
+
+    def _warm_up(self, name: str, record: Callable[..., object], *sizes: int) -> WarmUp:
         def run() -> None:
             with torch.cuda.stream(self._stream):
-                record(first, second)
+                record(*sizes)
 
         return WarmUp(name, run)
 
@@ -132,7 +141,7 @@ class CudaExecutor:
                 return self._mixed(plan.chunks)
             if all(chunk.count == 1 for chunk in plan.chunks):
                 return self._decode(plan.chunks)
-            if self._has_graphs and _is_small(plan):
+            if self._has_graphs and is_small(plan):
                 return self._small_prompts(plan.chunks)
             return self._mixed(plan.chunks)
 
@@ -149,7 +158,7 @@ class CudaExecutor:
         """Copies blocks of the cache."""
         with torch.cuda.stream(self._stream):
             sources, targets = self._sampler.send(np.array(copies, np.int64).T.copy())
-            for blocks in (self._cache.keys, self._cache.values):
+            for blocks in self._cache.copied():
                 blocks.index_copy_(1, targets, blocks.index_select(1, sources))
 
     def close(self) -> None:
@@ -206,41 +215,37 @@ class CudaExecutor:
         """A few tokens of prompts, and tokens beside them, in one recorded step."""
         count = sum(chunk.count for chunk in chunks)
         bucket = next(size for size in PROMPT_BUCKETS if size >= count)
-        sampling = [chunk for chunk in chunks if chunk.samples]
-        ends = np.zeros((2, _PROMPT_SAMPLES), dtype=np.int32)
-        ends[1] = self._spare_slot
-        last = np.cumsum([chunk.count for chunk in chunks]) - 1
-        ends[0, : len(sampling)] = [end for end, chunk in zip(last, chunks, strict=True) if chunk.samples]
-        ends[1, : len(sampling)] = [chunk.sequence.slot for chunk in sampling]
+        sampled = sampled_ends(chunks)
+        ends, found = filled_ends(sampled, self._spare_slot), sampled.shape[1]
         tiles = tiles_of(chunks, 0)
         splits = self._decoder.chunk_splits_for(len(tiles), max(chunk.start + chunk.count for chunk in chunks))
-        tiles = tiles_of(chunks, 0, _tile_count(splits), self._spare_slot)
+        tiles = tiles_of(chunks, 0, tile_count(splits), self._spare_slot)
         parts = (chunk_rows(chunks, bucket, self._spare_slot), tiles, ends)
         self._send_blocks(self._known.missing(chunks))
         inputs = self._inputs.send(np.concatenate([part.reshape(-1) for part in parts]))
-        recorded = self._recorded_prompt(bucket, splits)
+        recorded = self._recorded_prompt(bucket, splits, ends.shape[1])
         recorded.inputs.copy_(inputs)
         recorded.graph.replay()
-        found = len(sampling)
-        return self._finish(sampling, recorded.logits[:found], recorded.tokens[:found])
+        return self._finish(chunks, recorded.logits[:found], recorded.tokens[:found])
 
-    def _recorded_prompt(self, bucket: int, splits: int) -> _Recorded:
-        if (bucket, splits) not in self._prompts:
+    def _recorded_prompt(self, bucket: int, splits: int, samples: int = PROMPT_SAMPLES[0]) -> _Recorded:
+        key = (bucket, splits, samples)
+        if key not in self._prompts:
             self._decoder.prepare_chunk_scratch(splits)
             empty = (
                 chunk_rows((), bucket, self._spare_slot),
-                tiles_of((), 0, _tile_count(splits), self._spare_slot),
-                np.array([[0] * _PROMPT_SAMPLES, [self._spare_slot] * _PROMPT_SAMPLES], dtype=np.int32),
+                tiles_of((), 0, tile_count(splits), self._spare_slot),
+                no_ends(samples, self._spare_slot),
             )
             packed = np.concatenate([part.reshape(-1) for part in empty])
             inputs = torch.from_numpy(packed).to(self._device)
-            self._prompts[bucket, splits] = self._record(inputs, lambda: self._prompt_step(inputs, bucket, splits))
-        return self._prompts[bucket, splits]
+            self._prompts[key] = self._record(inputs, lambda: self._prompt_step(inputs, *key))
+        return self._prompts[key]
 
-    def _prompt_step(self, inputs: torch.Tensor, count: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, tiles, ends, slots_of_ends = inputs.split(
-            [4 * count, 4 * _tile_count(splits), _PROMPT_SAMPLES, _PROMPT_SAMPLES]
-        )
+    def _prompt_step(
+        self, inputs: torch.Tensor, count: int, splits: int, samples: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, tiles, ends, slots_of_ends = inputs.split([4 * count, 4 * tile_count(splits), samples, samples])
         x, slots, positions = self._begin(rows, count)
         x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), splits))
         return self._choose_largest(x.index_select(0, ends), slots_of_ends)
@@ -251,28 +256,27 @@ class CudaExecutor:
         singles = 0 if self._decoder.is_batch_invariant else sum(chunk.count == 1 for chunk in ordered)
         count = sum(chunk.count for chunk in ordered)
         packed = chunk_rows(ordered, count, self._spare_slot)
-        sampling = [chunk for chunk in ordered if chunk.samples]
-        last = np.cumsum([chunk.count for chunk in ordered]) - 1
-        ends = np.array([end for end, chunk in zip(last, ordered, strict=True) if chunk.samples], dtype=np.int32)
+        ends = sampled_ends(ordered)[0]
         self._send_blocks(self._known.missing(ordered))
         rows, tiles, ends_there = (
             self._inputs.send(part) for part in (packed, tiles_of(ordered[singles:], singles), ends)
         )
         splits = self._decoder.splits_for(max(singles, 1), max(chunk.start for chunk in ordered) + 1)
-        with self._preparing((count.bit_length(), singles.bit_length(), splits, len(sampling).bit_length())):
+        with self._preparing((count.bit_length(), singles.bit_length(), splits, len(ends).bit_length())):
             x, slots, positions = self._begin(rows, count)
             tiles_there = tiles.view(-1, 4) if singles < len(ordered) else None
             x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles_there))
             prompts = self._prompt_reports(chunks, ordered, x)
-            if not sampling:
+            if not len(ends):
                 return self._finish([], x[:0], slots[:0], prompts)
             logits, tokens = self._choose_largest(x.index_select(0, ends_there), slots.index_select(0, ends_there))
-        place = {id(chunk): index for index, chunk in enumerate(sampling)}
-        order = [place[id(chunk)] for chunk in chunks if chunk.samples]
+        places = iter(range(len(ends)))
+        rows_of = {id(chunk): [next(places) for _ in chunk.sampled] for chunk in ordered}
+        order = [row for chunk in chunks for row in rows_of[id(chunk)]]
         if order != sorted(order):
             back = self._inputs.send(np.array(order, dtype=np.int32))
             logits, tokens = logits.index_select(0, back), tokens.index_select(0, back)
-        return self._finish([sampling[index] for index in order], logits, tokens, prompts)
+        return self._finish(chunks, logits, tokens, prompts)
 
     def _prompt_reports(self, chunks: Items[Chunk], ordered: Items[Chunk], x: torch.Tensor) -> dict[int, list[Report]]:
         """What is to be told of prompts' tokens, from the hidden states of the chunks in their new order."""
@@ -325,14 +329,14 @@ class CudaExecutor:
         finally:
             self.is_preparing = False
 
-    def _record(self, inputs: torch.Tensor, step: object) -> _Recorded:
-        assert callable(step)
+    def _record(self, inputs: torch.Tensor, step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> _Recorded:
         self._stream.synchronize()
         with self._preparing():
             step()  # compiles what is not compiled yet
         self._stream.synchronize()  # not part of it: here a device that hangs is waited for
         graph = torch.cuda.CUDAGraph()
-        with self._preparing(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        mode = "thread_local"  # others may use the device meanwhile
+        with self._preparing(), torch.cuda.graph(graph, self._pool, self._stream, mode):
             logits, tokens = step()
         return _Recorded(graph, inputs, logits, tokens)
 
@@ -345,21 +349,22 @@ class CudaExecutor:
     ) -> _Handle:
         """Chooses tokens where the largest logit does not decide, and sends all of them to the host."""
         logprobs: dict[int, Report] = {}
-        special = [index for index, chunk in enumerate(chunks) if not chunk.sequence.params.is_plain_greedy]
+        rows = all_sampled_rows(chunks)
+        special = [index for index, row in enumerate(rows) if not row.sequence.params.is_plain_greedy]
         if special:
             tokens = tokens.clone()
-            sequences = [chunks[index].sequence for index in special]
-            positions = [chunks[index].start + chunks[index].count for index in special]
+            sequences = [rows[index].sequence for index in special]
+            positions = [rows[index].position for index in special]
             chosen, logprobs = self._sampler.choose(logits, special, sequences, positions)
             places = self._inputs.send(np.array(special, dtype=np.int32))
             slots = self._inputs.send(np.array([sequence.slot for sequence in sequences], dtype=np.int32))
             tokens.index_copy_(0, places.long(), chosen)
             self._last_tokens.index_copy_(0, slots.long(), chosen)
         host = self._outputs[self._inputs.turn]
-        host[: len(chunks)].copy_(tokens, non_blocking=True)
+        host[: len(rows)].copy_(tokens, non_blocking=True)
         event = torch.cuda.Event()
         event.record(self._stream)
-        return _Handle(host, len(chunks), event, logprobs, prompts or {})
+        return _Handle(host, len(rows), event, logprobs, prompts or {})
 
     def _send_blocks(self, missing: Ints | None) -> None:
         if missing is not None:
@@ -367,20 +372,10 @@ class CudaExecutor:
             self._cache.tables.view(-1).index_copy_(0, places.long(), blocks)
 
 
-def _is_small(plan: StepPlan) -> bool:
-    """Whether a step with prompts is of a kind that is recorded."""
-    if plan.token_count > PROMPT_BUCKETS[-1] or sum(chunk.samples for chunk in plan.chunks) > _PROMPT_SAMPLES:
-        return False
-    return len(tiles_of(plan.chunks, 0)) <= _PROMPT_TILES
-
-
-def _tile_count(splits: int) -> int:
-    """How many tiles of chunks a recorded step has."""
-    return SPLIT_TILES if splits > 1 else _PROMPT_TILES
-
-
-def _block_count(spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> int:
-    per_block = PagedCache.bytes_per_block(spec, options.block_size, dtype)
+def _block_count(
+    spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype, kept_as: torch.dtype
+) -> int:
+    per_block = PagedCache.bytes_per_block(spec, options.block_size, kept_as)
     size = options.cache_bytes
     if size is None:
         free, total = torch.cuda.mem_get_info(device)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trireme.llm.kernels.chunk_size import CHUNK_ROWS
-from trireme.llm.scheduler import Chunk
+from trireme.llm.step_plan import Chunk
 
 Ints = npt.NDArray[np.int32]
 
@@ -82,7 +82,7 @@ def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
         rows = packed[first : first + chunk.count]
         rows[:, 0] = chunk.sequence.slot
         rows[:, 1] = np.arange(chunk.start, chunk.start + chunk.count)
-        rows[:, 3] = -1 if chunk.is_pending else chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
+        rows[:, 3] = -1 if chunk.is_pending else chunk.tokens
         first += chunk.count
     return packed
 

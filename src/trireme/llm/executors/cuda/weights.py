@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import torch
 
 from trireme.llm.executors.port import ExecutorError
+from trireme.llm.kernels import cuda_source, packed_matrix
+from trireme.llm.kernels.int4_fragments import Int4Fragments, can_be_fragments, fragments_of
+from trireme.llm.kernels.packed_matrix import PackedMatrix
 from trireme.llm.models.spec import DecoderSpec
 
 
@@ -23,14 +26,14 @@ class Norm:
 class Product:
     """A matrix and what is added behind it."""
 
-    weight: torch.Tensor
+    weight: torch.Tensor | PackedMatrix | Int4Fragments
     bias: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer. Where attention and MLP run beside each other and start from one norm, `qkv` holds the MLP's first
-    matrix above attention's; `down` then has the last ones of both, attention's first."""
+    matrix above attention's; `down` then has the last ones of both, attention's first, unless `o` stands apart."""
 
     attention_norm: Norm
     mlp_norm: Norm | None
@@ -51,16 +54,15 @@ class DecoderWeights:
     norm: Norm
     head: Product
 
+    def products(self) -> list[Product]:
+        """All matrices that a step multiplies with."""
+        layers = (product for layer in self.layers for product in (layer.qkv, layer.o, layer.up, layer.down))
+        return [*(product for product in layers if product is not None), self.head]
+
     @property
     def size_bytes(self) -> int:
         """Of what every step reads: without the embedding, which is looked up, unless it is the head as well."""
-        products = [
-            product
-            for layer in self.layers
-            for product in (layer.qkv, layer.o, layer.up, layer.down)
-            if product is not None
-        ]
-        return sum(product.weight.nbytes for product in [*products, self.head])
+        return sum(product.weight.nbytes for product in self.products())
 
 
 def why_not(spec: DecoderSpec) -> str:
@@ -80,66 +82,123 @@ def why_not(spec: DecoderSpec) -> str:
     return ""
 
 
-def join(
-    named: Iterable[tuple[str, torch.Tensor]], spec: DecoderSpec, device: torch.device, dtype: torch.dtype
-) -> DecoderWeights:
-    """Takes tensors under the names of `models/spec.py` to the device; each is taken over before the next is asked for.
+Named = Iterable[tuple[str, "torch.Tensor | PackedMatrix"]]
+"""Tensors under the names of `models/spec.py`."""
+
+
+def join(named: Named, spec: DecoderSpec, device: torch.device, dtype: torch.dtype) -> DecoderWeights:
+    """Takes tensors to the device; each is taken over before the next is asked for.
 
     Raises ExecutorError where one is missing.
     """
-    found = {}
+    found = _Found()
     for name, tensor in named:
-        found[name] = tensor.to(device=device, dtype=dtype, non_blocking=True)
-
-    def take(name: str) -> torch.Tensor:
-        try:
-            return found.pop(name)
-        except KeyError:
-            raise ExecutorError(f"the checkpoint has no weights for '{name}'") from None
-
-    embedding = take("embed.weight")
-    layers = tuple(_layer(f"layers.{index}.", spec, found, take) for index in range(spec.layer_count))
-    norm = Norm(take("norm.weight"), found.pop("norm.bias", None))
-    head = Product(embedding if spec.is_tied else take("head.weight"), found.pop("head.bias", None))
+        if isinstance(tensor, PackedMatrix):
+            found.matrices[name] = tensor.to(device)
+        else:
+            found.tensors[name] = tensor.to(device=device, dtype=dtype, non_blocking=True)
+    embedding = found.tensor("embed.weight")
+    layers = tuple(_layer(f"layers.{index}.", spec, found) for index in range(spec.layer_count))
+    norm = Norm(found.tensor("norm.weight"), found.optional("norm.bias"))
+    head = Product(embedding, found.optional("head.bias")) if spec.is_tied else found.product("head")
     return DecoderWeights(embedding, layers, norm, head)
 
 
-def _layer(
-    prefix: str, spec: DecoderSpec, found: dict[str, torch.Tensor], take: Callable[[str], torch.Tensor]
-) -> Layer:
-    def optional(name: str) -> torch.Tensor | None:
-        return found.pop(prefix + name, None)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the checkpoint has, on the device; each is given out once."""
 
-    qkv = Product(take(prefix + "qkv.weight"), optional("qkv.bias"))
-    o = Product(take(prefix + "o.weight"), optional("o.bias"))
-    up = Product(take(prefix + "up.weight"), optional("up.bias"))
-    down = Product(take(prefix + "down.weight"), optional("down.bias"))
-    attention_norm = Norm(take(prefix + "attention_norm.weight"), optional("attention_norm.bias"))
-    mlp_weight = optional("mlp_norm.weight")
-    mlp_norm = Norm(mlp_weight, optional("mlp_norm.bias")) if mlp_weight is not None else None
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    matrices: dict[str, PackedMatrix] = field(default_factory=dict)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        found = self.optional(name)
+        if found is None:
+            raise ExecutorError(f"the checkpoint has no weights for '{name}'")
+        return found
+
+    def optional(self, name: str) -> torch.Tensor | None:
+        return self.tensors.pop(name, None)
+
+    def product(self, name: str) -> Product:
+        packed = self.matrices.pop(f"{name}.weight", None)
+        weight = packed if packed is not None else self.tensor(f"{name}.weight")
+        return Product(weight, self.optional(f"{name}.bias"))
+
+    def norm(self, name: str) -> Norm | None:
+        weight = self.optional(f"{name}.weight")
+        return None if weight is None else Norm(weight, self.optional(f"{name}.bias"))
+
+
+def _layer(prefix: str, spec: DecoderSpec, found: _Found) -> Layer:
+    qkv, o, up, down = (found.product(prefix + name) for name in ("qkv", "o", "up", "down"))
+    attention_norm = Norm(
+        found.tensor(prefix + "attention_norm.weight"), found.optional(prefix + "attention_norm.bias")
+    )
+    mlp_norm = found.norm(prefix + "mlp_norm")
     if spec.norm == "rms":
         attention_norm = _fold(attention_norm, qkv, spec)
         mlp_norm = _fold(mlp_norm, up, spec) if mlp_norm is not None else None
-    q_weight, k_weight = optional("q_norm.weight"), optional("k_norm.weight")
-    q_bias, k_bias = optional("q_norm.bias"), optional("k_norm.bias")
-    qk_weight = torch.stack([q_weight, k_weight]) if q_weight is not None and k_weight is not None else None
-    qk_bias = torch.stack([q_bias, k_bias]) if q_bias is not None and k_bias is not None else None
-    if spec.is_parallel:
-        down = Product(torch.cat([o.weight, down.weight], 1), _sum(o.bias, down.bias))
-        if mlp_norm is None:
-            qkv = Product(torch.cat([up.weight, qkv.weight], 0), _cat(up, qkv))
-            return Layer(attention_norm, None, qkv, None, None, down, qk_weight, qk_bias)
-        return Layer(attention_norm, mlp_norm, qkv, None, up, down, qk_weight, qk_bias)
-    return Layer(attention_norm, mlp_norm, qkv, o, up, down, qk_weight, qk_bias)
+    q_norm, k_norm = found.norm(prefix + "q_norm"), found.norm(prefix + "k_norm")
+    qk_weight = qk_bias = None
+    if q_norm is not None and k_norm is not None:
+        qk_weight = _stack(q_norm.weight, k_norm.weight)
+        qk_bias = _stack(q_norm.bias, k_norm.bias)
+    joined = _beside(o, down) if spec.is_parallel else None
+    above = _above(up, qkv) if spec.is_parallel and mlp_norm is None else None
+    return Layer(
+        attention_norm,
+        mlp_norm or attention_norm,
+        _prepared(above or qkv),
+        None if joined is not None else _prepared(o),
+        None if above is not None else _prepared(up, spec.is_gated),
+        _prepared(joined or down),
+        qk_weight,
+        qk_bias,
+    )
+
+
+def _prepared(product: Product, is_gated: bool = False) -> Product:
+    """The matrix as its kernels take it."""
+    weight = product.weight
+    if not isinstance(weight, PackedMatrix) or cuda_source.why_not(weight.codes.device):
+        return product
+    return Product(fragments_of(weight), product.bias) if can_be_fragments(weight, is_gated) else product
 
 
 def _fold(norm: Norm, product: Product, spec: DecoderSpec) -> Norm:
-    """Multiplies the norm's weights into the matrix behind it, once and for all."""
+    """Multiplies the norm's weights into the matrix behind it, once and for all, unless that has few bits."""
     assert norm.weight is not None
+    if isinstance(product.weight, PackedMatrix):
+        is_one = bool((norm.weight.float() + spec.norm_weight_offset == 1).all())
+        return Norm(None, None) if is_one else norm
     scale = norm.weight.float() + spec.norm_weight_offset
+    assert isinstance(product.weight, torch.Tensor)
     for rows in product.weight.split(8192):
         rows.copy_(rows.float() * scale)
     return Norm(None, None)
+
+
+def _stack(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
+    return None if first is None or second is None else torch.stack([first, second])
+
+
+def _beside(left: Product, right: Product) -> Product | None:
+    """One matrix for both, whose sums are added; None: their numbers cannot lie in one."""
+    bias = _sum(left.bias, right.bias)
+    if isinstance(left.weight, torch.Tensor) and isinstance(right.weight, torch.Tensor):
+        return Product(torch.cat([left.weight, right.weight], 1), bias)
+    joined = packed_matrix.beside(left.weight, right.weight)
+    return None if joined is None else Product(joined, bias)
+
+
+def _above(upper: Product, lower: Product) -> Product | None:
+    """One matrix for both, whose results lie side by side; None: their numbers cannot lie in one."""
+    bias = _cat(upper, lower)
+    if isinstance(upper.weight, torch.Tensor) and isinstance(lower.weight, torch.Tensor):
+        return Product(torch.cat([upper.weight, lower.weight], 0), bias)
+    joined = packed_matrix.above(upper.weight, lower.weight)
+    return None if joined is None else Product(joined, bias)
 
 
 def _sum(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
@@ -149,39 +208,11 @@ def _sum(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tenso
 
 
 def _cat(first: Product, second: Product) -> torch.Tensor | None:
-    if first.bias is None and second.bias is None:
+    known = first.bias if first.bias is not None else second.bias
+    if known is None:
         return None
     parts = [
-        product.bias if product.bias is not None else product.weight.new_zeros(product.weight.shape[0])
+        product.bias if product.bias is not None else known.new_zeros(product.weight.shape[0])
         for product in (first, second)
     ]
     return torch.cat(parts)
-
-
-def random_tensors(spec: DecoderSpec, device: torch.device, dtype: torch.dtype) -> Iterable[tuple[str, torch.Tensor]]:
-    """Weights of the right shapes that mean nothing, made on the device: for measurements."""
-    generator = torch.Generator(device).manual_seed(0)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device=device).normal_(0, 0.02, generator=generator)
-
-    def ones(size: int) -> torch.Tensor:
-        return torch.ones(size, dtype=dtype, device=device)
-
-    hidden, gated = spec.hidden_size, 2 if spec.is_gated else 1
-    yield "embed.weight", normal(spec.vocab_size, hidden)
-    for index in range(spec.layer_count):
-        prefix = f"layers.{index}."
-        for name in ("attention_norm",) if spec.is_parallel else ("attention_norm", "mlp_norm"):
-            yield f"{prefix}{name}.weight", ones(hidden)
-            if spec.norm == "layer":
-                yield f"{prefix}{name}.bias", torch.zeros(hidden, dtype=dtype, device=device)
-        yield f"{prefix}qkv.weight", normal(spec.qkv_size, hidden)
-        yield f"{prefix}o.weight", normal(hidden, spec.head_count * spec.head_size)
-        yield f"{prefix}up.weight", normal(gated * spec.mlp_size, hidden)
-        yield f"{prefix}down.weight", normal(hidden, spec.mlp_size)
-    yield "norm.weight", ones(hidden)
-    if spec.norm == "layer":
-        yield "norm.bias", torch.zeros(hidden, dtype=dtype, device=device)
-    if not spec.is_tied:
-        yield "head.weight", normal(spec.vocab_size, hidden)

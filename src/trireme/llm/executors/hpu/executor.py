@@ -23,7 +23,7 @@ from trireme.llm.executors.torch.results import ResultBuilder, WantedRows, wante
 from trireme.llm.executors.torch.weights import gather_weights
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.scheduler import Chunk, StepPlan
+from trireme.llm.step_plan import Chunk, StepPlan
 
 _SMALLEST_CHUNK = 32
 _FEWEST_BLOCKS = 4
@@ -41,6 +41,7 @@ class HpuExecutor:
     """Plays graphs in the thread that calls it; tokens that are not simply the most likely are chosen on the host."""
 
     is_async = False
+    takes_drafts = True
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class HpuExecutor:
         self, plan: StepPlan, wanted: WantedRows, played: list[_Played], places: dict[int, tuple[int, int]]
     ) -> StepResult:
         tokens = [one.likeliest.cpu() for one in played]
-        chosen = [int(tokens[one][row]) for one, row in (places[row] for row in wanted.rows[: len(wanted.sampling)])]
+        chosen = [int(tokens[one][row]) for one, row in (places[row] for row in wanted.rows[: len(wanted.sampled)])]
         fetched: dict[int, torch.Tensor] = {}
 
         def logits(first: int, last: int) -> torch.Tensor:
@@ -165,7 +166,7 @@ class HpuExecutor:
         table = np.full(fit(used, self._buckets.blocks), self._pages.padding_block, np.int64)
         table[:used] = self._tables.of(chunk.sequence.slot)[:used]
         positions = np.arange(chunk.start, end)
-        inputs[0, : chunk.count] = chunk.sequence.tokens[chunk.start : end]
+        inputs[0, : chunk.count] = chunk.tokens
         inputs[1, : chunk.count] = positions
         inputs[2, : chunk.count] = chunk.sequence.is_long
         inputs[3, : chunk.count] = table[positions // size] * size + positions % size

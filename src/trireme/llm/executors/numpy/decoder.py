@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trireme.llm.executors.numpy.adapters import AdapterRows, adapted
 from trireme.llm.executors.numpy.attention import Attention, PagedCache, Rows
 from trireme.llm.executors.numpy.mlp import FeedForward
 from trireme.llm.executors.numpy.rotary import Angles, Rotation
@@ -24,6 +25,7 @@ class StepTokens:
     """Whether the token's sequence is beyond the length that the model's plain rotation is for."""
     slots: npt.NDArray[np.intp]
     rows: tuple[Rows, ...]
+    adapters: tuple[AdapterRows, ...] = ()
 
 
 class Decoder:
@@ -42,7 +44,8 @@ class Decoder:
         """What stands behind the last layer, `[tokens, hidden]`; the step's keys and values are then in the cache."""
         hidden = self._embed(step)
         angles = {rope: one.angles(step.positions, step.is_long) for rope, one in self._rotations.items()}
-        for number, layer in enumerate(self._weights.layers):
+        for number, plain in enumerate(self._weights.layers):
+            layer = adapted(plain, number, step.adapters) if step.adapters else plain
             rope = self._spec.rope_of(number)
             hidden = self._layer(number, layer, hidden, step, angles[rope] if rope else None)
         return hidden

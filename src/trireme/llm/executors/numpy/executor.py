@@ -8,18 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from trireme.llm.adapters.adapter import Adapter
 from trireme.llm.executors.limits import limits_for
+from trireme.llm.executors.numpy.adapters import Layers, adapter_rows, place_adapter
 from trireme.llm.executors.numpy.attention import PagedCache, Rows
 from trireme.llm.executors.numpy.blas_threads import one_thread
 from trireme.llm.executors.numpy.decoder import Decoder, StepTokens
 from trireme.llm.executors.numpy.weights import Array, gather_weights
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
-from trireme.llm.models.checkpoint import Weight
+from trireme.llm.models.checkpoint import StoredWeight
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.sampling.numpy_sampler import choose, describe
-from trireme.llm.scheduler import StepPlan
+from trireme.llm.sampling.rows import all_sampled_rows
+from trireme.llm.step_plan import StepPlan
 
 Threads = Callable[[], AbstractContextManager[None]]
 
@@ -31,9 +34,10 @@ class NumpyExecutor:
     """Computes in the thread that calls it."""
 
     is_async = False
+    takes_drafts = True
     is_preparing = False
 
-    def __init__(self, spec: DecoderSpec, weights: Iterable[tuple[str, Weight]], options: EngineOptions) -> None:
+    def __init__(self, spec: DecoderSpec, weights: Iterable[tuple[str, StoredWeight]], options: EngineOptions) -> None:
         """Takes the weights over; the cache's memory is used as blocks are first written."""
         self.spec = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
         self.limits = limits_for(self.spec, options)
@@ -56,19 +60,22 @@ class NumpyExecutor:
         sources, targets = np.array(copies, np.intp).T
         self._cache.copy(sources, targets)
 
+    def place_adapter(self, adapter: Adapter) -> Layers:
+        return place_adapter(adapter)
+
     def close(self) -> None:
         del self._decoder, self._cache
 
     def _run(self, plan: StepPlan) -> StepResult:
         step = self._tokens_of(plan)
         hidden = self._decoder.hidden_states(step)
-        sampling = [number for number, chunk in enumerate(plan.chunks) if chunk.samples]
         prompt_logprobs = self._prompt_logprobs(plan, step, hidden)
-        if not sampling:
+        sampled = all_sampled_rows(plan.chunks)
+        if not sampled:
             return StepResult((), {}, prompt_logprobs)
-        logits = self._decoder.logits(hidden[[step.rows[number].end - 1 for number in sampling]])
-        chunks = [plan.chunks[number] for number in sampling]
-        choice = choose(logits, [chunk.sequence for chunk in chunks], [chunk.start + chunk.count for chunk in chunks])
+        begins = np.repeat([one.begin for one in step.rows], [len(chunk.sampled) for chunk in plan.chunks])
+        logits = self._decoder.logits(hidden[begins + [row.offset for row in sampled]])
+        choice = choose(logits, [row.sequence for row in sampled], [row.position for row in sampled])
         return StepResult(choice.tokens, choice.logprobs, prompt_logprobs)
 
     def _tokens_of(self, plan: StepPlan) -> StepTokens:
@@ -76,12 +83,13 @@ class NumpyExecutor:
         rows = []
         for chunk in plan.chunks:
             begin = len(tokens)
-            tokens += chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
+            tokens += chunk.tokens
             rows.append(Rows(begin, len(tokens), chunk.start, np.array(chunk.sequence.blocks, np.intp)))
         positions = np.concatenate([np.arange(chunk.start, chunk.start + chunk.count) for chunk in plan.chunks])
         is_long = np.repeat([chunk.sequence.is_long for chunk in plan.chunks], [chunk.count for chunk in plan.chunks])
         slots = np.concatenate([self._cache.slots(one) for one in rows])
-        return StepTokens(np.array(tokens, np.intp), positions, is_long, slots, tuple(rows))
+        adapters = adapter_rows(plan.chunks, rows)
+        return StepTokens(np.array(tokens, np.intp), positions, is_long, slots, tuple(rows), adapters)
 
     def _prompt_logprobs(self, plan: StepPlan, step: StepTokens, hidden: Array) -> dict[int, tuple[TokenLogprobs, ...]]:
         found = {}

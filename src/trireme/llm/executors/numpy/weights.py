@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trireme.llm.executors import weights
-from trireme.llm.models.checkpoint import Weight, to_float32
+from trireme.llm.models.checkpoint import StoredWeight, Weight, to_float32
 from trireme.llm.models.spec import DecoderSpec
 
 Array = npt.NDArray[np.float32]
@@ -59,7 +59,7 @@ LayerWeights: TypeAlias = weights.LayerWeights[Array, Linear, Norm]
 DecoderWeights: TypeAlias = weights.DecoderWeights[Array, Linear, Norm]
 
 
-def gather_weights(spec: DecoderSpec, tensors: Iterable[tuple[str, Weight]]) -> DecoderWeights:
+def gather_weights(spec: DecoderSpec, tensors: Iterable[tuple[str, StoredWeight]]) -> DecoderWeights:
     """Takes the tensors over, one after another; none stays part of a file that somebody might replace."""
 
     def norm(kind: weights.NormKind, weight: Array, bias: Array | None) -> Norm:
@@ -73,9 +73,9 @@ def _linear(matrix: Array, bias: Array | None) -> Linear:
     return Linear(_turned(matrix), bias)
 
 
-def _own_numbers(weight: Weight) -> Array:
+def _own_numbers(weight: StoredWeight) -> Array:
     numbers = to_float32(weight)
-    return numbers.copy() if numbers is weight.array else numbers
+    return numbers.copy() if isinstance(weight, Weight) and numbers is weight.array else numbers
 
 
 def _turned(matrix: Array) -> Array:

@@ -30,21 +30,32 @@ class PagedCache:
     """Keys and values of all layers, beside each other, so that a block of both is read at once.
 
     `[layers, blocks + 1, block size, 2 * key/value heads, head size]`, keys first. The block behind the last
-    belongs to nobody: it is the padding.
+    belongs to nobody: it is the padding. Numbers of eight bits are widened as they are read.
     """
 
     def __init__(
-        self, spec: DecoderSpec, block_count: int, block_size: int, device: torch.device, dtype: torch.dtype
+        self,
+        spec: DecoderSpec,
+        block_count: int,
+        block_size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        kept_as: torch.dtype | None = None,
     ) -> None:
+        """`dtype` is what the model computes in, `kept_as` what the blocks have; None: the same."""
         shape = (spec.layer_count, block_count + 1, block_size, 2 * spec.kv_head_count, spec.head_size)
         self.block_size = block_size
         self.padding_block = block_count
-        self._blocks = zeros(shape, device, dtype)
+        self._dtype, self._small = dtype, kept_as if kept_as is not dtype else None
+        self._blocks = zeros(shape, device, dtype if self._small is None else torch.uint8)
         self._by_slot = self._blocks.view(spec.layer_count, -1, 2 * spec.kv_head_count, spec.head_size)
         self._heads = spec.kv_head_count
 
     def write(self, layer: int, slots: torch.Tensor, keys_and_values: torch.Tensor) -> None:
         """Puts `[tokens, 2 * key/value heads, head size]` where the slots say."""
+        if self._small is not None:
+            most = torch.finfo(self._small).max
+            keys_and_values = keys_and_values.clamp(-most, most).to(self._small).view(torch.uint8)
         self._by_slot[layer].index_copy_(0, slots, keys_and_values)
 
     def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
@@ -54,6 +65,8 @@ class PagedCache:
     def read(self, layer: int, blocks: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, as many for each row: `[rows, positions, key/value heads, head size]` each."""
         found = self._blocks[layer].index_select(0, blocks)
+        if self._small is not None:
+            found = found.view(self._small).to(self._dtype)
         found = found.view(rows, -1, *found.shape[2:])
         return found[:, :, : self._heads], found[:, :, self._heads :]
 

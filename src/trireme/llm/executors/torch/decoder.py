@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from trireme.llm.executors.torch.adapters import AdapterRows, adapted
 from trireme.llm.executors.torch.attention import Attention, Scoring
 from trireme.llm.executors.torch.cache import PagedCache
 from trireme.llm.executors.torch.layout import Layout
@@ -15,7 +16,7 @@ from trireme.llm.executors.torch.mlp import FeedForward
 from trireme.llm.executors.torch.results import RowLogits
 from trireme.llm.executors.torch.rotary import Angles, Rotation
 from trireme.llm.executors.torch.weights import DecoderWeights, LayerWeights
-from trireme.llm.models.spec import DecoderSpec
+from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class StepTokens:
     """Where keys and values go in the cache."""
     layouts: Mapping[int, Layout]
     """By the layers' window."""
+    adapters: tuple[AdapterRows, ...] = ()
 
 
 class Decoder:
@@ -62,12 +64,15 @@ class Decoder:
 
     def hidden_states(self, step: StepTokens) -> torch.Tensor:
         """What stands behind the last layer, `[tokens, hidden]`; the step's keys and values are then in the cache."""
-        hidden = self._embed(step)
-        angles = {rope: one.angles(step.positions, step.is_long) for rope, one in self._rotations.items()}
-        for number, layer in enumerate(self._weights.layers):
-            rope = self._spec.rope_of(number)
-            hidden = self._layer(number, layer, hidden, step, angles[rope] if rope else None)
+        hidden, angles = self.embed(step), self.angles(step)
+        for number, plain in enumerate(self._weights.layers):
+            layer = adapted(plain, number, step.adapters) if step.adapters else plain
+            hidden = self.layer(number, layer, hidden, step, angles)
         return hidden
+
+    def angles(self, step: StepTokens) -> Mapping[RopeSpec, Angles]:
+        """Of each rotation that some layer has."""
+        return {rope: one.angles(step.positions, step.is_long) for rope, one in self._rotations.items()}
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """`[rows, vocab]` of some rows of hidden states."""
@@ -76,16 +81,23 @@ class Decoder:
             hidden = weights.norm(hidden)
         if weights.head_in is not None:
             hidden = weights.head_in(hidden)
-        logits = weights.head(hidden)
+        logits = self._head(hidden)
         if spec.logit_scale != 1.0:
             logits = logits * spec.logit_scale
         if spec.logit_softcap:
             logits = torch.tanh(logits.float() / spec.logit_softcap) * spec.logit_softcap
         return logits
 
-    def _embed(self, step: StepTokens) -> torch.Tensor:
+    def _lookup(self, tokens: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(tokens, self._weights.embed)
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._weights.head(hidden)
+
+    def embed(self, step: StepTokens) -> torch.Tensor:
+        """What the first layer takes."""
         spec, weights = self._spec, self._weights
-        hidden = functional.embedding(step.tokens, weights.embed)
+        hidden = self._lookup(step.tokens)
         if spec.embedding_scale != 1.0:
             hidden = hidden * spec.embedding_scale
         if weights.embed_in is not None:
@@ -96,12 +108,19 @@ class Decoder:
             hidden = weights.embed_norm(hidden)
         return hidden
 
-    def _layer(
-        self, number: int, layer: LayerWeights, hidden: torch.Tensor, step: StepTokens, angles: Angles | None
+    def layer(
+        self,
+        number: int,
+        layer: LayerWeights,
+        hidden: torch.Tensor,
+        step: StepTokens,
+        angles: Mapping[RopeSpec, Angles],
     ) -> torch.Tensor:
+        """What one layer makes of hidden states, which stay as they are."""
         before = self._spec.norms_before
         normed = layer.attention_norm(hidden) if layer.attention_norm is not None and before else hidden
-        attended = self._attend(number, layer, normed, step, angles)
+        rope = self._spec.rope_of(number)
+        attended = self._attend(number, layer, normed, step, angles[rope] if rope else None)
         if layer.after_attention_norm is not None:
             attended = layer.after_attention_norm(attended)
         if self._spec.is_parallel:

@@ -10,10 +10,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from trireme.llm.adapters.adapter import Adapter
+from trireme.llm.executors.cache_dtype import cache_dtype
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import StepResult, WarmUp
+from trireme.llm.executors.torch.adapters import AdapterRows, Layers, adapter_rows, place_adapter
 from trireme.llm.executors.torch.attention import scoring_of
-from trireme.llm.executors.torch.cache import BlockTables, PagedCache, Pages
+from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache, Pages
 from trireme.llm.executors.torch.decoder import Decoder, StepTokens
 from trireme.llm.executors.torch.layout import LayoutBuilder, Span
 from trireme.llm.executors.torch.memory import cache_bytes, release
@@ -21,7 +24,7 @@ from trireme.llm.executors.torch.results import ResultBuilder, RowLogits, wanted
 from trireme.llm.executors.torch.weights import gather_weights
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
 
 class StepModel(Protocol):
@@ -47,6 +50,7 @@ class PagedExecutor:
     """Runs a model's steps in the thread that calls it."""
 
     is_async = False
+    takes_drafts = True
     is_preparing = False
 
     def __init__(
@@ -89,25 +93,28 @@ class PagedExecutor:
         for number, span in zip(order, spans, strict=True):
             begins[number] = span.begin
         wanted = wanted_rows(plan, begins)
-        rows = torch.tensor(wanted.rows, dtype=torch.int64, device=self._device)
-        return self._results.build(plan, wanted, self._model.run(self._step(chunks, spans), rows))
+        adapters = adapter_rows(chunks, spans, self._device)
+        return self._results.build(plan, wanted, self._compute(self._packed(chunks), spans, wanted.rows, adapters))
 
-    def _step(self, chunks: Items[Chunk], spans: Items[Span]) -> StepTokens:
+    def _compute(
+        self, packed: Integers, spans: Items[Span], rows: Items[int], adapters: tuple[AdapterRows, ...]
+    ) -> RowLogits:
+        step = step_tokens(packed, spans, self._layouts, self._model.windows, self._device)
+        step = replace(step, adapters=adapters) if adapters else step
+        return self._model.run(step, torch.tensor(rows, dtype=torch.int64, device=self._device))
+
+    def _packed(self, chunks: Items[Chunk]) -> Integers:
+        """Of each token: itself, its position, whether its sequence is long, its place in the cache."""
         tokens: list[int] = []
         for chunk in chunks:
-            tokens += chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
+            tokens += chunk.tokens
         counts = [chunk.count for chunk in chunks]
         positions = np.concatenate([np.arange(chunk.start, chunk.start + chunk.count) for chunk in chunks])
         rows = np.repeat([chunk.sequence.slot for chunk in chunks], counts)
         size = self.limits.block_size
         blocks = self._tables.window(rows, positions // size, 1)[:, 0]
         is_long = np.repeat([chunk.sequence.is_long for chunk in chunks], counts)
-        packed = np.stack([np.array(tokens), positions, is_long, blocks * size + positions % size]).astype(np.int64)
-        sent = torch.from_numpy(packed).to(self._device)
-        singles = [span for span in spans if span.end - span.begin == 1]
-        longer = spans[len(singles) :]
-        layouts = {window: self._layouts.build(singles, longer, window) for window in self._model.windows}
-        return StepTokens(sent[0], sent[1], sent[2], sent[3], layouts)
+        return np.stack([np.array(tokens), positions, is_long, blocks * size + positions % size]).astype(np.int64)
 
 
 class TorchExecutor(PagedExecutor):
@@ -126,10 +133,26 @@ class TorchExecutor(PagedExecutor):
         spec = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
         with torch.inference_mode():
             weights = gather_weights(spec, tensors, place, dtype)
-            limits = limits_for(spec, options, cache_bytes(place, options), dtype.itemsize)
-            cache = PagedCache(spec, limits.block_count, limits.block_size, place, dtype)
+            kept_as = cache_dtype(options, dtype)
+            limits = limits_for(spec, options, cache_bytes(place, options), kept_as.itemsize)
+            cache = PagedCache(spec, limits.block_count, limits.block_size, place, dtype, kept_as)
             decoder = Decoder(spec, weights, cache, scoring_of(spec, place))
         super().__init__(spec, limits, decoder, place, dtype)
+        self._dtype = dtype
+
+    def place_adapter(self, adapter: Adapter) -> Layers:
+        return place_adapter(adapter, self._device, self._dtype)
+
+
+def step_tokens(
+    packed: Integers, spans: Items[Span], layouts: LayoutBuilder, windows: Collection[int], device: torch.device
+) -> StepTokens:
+    """A step on the device: tokens that stand alone come first, as their spans do."""
+    sent = torch.from_numpy(packed).to(device)
+    singles = [span for span in spans if span.end - span.begin == 1]
+    longer = spans[len(singles) :]
+    built = {window: layouts.build(singles, longer, window) for window in windows}
+    return StepTokens(sent[0], sent[1], sent[2], sent[3], built)
 
 
 def _order(chunks: tuple[Chunk, ...]) -> list[int]:

@@ -11,8 +11,9 @@ import torch
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
+from trireme.llm.sampling.rows import SampledRow, sampled_rows
 from trireme.llm.sampling.torch_sampler import TorchSampler, describe, told, told_one
-from trireme.llm.scheduler import Chunk, StepPlan
+from trireme.llm.step_plan import StepPlan
 
 RowLogits = Callable[[int, int], torch.Tensor]
 """The logits of some of the rows that were wanted, from one of them up to another: `[rows, vocab]`."""
@@ -34,18 +35,22 @@ class PromptPart:
 
 @dataclass(frozen=True, slots=True)
 class WantedRows:
-    """The rows of a step whose logits are needed: one for each chunk that samples, then those of prompts."""
+    """The rows of a step whose logits are needed: those that tokens are chosen from, then those of prompts."""
 
     rows: tuple[int, ...]
-    sampling: tuple[int, ...]
-    """The numbers of those chunks."""
+    sampled: tuple[SampledRow, ...]
+    """What the first of them are for."""
     prompts: tuple[PromptPart, ...]
 
 
 def wanted_rows(plan: StepPlan, begins: Items[int]) -> WantedRows:
     """`begins` says for each chunk of the plan which row of the step its first token is."""
-    sampling = tuple(number for number, chunk in enumerate(plan.chunks) if chunk.samples)
-    rows = [begins[number] + plan.chunks[number].count - 1 for number in sampling]
+    sampled: list[SampledRow] = []
+    rows: list[int] = []
+    for begin, chunk in zip(begins, plan.chunks, strict=True):
+        own = sampled_rows(chunk)
+        sampled += own
+        rows += [begin + row.offset for row in own]
     prompts = []
     for number, chunk in enumerate(plan.chunks):
         following = chunk.prompt_targets
@@ -53,7 +58,7 @@ def wanted_rows(plan: StepPlan, begins: Items[int]) -> WantedRows:
             count = chunk.sequence.params.prompt_logprobs or 0
             prompts.append(PromptPart(number, len(rows), tuple(following), count))
             rows += range(begins[number], begins[number] + len(following))
-    return WantedRows(tuple(rows), sampling, tuple(prompts))
+    return WantedRows(tuple(rows), tuple(sampled), tuple(prompts))
 
 
 class ResultBuilder:
@@ -66,29 +71,28 @@ class ResultBuilder:
     def build(
         self, plan: StepPlan, wanted: WantedRows, logits: RowLogits, likeliest: Items[int] | None = None
     ) -> StepResult:
-        """`likeliest` has each sampling chunk's most likely token, where that is known."""
+        """`likeliest` has the most likely token of each row that one is chosen from, where that is known."""
         prompt_logprobs = {part.number: self._prompt(part, logits) for part in wanted.prompts}
-        if not wanted.sampling:
+        if not wanted.sampled:
             return StepResult((), {}, prompt_logprobs)
-        chunks = [plan.chunks[number] for number in wanted.sampling]
-        tokens, logprobs = self._choose(logits, chunks, likeliest)
+        tokens, logprobs = self._choose(logits, wanted.sampled, likeliest)
         return StepResult(tokens, logprobs, prompt_logprobs)
 
     def _choose(
-        self, logits: RowLogits, chunks: list[Chunk], likeliest: Items[int] | None
+        self, logits: RowLogits, sampled: Items[SampledRow], likeliest: Items[int] | None
     ) -> tuple[list[int], dict[int, TokenLogprobs]]:
-        special = [row for row, chunk in enumerate(chunks) if not chunk.sequence.params.is_plain_greedy]
+        special = [number for number, row in enumerate(sampled) if not row.sequence.params.is_plain_greedy]
         if likeliest is not None and not special:
             return list(likeliest), {}
-        values = logits(0, len(chunks))
-        if len(special) == len(chunks):
-            tokens = [0] * len(chunks)
+        values = logits(0, len(sampled))
+        if len(special) == len(sampled):
+            tokens = [0] * len(sampled)
         else:
             tokens = values.max(-1).indices.tolist()  # as argmax, but in a third of the time on a CPU
         if not special:
             return tokens, {}
-        sequences = [chunks[row].sequence for row in special]
-        positions = [chunks[row].start + chunks[row].count for row in special]
+        sequences = [sampled[number].sequence for number in special]
+        positions = [sampled[number].position for number in special]
         chosen, reports = self._sampler.choose(values, special, sequences, positions)
         for row, token in zip(special, chosen.tolist(), strict=True):
             tokens[row] = token

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
+
+from trireme.llm.kernels.packed_matrix import PackedMatrix
+
+T = TypeVar("T", torch.Tensor, torch.Tensor | PackedMatrix)
 
 log = logging.getLogger(__name__)
 
 _STAGE_BYTES = 64 * 2**20
 
 
-def stream(
-    tensors: Iterable[tuple[str, torch.Tensor]], device: torch.device, total_bytes: int
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each tensor on the device, in the type it has; tells of every tenth of about so many bytes that has come over."""
+def stream(tensors: Iterable[tuple[str, T]], device: torch.device, total_bytes: int) -> Iterator[tuple[str, T]]:
+    """Each tensor or packed matrix on the device, in the type it has.
+
+    Tells of every tenth of about so many bytes that has come over.
+    """
     staging = _Staging(device)
     sent, told = 0, 0
     for name, tensor in tensors:
-        yield name, staging.send(tensor)
+        if isinstance(tensor, PackedMatrix):
+            yield name, staging.send_packed(tensor)
+        else:
+            yield name, staging.send(tensor)
         sent += tensor.nbytes
         tenth = min(10 * sent // max(total_bytes, 1), 10)
         if tenth > told:
@@ -35,6 +45,10 @@ class _Staging:
         self._pieces = [torch.empty(_STAGE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
         self._events = [torch.cuda.Event() for _ in range(2)]
         self._turn = 0
+
+    def send_packed(self, matrix: PackedMatrix) -> PackedMatrix:
+        zeros = None if matrix.zeros is None else self.send(matrix.zeros)
+        return replace(matrix, codes=self.send(matrix.codes), scales=self.send(matrix.scales), zeros=zeros)
 
     def send(self, tensor: torch.Tensor) -> torch.Tensor:
         source = tensor.contiguous().view(-1).view(torch.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +13,9 @@ import torch
 from torch.nn import functional
 
 from trireme.llm.executors import weights
-from trireme.llm.models.checkpoint import CheckpointError, Weight
+from trireme.llm.kernels.packed_matrix import PackedMatrix
+from trireme.llm.models.checkpoint import CheckpointError, StoredWeight, Weight
+from trireme.llm.models.quantized import QuantizedWeight, to_float32
 from trireme.llm.models.spec import DecoderSpec
 
 _TURNS = platform.machine() in ("aarch64", "arm64")
@@ -72,10 +74,30 @@ def to_tensor(weight: Weight) -> torch.Tensor:
     )
 
 
-def host_tensors(named: Iterable[tuple[str, Weight]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each weight as a tensor in the host's memory."""
+def to_packed(weight: QuantizedWeight) -> PackedMatrix:
+    """A quantized matrix, in the memory where it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # as above
+        codes, scales = torch.from_numpy(weight.codes), torch.from_numpy(weight.scales)
+        zeros = None if weight.zeros is None else torch.from_numpy(weight.zeros)
+    return PackedMatrix(weight.bits, codes.view(torch.float8_e4m3fn) if weight.bits == "fp8" else codes, scales, zeros)
+
+
+def host_tensors(
+    named: Iterable[tuple[str, StoredWeight]], dtype: torch.dtype = torch.float32
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each weight as a tensor in the host's memory; quantized ones are unpacked to the type."""
     for name, weight in named:
-        yield name, to_tensor(weight)
+        if isinstance(weight, QuantizedWeight):
+            yield name, torch.from_numpy(to_float32(weight)).to(dtype)
+        else:
+            yield name, to_tensor(weight)
+
+
+def packed_host_tensors(named: Iterable[tuple[str, StoredWeight]]) -> Iterator[tuple[str, torch.Tensor | PackedMatrix]]:
+    """The same, quantized ones as they are."""
+    for name, weight in named:
+        yield name, to_packed(weight) if isinstance(weight, QuantizedWeight) else to_tensor(weight)
 
 
 def gather_weights(
@@ -85,14 +107,26 @@ def gather_weights(
 
     On a CPU none stays part of a file that somebody might replace.
     """
+    return gathering(spec, take_over(tensors, device, dtype)).decoder()
+
+
+def take_over(
+    tensors: Iterable[tuple[str, torch.Tensor]], device: torch.device, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Each tensor on the device, in the type of the computation; those of norms in float32."""
     found = {}
     for name, tensor in tensors:
         is_of_norm = name.rsplit(".", 2)[-2].endswith("norm")
         taken = tensor.to(device=device, dtype=torch.float32 if is_of_norm else dtype)
         found[name] = taken.clone() if taken is tensor and device.type == "cpu" else taken
+    return found
+
+
+def gathering(spec: DecoderSpec, found: Mapping[str, torch.Tensor]) -> weights.Gathering[torch.Tensor, Linear, Norm]:
+    """What this executor makes of the tensors."""
 
     def norm(kind: weights.NormKind, weight: torch.Tensor, bias: torch.Tensor | None) -> Norm:
         offset = spec.norm_weight_offset
         return Norm(kind, spec.norm_eps, weight + offset if offset else weight, bias)
 
-    return weights.Gathering(spec, found, Linear, norm, lambda matrices: matrices).decoder()
+    return weights.Gathering(spec, found, Linear, norm, lambda matrices: matrices)

@@ -25,7 +25,7 @@ from trireme.llm.executors.transformers.sequence_executor import Feeding, Sequen
 from trireme.llm.models.checkpoint import read_config
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.scheduler import SchedulerLimits
+from trireme.llm.step_plan import SchedulerLimits
 
 log = logging.getLogger(__name__)
 

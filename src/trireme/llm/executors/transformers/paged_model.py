@@ -18,7 +18,7 @@ from trireme.llm.executors.transformers.attention import LayerPages, LayerShape,
 from trireme.llm.executors.transformers.model_code import ModelCode
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
-from trireme.llm.scheduler import SchedulerLimits
+from trireme.llm.step_plan import SchedulerLimits
 
 _KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 _BY_LENGTH = {"dynamic", "longrope"}

@@ -11,7 +11,8 @@ from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Sequence
 from trireme.llm.sampling_params import SamplingParams
-from trireme.llm.scheduler import Scheduler, StepPlan
+from trireme.llm.scheduler import Scheduler
+from trireme.llm.step_plan import StepPlan
 
 OPTIONS = EngineOptions(max_sequences=2, max_step_tokens=11, block_size=4, has_prefix_cache=False)
 """Two sequences, cut into pieces that share steps."""
@@ -64,12 +65,12 @@ def _settle(scheduler: Scheduler, plan: StepPlan, result: StepResult, probed: li
         sequence = chunk.sequence
         found = probed[sequence.sequence_id].logprobs
         found += [one.logprob for one in result.prompt_logprobs.get(number, ())]
-        token = None
+        tokens = []
         if chunk.samples:
-            token = int(result.tokens[index])
+            tokens.append(int(result.tokens[index]))
             found.append(result.logprobs[index].logprob)
             index += 1
-        scheduler.settle(chunk, token)
+        scheduler.settle(chunk, tokens)
         if len(sequence.tokens) >= sequence.max_size:
             scheduler.finish(sequence, FinishReason.LENGTH)
 

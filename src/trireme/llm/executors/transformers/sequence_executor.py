@@ -15,7 +15,7 @@ from trireme.llm.executors.torch.results import ResultBuilder, wanted_rows
 from trireme.llm.executors.transformers.model_code import ModelCode
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import Sequence
-from trireme.llm.scheduler import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
 
 class Feeding(Enum):
@@ -47,6 +47,7 @@ class SequenceExecutor:
     """Runs one sequence after another, in the thread that calls it."""
 
     is_async = False
+    takes_drafts = False
     is_preparing = False
 
     def __init__(self, spec: DecoderSpec, limits: SchedulerLimits, code: ModelCode, feeding: Feeding) -> None:

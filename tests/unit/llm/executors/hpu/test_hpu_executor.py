@@ -15,13 +15,13 @@ import torch
 from tiny_language_models import VOCAB, TinyModel
 
 from trireme.llm.engine import EngineCore
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.executors.hpu.executor import HpuExecutor
 from trireme.llm.executors.hpu.software import GaudiSoftware
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.torch.weights import host_tensors
-from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import load_weights, read_spec
-from trireme.llm.options import EngineOptions, WarmUpMode
+from trireme.llm.options import EngineOptions, SpeculationMode, WarmUpMode
 from trireme.llm.sampling_params import SamplingParams
 
 COUNT = 6
@@ -44,9 +44,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 def start_hpu(events: list[Event], running_engine: type) -> Iterator[Callable[..., Any]]:
     engines: list[EngineCore] = []
 
-    def start(folder: Path, **options: Any) -> Any:
+    def start(folder: Path, speculation: SpeculationMode = SpeculationMode.OFF, **options: Any) -> Any:
         executor = make(folder, **options)
-        engines.append(EngineCore(executor, EngineOptions(warm_up=WarmUpMode.OFF)))
+        engines.append(EngineCore(executor, EngineOptions(warm_up=WarmUpMode.OFF, speculation=speculation)))
         return running_engine(engines[-1])
 
     yield start
@@ -198,3 +198,11 @@ def test_eager_mode_compiles_and_has_nothing_to_finish(
 def test_a_machine_without_the_software_is_told_what_to_install(tiny_model: Any) -> None:
     with pytest.raises(ExecutorError, match="install habana-torch-plugin"):
         load_executor(tiny_model("llama").folder, EngineOptions(), "hpu:0")
+
+
+def test_guesses_are_verified_in_one_step(tiny_model: Any, start_hpu: Any) -> None:
+    model = tiny_model("llama")
+    engine = start_hpu(model.folder, speculation=SpeculationMode.NGRAM)
+    prompts = [prompt[:4] * 4 for prompt in PROMPTS[1:]]
+    assert engine.tokens(prompts, 30) == [model.continuation(prompt, 30) for prompt in prompts]
+    assert engine.core.stats().draft_tokens > 0

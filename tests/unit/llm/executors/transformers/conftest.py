@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trireme.llm.engine import EngineCore
-from trireme.llm.loading import load_executor
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.options import EngineOptions
 
 

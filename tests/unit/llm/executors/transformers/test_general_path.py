@@ -7,20 +7,18 @@ import queue
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tiny_language_models import OTHER_RECIPES, VOCAB, TinyModel
+from tiny_language_models import ANSWER_TOKENS, OTHER_RECIPES, PROMPTS, TinyModel
 
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.torch import memory
 from trireme.llm.executors.transformers.attention import LayerPages
 from trireme.llm.executors.transformers.paged_model import TransformersExecutor
 from trireme.llm.executors.transformers.sequence_executor import SequenceExecutor
-from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import ARCHITECTURES
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
@@ -28,9 +26,6 @@ from trireme.llm.request import Sequence, SequenceOutput, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Scheduler
 
-COUNT = 10
-LENGTHS = (3, 9, 14, 22)
-PROMPTS = [np.random.default_rng(length).integers(3, VOCAB, length).tolist() for length in LENGTHS]
 IN_BLOCKS = "keeps its keys and values in the engine's blocks"
 WAYS = {
     "stablelm": IN_BLOCKS,
@@ -58,17 +53,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 every_other_architecture = pytest.mark.parametrize("name", OTHER_RECIPES)
 
 
-@pytest.fixture(scope="session")
-def expected(tiny_model: Callable[[str], TinyModel]) -> Callable[[str], list[list[int]]]:
-    @cache
-    def of(name: str) -> list[list[int]]:
-        found = [tiny_model(name).continuation(prompt, COUNT) for prompt in PROMPTS]
-        assert len({token for tokens in found for token in tokens}) > 5, "a model that repeats itself proves little"
-        return found
-
-    return of
-
-
 def test_none_of_them_is_one_of_ours(tiny_model: Callable[[str], TinyModel]) -> None:
     assert not {type(tiny_model(name).model).__name__ for name in OTHER_RECIPES} & ARCHITECTURES.keys()
 
@@ -84,10 +68,10 @@ def test_tokens_alone_with_a_known_prefix_and_in_a_full_batch(
     assert isinstance(engine.core.executor, TransformersExecutor if is_paged else SequenceExecutor)
     for prompt, wanted in zip(PROMPTS, expected(name), strict=True):
         for cached in (0, (len(prompt) - 1) // 4 * 4 if is_paged else 0):
-            (news,) = engine.answers([prompt], [SamplingParams(max_tokens=COUNT)])
+            (news,) = engine.answers([prompt], [SamplingParams(max_tokens=ANSWER_TOKENS)])
             assert [token for one in news for token in one.token_ids] == wanted
             assert news[-1].cached_tokens == cached
-    assert engine.tokens(PROMPTS, COUNT) == expected(name)
+    assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected(name)
 
 
 @every_other_architecture
@@ -95,7 +79,7 @@ def test_tokens_in_pieces_and_with_too_few_blocks(
     name: str, tiny_model: Any, start_general: Any, expected: Any
 ) -> None:
     engine = start_general(tiny_model(name).folder, blocks=12, max_step_tokens=5)
-    assert engine.tokens(PROMPTS, COUNT) == expected(name)
+    assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected(name)
     assert engine.core.stats().preemptions > 0
 
 
@@ -118,7 +102,7 @@ def test_a_model_that_bears_no_other_attention_runs_as_it_is(
     assert (
         "with a cache for each sequence; prompts are not shared: with its attention replaced it computes" in caplog.text
     )
-    assert engine.tokens(PROMPTS, COUNT) == expected("olmo 2")
+    assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected("olmo 2")
 
 
 def test_a_model_that_fails_with_another_attention_runs_as_it_is(
@@ -135,24 +119,24 @@ def test_a_model_that_fails_with_another_attention_runs_as_it_is(
     with caplog.at_level(logging.INFO, logger="trireme.llm"):
         engine = start_general(tiny_model("glm").folder)
     assert "with its attention replaced it fails: ValueError: no such blocks" in caplog.text
-    assert engine.tokens(PROMPTS, COUNT) == expected("glm")
+    assert engine.tokens(PROMPTS, ANSWER_TOKENS) == expected("glm")
 
 
 @pytest.mark.parametrize("name", ["cohere 2", "mamba", "deepseek 3"])
 def test_all_kinds_of_requests_share_a_batch(name: str, tiny_model: Any, start_general: Any) -> None:
     """What each gets alone, it gets beside others and cut into pieces."""
     params = [
-        SamplingParams(max_tokens=COUNT, temperature=0.8, seed=1, top_p=0.9),
-        SamplingParams(max_tokens=COUNT, temperature=1.2, seed=2, top_k=20),
-        SamplingParams(max_tokens=COUNT, logprobs=3),
-        SamplingParams(max_tokens=COUNT, repetition_penalty=1.5, stop_ids=(5,)),
+        SamplingParams(max_tokens=ANSWER_TOKENS, temperature=0.8, seed=1, top_p=0.9),
+        SamplingParams(max_tokens=ANSWER_TOKENS, temperature=1.2, seed=2, top_k=20),
+        SamplingParams(max_tokens=ANSWER_TOKENS, logprobs=3),
+        SamplingParams(max_tokens=ANSWER_TOKENS, repetition_penalty=1.5, stop_ids=(5,)),
     ]
     alone, together = start_general(tiny_model(name).folder), start_general(tiny_model(name).folder, max_step_tokens=7)
     wanted = [alone.answers([prompt], [one])[0] for prompt, one in zip(PROMPTS, params, strict=True)]
     found = together.answers(PROMPTS, params)
     for ours, theirs in zip(found, wanted, strict=True):
         assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
-    assert [len(news.logprobs[0].top) for news in found[2]] == [3] * COUNT
+    assert [len(news.logprobs[0].top) for news in found[2]] == [3] * ANSWER_TOKENS
 
 
 @pytest.mark.parametrize("name", ["granite", "gpt-j", "mamba"])
@@ -167,7 +151,7 @@ def test_probabilities_of_a_prompt(name: str, tiny_model: Any) -> None:
         result = executor.collect(executor.submit(plan))
         found += result.prompt_logprobs.get(0, ())
         for chunk in plan.chunks:
-            scheduler.settle(chunk, result.tokens[0] if chunk.samples else None)
+            scheduler.settle(chunk, result.tokens[:1] if chunk.samples else ())
     wanted = torch.from_numpy(model.logits(prompt)).log_softmax(-1)
     assert [one.logprob for one in found] == pytest.approx(
         [float(wanted[place, token]) for place, token in enumerate(prompt[1:])], abs=1e-4
@@ -200,14 +184,15 @@ def test_beams_are_those_of_transformers(name: str, tiny_model: Any, start_gener
 
 def test_states_of_sequences_that_have_ended_are_dropped(tiny_model: Any, start_general: Any) -> None:
     engine = start_general(tiny_model("bloom").folder)
-    engine.tokens(PROMPTS, COUNT)
-    engine.tokens(PROMPTS[:1], COUNT)
+    engine.tokens(PROMPTS, ANSWER_TOKENS)
+    engine.tokens(PROMPTS[:1], ANSWER_TOKENS)
     assert len(engine.core.executor._states) == 1
 
 
 def test_transformers_is_not_imported_for_what_the_catalog_has(tiny_model: Any) -> None:
     program = (
-        "import sys; from trireme.llm.loading import load_executor; from trireme.llm.options import EngineOptions; "
+        "import sys; from trireme.llm.executor_choice import load_executor; "
+        "from trireme.llm.options import EngineOptions; "
         f"load_executor({str(tiny_model('llama').folder)!r}, EngineOptions(cache_bytes=2**20), 'cpu'); "
         "print('transformers' in sys.modules)"
     )

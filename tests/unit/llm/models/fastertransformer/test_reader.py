@@ -11,7 +11,7 @@ from tiny_language_models import TinyModel
 
 from trireme.cli.main import main
 from trireme.llm.engine import EngineCore
-from trireme.llm.loading import load_executor
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.checkpoint import CheckpointError
 from trireme.llm.models.fastertransformer.reader import check_ranks, count_ranks, find_folder

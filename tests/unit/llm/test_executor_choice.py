@@ -13,13 +13,13 @@ import pytest
 import torch
 from tiny_language_models import RECIPES, TinyModel, build
 
-from trireme.llm import loading
+from trireme.llm import executor_choice
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.executors import limits
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.executors.torch import loading as torch_loading
 from trireme.llm.executors.torch.executor import TorchExecutor
-from trireme.llm.loading import load_executor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.fields import UnsupportedModelError
 from trireme.llm.options import EngineOptions
@@ -54,7 +54,7 @@ def test_a_device_by_its_name(device: str, kind: type, tiny_model: Callable[[str
 
 
 def test_numpy_is_taken_where_pytorch_is_not_installed(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(executor_choice.importlib.util, "find_spec", lambda name: None)
     folder = tiny_model("llama").folder
     assert isinstance(load_executor(folder, OPTIONS), NumpyExecutor)
     with pytest.raises(ExecutorError, match="install torch"):
@@ -65,7 +65,8 @@ def test_numpy_is_taken_where_pytorch_is_not_installed(tiny_model: Any, monkeypa
 
 def test_pytorch_is_not_imported_where_numpy_is_asked_for(tiny_model: Any) -> None:
     program = (
-        "import sys; from trireme.llm.loading import load_executor; from trireme.llm.options import EngineOptions; "
+        "import sys; from trireme.llm.executor_choice import load_executor; "
+        "from trireme.llm.options import EngineOptions; "
         f"load_executor({str(tiny_model('llama').folder)!r}, EngineOptions(), 'numpy'); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -104,7 +105,9 @@ def test_an_architecture_that_is_not_known_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BloomForCausalLM"]}))
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "transformers" else name)
+    monkeypatch.setattr(
+        executor_choice.importlib.util, "find_spec", lambda name: None if name == "transformers" else name
+    )
     with pytest.raises(UnsupportedModelError, match=r"BloomForCausalLM.* install transformers"):
         load_executor(tmp_path, OPTIONS)
 
@@ -136,7 +139,7 @@ def test_the_type_follows_checkpoint_and_processor(
     has_arithmetic: bool, wanted: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("llama", tmp_path, lambda model, folder: model.to(torch.bfloat16).save_pretrained(folder))
-    monkeypatch.setattr(loading, "emulates", lambda dtype: not has_arithmetic)
+    monkeypatch.setattr(executor_choice, "emulates", lambda dtype: not has_arithmetic)
     taken = []
     monkeypatch.setattr(torch_loading, "TorchExecutor", lambda *arguments: taken.append(arguments[-1]))
     load_executor(tmp_path, OPTIONS, "cpu")

@@ -6,15 +6,23 @@ import importlib.util
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from trireme.llm.executors.limits import check_room, refuse_batch_invariance
+from trireme.llm.executors.limits import (
+    check_room,
+    refuse_batch_invariance,
+    refuse_quantized_batch_invariance,
+    refuse_ranks,
+    refuse_small_cache,
+)
 from trireme.llm.executors.port import Executor, ExecutorError
-from trireme.llm.models.catalog import load_weights, read_spec
-from trireme.llm.models.checkpoint import read_config
+from trireme.llm.models.catalog import load_weights, quantization_of, read_spec, stored_bytes
+from trireme.llm.models.checkpoint import Weight, read_config
+from trireme.llm.models.engine_folder.description import is_engine_folder, read_description
 from trireme.llm.models.fields import UnsupportedModelError
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import CacheType, EngineOptions
 from trireme.machine.cpu_arithmetic import emulates
 from trireme.machine.host_memory import free_host_bytes
 
@@ -48,40 +56,78 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
         spec = read_spec(folder)
     except UnsupportedModelError as error:
         return _with_transformers(folder, options, device, dtype, error)
+    quantization = quantization_of(folder)
+    refuse_quantized_batch_invariance(options, quantization)
     has_torch = importlib.util.find_spec("torch") is not None
     if device == "numpy" or (device in ("auto", "cpu") and not has_torch):
-        return _with_numpy(folder, spec, options, dtype)
+        return _with_numpy(folder, spec, options, dtype, quantization)
     if not has_torch:
         raise ExecutorError(f"the device '{device}' needs PyTorch, which is not installed; install torch, or use 'cpu'")
-    return _with_torch(folder, spec, options, device, dtype)
+    return _with_torch(folder, spec, options, device, dtype, quantization)
 
 
-def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str) -> Executor:
+def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str) -> Executor:
     if dtype not in ("auto", "float32"):
         raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")
     refuse_batch_invariance(options, "with numpy")
+    refuse_small_cache(options, "with numpy")
+    refuse_ranks(options, "with numpy")
     from trireme.llm.executors.numpy.executor import NumpyExecutor
 
     check_room(spec, options, 4, "float32", free_host_bytes(), "the machine has {} of memory free")
     log.info("%s runs on the CPU with numpy, in float32; PyTorch would be faster", spec.architecture)
+    _tell_unpacking(quantization, "numpy", "float32")
     return NumpyExecutor(spec, load_weights(folder, spec), options)
 
 
-def _with_torch(folder: Path, spec: DecoderSpec, options: EngineOptions, device: str, dtype: str) -> Executor:
-    from trireme.llm.executors.torch import loading
+def _with_torch(
+    folder: Path, spec: DecoderSpec, options: EngineOptions, device: str, dtype: str, quantization: str
+) -> Executor:
+    from trireme.llm.executors.torch import devices
 
     weights = load_weights(folder, spec)
-    place = loading.place(device)
+    place = devices.place(device)
+    if place.startswith("hpu"):
+        refuse_small_cache(options, f"on '{place}'")
+        refuse_ranks(options, f"on '{place}'")
+    else:
+        options = _as_built(folder, options)
     if not place.startswith("cuda"):
         refuse_batch_invariance(options, f"on '{place}'")
     chosen = _dtype(dtype, place, lambda: _stored_dtype(folder, spec))
-    if place == "cpu":
-        return loading.load_on_cpu(spec, weights, options, chosen)
-    if place.startswith("hpu"):
-        from trireme.llm.executors.hpu.loading import load_on_hpu
+    if (options.ranks or 1) > 1:
+        from trireme.llm.executors.ranks.loading import load_on_ranks
 
-        return load_on_hpu(spec, weights, options, chosen)
-    return loading.load_on_cuda(spec, weights, options, chosen, place)
+        _tell_unpacking(quantization, place, chosen)
+        return load_on_ranks(folder, spec, options, place, chosen)
+    if place.startswith("cuda"):
+        from trireme.llm.executors.cuda.loading import load_on_cuda
+
+        packed_bytes = stored_bytes(folder) if quantization else None
+        return load_on_cuda(spec, weights, options, chosen, place, packed_bytes)
+    _tell_unpacking(quantization, place, chosen)
+    if place == "cpu":
+        from trireme.llm.executors.torch.loading import load_on_cpu
+
+        return load_on_cpu(spec, weights, options, chosen)
+    from trireme.llm.executors.hpu.loading import load_on_hpu
+
+    return load_on_hpu(spec, weights, options, chosen)
+
+
+def _as_built(folder: Path, options: EngineOptions) -> EngineOptions:
+    """With what the folder of an engine says of matters that the options leave to it."""
+    if not is_engine_folder(folder):
+        return options
+    built = read_description(folder)
+    is_left = options.cache_type is CacheType.AUTO
+    cache_type = CacheType(built.kv_cache) if is_left else options.cache_type
+    return replace(options, cache_type=cache_type, ranks=options.ranks or built.tensor_parallel)
+
+
+def _tell_unpacking(quantization: str, place: str, dtype: str) -> None:
+    if quantization:
+        log.info("the model's quantized weights (%s) are unpacked to %s: so %s computes", quantization, dtype, place)
 
 
 def _with_transformers(
@@ -89,22 +135,24 @@ def _with_transformers(
 ) -> Executor:
     """The model through the code that transformers has for it."""
     refuse_batch_invariance(options, "through transformers' code")
+    refuse_small_cache(options, "through transformers' code")
+    refuse_ranks(options, "through transformers' code")
     missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if device == "numpy":
         raise UnsupportedModelError(f"{why}; others run through transformers, which does not compute with numpy")
     if missing:
         raise UnsupportedModelError(f"{why}; others run through transformers: install {' and '.join(missing)}")
-    from trireme.llm.executors.torch import loading
+    from trireme.llm.executors.torch import devices
     from trireme.llm.executors.transformers.loading import load_general
 
-    place = loading.place(device)
+    place = devices.place(device)
     if place.startswith("hpu"):
         from trireme.llm.executors.hpu.software import DEVICE, GaudiSoftware
 
         GaudiSoftware()  # which makes the device known to PyTorch
         place = DEVICE
     chosen = _dtype(dtype, place, lambda: _configured_dtype(folder))
-    return load_general(folder, options, loading.torch_device(place), chosen, str(why).partition(";")[0])
+    return load_general(folder, options, devices.torch_device(place), chosen, str(why).partition(";")[0])
 
 
 def _dtype(wish: str, place: str, stored: Callable[[], str]) -> str:
@@ -119,7 +167,7 @@ def _dtype(wish: str, place: str, stored: Callable[[], str]) -> str:
 def _stored_dtype(folder: Path, spec: DecoderSpec) -> str:
     """The type of the first tensor, the embeddings: those of norms may differ."""
     _, weight = next(load_weights(folder, spec))
-    return _STORED.get(weight.dtype, "bfloat16")
+    return _STORED.get(weight.dtype, "bfloat16") if isinstance(weight, Weight) else "bfloat16"
 
 
 def _configured_dtype(folder: Path) -> str:

@@ -1,0 +1,1 @@
+"""One model computed by several processes, each with a part of its matrices."""

@@ -1,0 +1,17 @@
+"""How the process of a rank is started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("rank_main.py")
+
+
+def start_rank(link: socket.socket) -> subprocess.Popen[bytes]:
+    """A rank that talks over the given end of a connection, which the caller closes; raises OSError."""
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(link.fileno())], stdin=subprocess.DEVNULL, pass_fds=(link.fileno(),)
+    )

@@ -1,0 +1,266 @@
+"""Quantized checkpoints in the layouts of others give the tokens of the models that they stand for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from packable_models import PROMPTS, packable_llama, with_matrices
+from tiny_language_models import TinyModel
+
+from trireme.llm.executor_choice import load_executor
+from trireme.llm.executors.port import ExecutorError
+from trireme.llm.models.catalog import load_weights, quantization_of, read_spec
+from trireme.llm.models.checkpoint import CheckpointError, Weight
+from trireme.llm.models.fields import by_kind
+from trireme.llm.models.quantized import QuantizedWeight, to_float32
+from trireme.llm.options import EngineOptions
+from trireme.llm.quantization.rounding import round_matrix
+
+Parts = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A matrix `[out, in]` of whole numbers, and what they stand for."""
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor
+    groups: torch.Tensor
+
+    @property
+    def numbers(self) -> torch.Tensor:
+        zeros, scales = self.zeros[:, self.groups], self.scales.float()[:, self.groups]
+        return (self.codes.float() - zeros.float()) * scales
+
+
+def quantize(matrix: torch.Tensor, size: int, bits: int = 4, *, is_symmetric: bool = False, seed: int = -1) -> Codes:
+    """Round to nearest; a seed shuffles which columns belong together."""
+    rows, columns = matrix.shape
+    groups = torch.arange(columns) // size
+    if seed >= 0:
+        groups = groups[torch.randperm(columns, generator=torch.Generator().manual_seed(seed))]
+    count, largest = columns // size, 2**bits - 1
+    scales, zeros = torch.empty(rows, count), torch.empty(rows, count)
+    for group in range(count):
+        part = matrix[:, groups == group]
+        if is_symmetric:
+            scales[:, group] = part.abs().amax(1) / (2 ** (bits - 1) - 1)
+            zeros[:, group] = 2 ** (bits - 1)
+        else:
+            lowest, highest = part.amin(1).clamp(max=0), part.amax(1).clamp(min=0)
+            scales[:, group] = (highest - lowest) / largest
+            zeros[:, group] = (-lowest / scales[:, group]).round()
+    scales = scales.half()
+    codes = (matrix / scales.float()[:, groups] + zeros[:, groups]).round().clamp(0, largest)
+    return Codes(codes.int(), scales, zeros.int(), groups)
+
+
+def words(numbers: torch.Tensor, bits: int, axis: int, order: tuple[int, ...] | None = None) -> torch.Tensor:
+    """Numbers packed along an axis, by the letter of the formats: the lowest bits first."""
+    moved, count = numbers.long().movedim(axis, -1), 32 // bits
+    packed = torch.zeros(*moved.shape[:-1], moved.shape[-1] // count, dtype=torch.int64)
+    for place in range(count):
+        packed |= moved[..., (order[place] if order else place) :: count] << (bits * place)
+    signed = torch.where(packed >= 2**31, packed - 2**32, packed).int()
+    return signed.movedim(-1, axis).contiguous()
+
+
+def awq(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+    order = (0, 2, 4, 6, 1, 3, 5, 7)
+    found = quantize(matrix, 64)
+    return {
+        "qweight": words(found.codes.t(), 4, 1, order),
+        "qzeros": words(found.zeros.t(), 4, 1, order),
+        "scales": found.scales.t().contiguous(),
+    }, found.numbers
+
+
+def gptq(bits: int = 4, size: int = 64, offset: int = 1, **how: Any) -> Callable[..., tuple[Parts, torch.Tensor]]:
+    def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+        if not how.get("is_symmetric"):
+            matrix = matrix.clone()
+            matrix[3] = matrix[3].abs()  # whose zero is 0, written as the largest code
+        found = quantize(matrix, size if size > 0 else matrix.shape[1], bits, **how)
+        stored = (found.zeros - offset) & (2**bits - 1)
+        return {
+            "qweight": words(found.codes.t(), bits, 0),
+            "qzeros": words(stored.t(), bits, 1),
+            "scales": found.scales.t().contiguous(),
+            "g_idx": found.groups.int(),
+        }, found.numbers
+
+    return make
+
+
+def packed(size: int = 64, bits: int = 4, **how: Any) -> Callable[..., tuple[Parts, torch.Tensor]]:
+    def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+        found = quantize(matrix, size if size > 0 else matrix.shape[1], bits, **how)
+        parts = {
+            "weight_packed": words(found.codes, bits, 1),
+            "weight_scale": found.scales,
+            "weight_shape": torch.tensor(matrix.shape),
+        }
+        if not how.get("is_symmetric"):
+            parts["weight_zero_point"] = words(found.zeros, bits, 0)
+        if "seed" in how:
+            parts["weight_g_idx"] = found.groups.int()
+        return parts, found.numbers
+
+    return make
+
+
+def eight(kind: torch.dtype, *, is_by_row: bool) -> Callable[..., tuple[Parts, torch.Tensor]]:
+    largest = 127.0 if kind == torch.int8 else 448.0
+
+    def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+        scales = (matrix.abs().amax(1, keepdim=True) if is_by_row else matrix.abs().amax().reshape(1)) / largest
+        scales = scales.bfloat16().float()
+        codes = (matrix / scales).clamp(-largest, largest)
+        codes = codes.round().to(kind) if kind == torch.int8 else codes.to(kind)
+        return {"weight": codes, "weight_scale": scales.bfloat16()}, codes.float() * scales
+
+    return make
+
+
+def compressed(named: str) -> dict[str, Any]:
+    return {"quant_method": "compressed-tensors", "format": named, "ignore": ["lm_head"], "config_groups": {}}
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4}
+CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]], str]] = {
+    "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, awq, "int4"),
+    "gptq": ({**GPTQ}, gptq(), "int4"),
+    "gptq, symmetric": ({**GPTQ}, gptq(is_symmetric=True), "int4"),
+    "gptq, second version": ({**GPTQ, "checkpoint_format": "gptq_v2"}, gptq(offset=0), "int4"),
+    "gptq, one group": ({**GPTQ, "group_size": -1}, gptq(size=-1), "int4"),
+    "gptq, small groups": ({**GPTQ, "group_size": 32}, gptq(size=32), ""),
+    "gptq, act-order": ({**GPTQ, "desc_act": True}, gptq(seed=1), ""),
+    "gptq, eight bits": ({**GPTQ, "bits": 8}, gptq(bits=8), ""),
+    "packed": (compressed("pack-quantized"), packed(is_symmetric=True), "int4"),
+    "packed, with zeros": (compressed("pack-quantized"), packed(), "int4"),
+    "packed, by row": (compressed("pack-quantized"), packed(size=-1, is_symmetric=True), "int4"),
+    "packed, act-order": (compressed("pack-quantized"), packed(seed=2), ""),
+    "packed, eight bits": (compressed("pack-quantized"), packed(bits=8, is_symmetric=True), ""),
+    "int8": (compressed("int-quantized"), eight(torch.int8, is_by_row=True), "int8"),
+    "int8, one scale": (compressed("int-quantized"), eight(torch.int8, is_by_row=False), "int8"),
+    "float8": (compressed("float-quantized"), eight(torch.float8_e4m3fn, is_by_row=True), "fp8"),
+    "float8, one scale": (compressed("float-quantized"), eight(torch.float8_e4m3fn, is_by_row=False), "fp8"),
+    "fp8": ({"quant_method": "fp8"}, eight(torch.float8_e4m3fn, is_by_row=False), "fp8"),
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
+    return packable_llama(tmp_path_factory.mktemp("packable"))
+
+
+def write_quantized(llama: TinyModel, folder: Path, case: str) -> TinyModel:
+    """The checkpoint in the case's layout, and the model that it stands for."""
+    settings, make, _ = CASES[case]
+    shutil.copytree(llama.folder, folder)
+    tensors: Parts = {name: tensor.half() for name, tensor in llama.model.state_dict().items() if "proj" not in name}
+
+    def change(name: str, matrix: torch.Tensor) -> torch.Tensor:
+        parts, numbers = make(matrix)
+        tensors.update({f"{name}.{part}": tensor for part, tensor in parts.items()})
+        return numbers
+
+    model = with_matrices(llama.model.half().float(), change)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    return TinyModel(folder, model)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tokens_are_those_of_the_unpacked_model(case: str, llama: TinyModel, tmp_path: Path, start_engine: Any) -> None:
+    model = write_quantized(llama, tmp_path / "model", case)
+    assert quantization_of(model.folder) == CASES[case][0]["quant_method"]
+    engine = start_engine(model.folder, kind="torch", blocks=64)
+    assert engine.tokens(PROMPTS, 12) == [model.continuation(prompt, 12) for prompt in PROMPTS]
+    stored = {getattr(weight, "bits", "") for name, weight in load_weights(model.folder, read_spec(model.folder)) if
+              name.endswith(("qkv.weight", "down.weight"))}  # fmt: skip
+    assert stored == {CASES[case][2]}
+
+
+def test_numpy_computes_with_it_too(llama: TinyModel, tmp_path: Path, start_engine: Any) -> None:
+    model = write_quantized(llama, tmp_path / "model", "awq")
+    engine = start_engine(model.folder, blocks=64)
+    assert engine.tokens(PROMPTS[:1], 8) == [model.continuation(PROMPTS[0], 8)]
+
+
+def test_layers_that_were_left_out_are_joined_with_the_others(
+    llama: TinyModel, tmp_path: Path, start_engine: Any
+) -> None:
+    """Values that are not quantized beside queries and keys that are."""
+    folder = tmp_path / "model"
+    model = write_quantized(llama, folder, "float8")
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for layer in range(2):
+        name = f"model.layers.{layer}.self_attn.v_proj"
+        whole = llama.model.state_dict()[f"{name}.weight"]
+        tensors[f"{name}.weight"] = whole.half()
+        del tensors[f"{name}.weight_scale"]
+        dict(model.model.named_modules())[name].weight.data.copy_(whole.half())
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    assert start_engine(folder, kind="torch").tokens(PROMPTS, 8) == [model.continuation(one, 8) for one in PROMPTS]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words_of_error"),
+    [
+        ({"quant_method": "bitsandbytes"}, r"quantized with 'bitsandbytes', which is not known here; known are awq"),
+        ({"quant_method": "gptq", "bits": 3}, "of 3 bits is not known here; known are 4 and 8"),
+        ({"quant_method": "awq", "version": "gemv"}, "in the layout 'gemv' is not known here"),
+        ({"quant_method": "awq", "bits": 8}, "of 8 bits is not known here"),
+        (compressed("marlin-24"), "in the format 'marlin-24' is not known here"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "scales of blocks are not known"),
+    ],
+)
+def test_what_is_not_known_is_said(settings: Any, words_of_error: str, llama: TinyModel, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(llama.folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    with pytest.raises(CheckpointError, match=words_of_error):
+        load_executor(folder, EngineOptions(cache_bytes=2**22), "numpy")
+
+
+@pytest.mark.parametrize("part", ["qzeros", "scales"])
+def test_parts_that_are_missing_or_of_another_matrix_are_told(part: str, llama: TinyModel, tmp_path: Path) -> None:
+    model = write_quantized(llama, tmp_path / "model", "gptq")
+    path = model.folder / "model.safetensors"
+    tensors, name = safetensors.torch.load_file(path), f"model.layers.1.mlp.down_proj.{part}"
+    safetensors.torch.save_file({**tensors, name: tensors[name][:, :8].contiguous()}, path)
+    with pytest.raises(CheckpointError, match=r"the parts of 'model.layers.1.mlp.down_proj' do not belong together"):
+        list(load_weights(model.folder, read_spec(model.folder)))
+    del tensors[name]
+    safetensors.torch.save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=f"has no tensor '{name}'"):
+        list(load_weights(model.folder, read_spec(model.folder)))
+
+
+def test_batch_invariance_is_refused(llama: TinyModel, tmp_path: Path) -> None:
+    model = write_quantized(llama, tmp_path / "model", "awq")
+    with pytest.raises(ExecutorError, match=r"batch_invariant needs weights of 16 or 32 bits.*quantized \(awq\)"):
+        load_executor(model.folder, EngineOptions(is_batch_invariant=True), "cpu")
+
+
+def test_rows_of_queries_keys_and_values_are_sorted_as_without_quantization(llama: TinyModel) -> None:
+    spec = read_spec(llama.folder)
+    numbers = np.random.default_rng(0).normal(size=(spec.qkv_size, 128)).astype(np.float32)
+    found = round_matrix(numbers, "int4")
+    plain, sorted_packed = by_kind(Weight(to_float32(found), "F32"), spec), by_kind(found, spec)
+    assert isinstance(plain, Weight)
+    assert isinstance(sorted_packed, QuantizedWeight)
+    assert np.array_equal(plain.array, to_float32(sorted_packed))
