@@ -12,6 +12,9 @@ ENSEMBLE_PLATFORM = "ensemble"
 TRANSFORMERS = "transformers"
 """The backend for what Hugging Face's `save_pretrained` writes."""
 HUGGING_FACE_CONFIG = "config.json"
+MLFLOW = "mlflow"
+"""The backend for what MLflow's `save_model` writes."""
+MLFLOW_MODEL = "MLmodel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,28 @@ MODEL_FORMATS = (
     ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
+    ModelFormat(MLFLOW, "", MLFLOW_MODEL),
+    ModelFormat("sklearn", "", "model.skops"),
+    ModelFormat("sklearn", "", "model.joblib"),
+    ModelFormat("sklearn", "", "model.pkl"),
+    ModelFormat("sklearn", "", "model.pickle"),
+    ModelFormat("xgboost", "", "model.ubj"),
+    ModelFormat("xgboost", "", "model.json"),
+    ModelFormat("xgboost", "", "model.xgb"),
+    ModelFormat("lightgbm", "", "model.txt"),
+    ModelFormat("lightgbm", "", "model.lgb"),
+    ModelFormat("catboost", "", "model.cbm"),
+    ModelFormat("fil", "", "xgboost.ubj"),
+    ModelFormat("fil", "", "xgboost.json"),
+    ModelFormat("fil", "", "xgboost.model"),
+    ModelFormat("fil", "", "checkpoint.tl"),
     ModelFormat(TRANSFORMERS, "", HUGGING_FACE_CONFIG),
 )
 """In the order in which files are looked for: where a folder holds several, the first one decides."""
 
 _WITHOUT_DEFAULT_PLATFORM = {"tensorflow"}
+_CHOOSING_FILES = {"fil"}
+"""Backends that find their file by a parameter, so that naming them says nothing of it."""
 
 
 def autofill(message: ConfigMessage, model_name: str, listings: Iterable[Collection[str]]) -> None:
@@ -57,6 +77,8 @@ def autofill(message: ConfigMessage, model_name: str, listings: Iterable[Collect
 
 
 def _find_format(message: ConfigMessage, listings: Iterable[Collection[str]]) -> ModelFormat | None:
+    if message.backend in _CHOOSING_FILES:
+        return None
     if message.backend:
         candidates = [known for known in MODEL_FORMATS if known.backend == message.backend]
         if len(candidates) <= 1:

@@ -10,8 +10,15 @@ from trireme.core.errors import InvalidArgumentError
 
 log = logging.getLogger(__name__)
 
-COMPLETED_FIELDS = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
-"""The fields a model may complete; everything else stays as the server read it."""
+COMPLETED_FIELDS = (
+    "max_batch_size",
+    "input",
+    "output",
+    "dynamic_batching",
+    "sequence_batching",
+    "model_transaction_policy",
+)
+"""The fields a model may complete, as in Triton; everything else stays as the server read it."""
 
 _IN_PLACE_FIELDS = ("instance_group", "version_policy")
 

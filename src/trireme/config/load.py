@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trireme.config.autofill import HUGGING_FACE_CONFIG, autofill
+from trireme.config.autofill import HUGGING_FACE_CONFIG, MLFLOW_MODEL, autofill
 from trireme.config.message import ConfigMessage, copy_of, new_config
 from trireme.config.normalise import normalise, normalise_instance_groups
 from trireme.config.text.json_parse import from_json
 from trireme.config.text.pbtxt import parse_text
+from trireme.config.validation.model_folder import folder_advice
+from trireme.config.validation.problem import Problem, raise_first
 from trireme.config.validation.stages import validate_load, validate_poll
 from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundError
 
@@ -26,22 +28,41 @@ def read_config(
     is_auto_complete_enabled: bool,
     version_dirs: Sequence[Path],
     model_name: str | None = None,
+    is_renamed: bool = False,
 ) -> ConfigMessage:
     """The configuration of a model folder: read, filled in, normalised and checked as far as the files tell.
 
-    `model_name` is the folder's name unless given (a load with files lives in a temporary folder). What goes wrong
-    here is a poll-stage failure: a ServingError that says why.
+    `model_name` is the folder's name unless given (a load with files lives in a temporary folder); `is_renamed` gives
+    the model that name, whatever its configuration says. What goes wrong here is a poll-stage failure: a ServingError
+    that says why.
     """
     name = model_name if model_name is not None else model_dir.name
     message = _read(model_dir, name, override_json, config_name, is_auto_complete_enabled)
-    if message.name and message.name != name:
-        raise InvalidArgumentError(
-            f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name"
-        )
-    autofill(message, name, [_names_in(folder) for folder in version_dirs] or [_saved_files(model_dir)])
+    if is_renamed:
+        message.name = name
+    raise_first(name_problems(message, name))
+    complete_identity(message, model_dir, name, version_dirs)
     normalise(message)
     validate_poll(message, includes_io=not is_auto_complete_enabled)
     return message
+
+
+def name_problems(message: ConfigMessage, name: str) -> Iterator[Problem]:
+    """A configuration may leave the name out, and else has that of the folder."""
+    if message.name and message.name != name:
+        yield Problem(
+            f"unexpected directory name '{name}' for model '{message.name}', directory name must equal model name",
+            "name",
+            "leave name out: it is the folder's",
+        )
+
+
+def complete_identity(message: ConfigMessage, model_dir: Path, name: str, version_dirs: Sequence[Path]) -> None:
+    """Name, backend, platform and file name, in place. Raises InvalidArgumentError where nothing tells the backend."""
+    try:
+        autofill(message, name, [_names_in(folder) for folder in version_dirs] or [_saved_files(model_dir)])
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error.message} Here {folder_advice(model_dir)}") from None
 
 
 def finalize_config(message: ConfigMessage, gpu_count: int) -> ConfigMessage:
@@ -82,10 +103,11 @@ def _read(
         raise NotFoundError(f"model configuration is not provided for model '{name}'") from None
     except OSError as error:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from None
-    return parse_text(_decoded(data, path), str(path))
+    return parse_text(decoded(data, path), str(path))
 
 
-def _decoded(data: bytes, path: Path) -> str:
+def decoded(data: bytes, path: Path) -> str:
+    """Raises InvalidArgumentError with the line where it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -96,8 +118,8 @@ def _decoded(data: bytes, path: Path) -> str:
 
 
 def _saved_files(model_dir: Path) -> list[str]:
-    """Of a folder without versions, what shows that Hugging Face's `save_pretrained` wrote it."""
-    return [name for name in _names_in(model_dir) if name == HUGGING_FACE_CONFIG]
+    """Of a folder without versions, what shows that Hugging Face's `save_pretrained` wrote it, or MLflow."""
+    return [name for name in _names_in(model_dir) if name in (HUGGING_FACE_CONFIG, MLFLOW_MODEL)]
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -38,12 +38,16 @@ def is_map(field: Any) -> bool:
 
 def check_enums(message: model_config_pb2.Message) -> None:
     """Refuses numbers that no enum value has, which protobuf lets through and nothing after it expects."""
+    for _, text in wrong_enums(message):
+        raise InvalidArgumentError(text)
+
+
+def wrong_enums(message: model_config_pb2.Message) -> Iterator[tuple[str, str]]:
+    """The path of the field, and the sentence."""
     for path, field, number in _enum_values(message, ""):
         if number not in field.enum_type.values_by_number:
             names = [value.name for value in field.enum_type.values]
-            raise InvalidArgumentError(
-                f"{path}: invalid value {number} for enum {field.enum_type.name}{suggestion('', names)}"
-            )
+            yield path, f"{path}: invalid value {number} for enum {field.enum_type.name}{suggestion('', names)}"
 
 
 def _enum_values(message: model_config_pb2.Message, path: str) -> Iterator[tuple[str, Any, int]]:

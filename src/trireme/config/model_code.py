@@ -30,6 +30,21 @@ def code_problems(path: Path) -> list[str]:
     return [] if is_elsewhere else [f"{path}: there is no class {CLASS_NAME}{_meant(classes)}"]
 
 
+def may_complete_config(path: Path) -> bool:
+    """Whether the model's code may add to its configuration; a class that comes from elsewhere may."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError, OSError):
+        return True
+    model = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS_NAME), None)
+    if model is None or model.bases or model.decorator_list:
+        return True
+    return any(getattr(node, "name", "") == "auto_complete_config" for node in model.body) or any(
+        isinstance(node, (ast.Assign, ast.If, ast.Try)) and "auto_complete_config" in ast.dump(node)
+        for node in model.body
+    )
+
+
 def _meant(classes: dict[str, ast.ClassDef]) -> str:
     return suggestion(CLASS_NAME, classes).replace("valid are", "its classes are") if classes else ""
 

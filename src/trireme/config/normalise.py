@@ -9,7 +9,7 @@ from trireme.proto import model_config_pb2
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 
-_WITHOUT_CUDA = {"neuron", "openvino"}
+_WITHOUT_CUDA = {"catboost", "fil", "lightgbm", "mlflow", "neuron", "openvino", "sklearn", "xgboost"}
 """Backends that have no use for GPUs of NVIDIA, and get them only where a group says so."""
 _PAIRED_ON_CPU = {"onnxruntime", "tensorflow"}
 """Backends that get two instances per group on a CPU unless a count is given."""

@@ -48,8 +48,22 @@ def parse_options(
         if entry.flag not in texts and entry.environment in environ:
             values.update(_from_environment(entry, environ[entry.environment]))
     options = replace(defaults or ServerOptions(), **{**_vertex_ai_values(environ), **values})
+    options = _watching(options, values)
     check_conflicts(options)
     return ParsedOptions(replace(options, notices=_notices(options)), tuple(deprecations))
+
+
+def _watching(options: ServerOptions, values: Mapping[str, Any]) -> ServerOptions:
+    """With what `--watch` stands for."""
+    if not options.watch:
+        return options
+    mode = values.get("model_control_mode", "poll")
+    if mode != "poll":
+        raise OptionError(
+            f"--watch is --model-control-mode=poll, and {mode} was asked for; leave out one of the two",
+            shows_usage=False,
+        )
+    return replace(options, model_control_mode="poll", repository_poll_secs=values.get("repository_poll_secs", 1))
 
 
 def _vertex_ai_values(environ: Mapping[str, str]) -> dict[str, Any]:

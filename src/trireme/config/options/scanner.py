@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trireme.config.options.deprecated import DEPRECATED_OPTIONS, DeprecatedOption
+from trireme.config.options.flag_parser import flag_suggestion
 from trireme.config.options.option import Option, OptionError
 from trireme.config.options.server import server_options
 
@@ -87,14 +87,9 @@ def _resolve(flag: str, known: Mapping[str, AnyOption], program: str) -> AnyOpti
     if matches:
         named = " ".join(f"'--{name}'" for name in matches)
         raise OptionError(f"{program}: option '--{flag}' is ambiguous; possibilities: {named}")
-    raise OptionError(f"{program}: unrecognized option '--{flag}'{_suggestion(flag, known)}")
+    raise OptionError(f"{program}: unrecognized option '--{flag}'{flag_suggestion(flag, known)}")
 
 
 def _is_extension(option: AnyOption | None) -> bool:
     """Our own options are never abbreviated, so that they make none of Triton's abbreviations ambiguous."""
     return isinstance(option, Option) and option.is_extension
-
-
-def _suggestion(flag: str, known: Mapping[str, AnyOption]) -> str:
-    nearest = difflib.get_close_matches(flag.replace("_", "-"), known, n=1)
-    return f". Did you mean '--{nearest[0]}'?" if nearest else ""

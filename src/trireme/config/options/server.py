@@ -19,27 +19,6 @@ from trireme.config.options.groups.operations import (
 )
 from trireme.config.options.option import Option, declared_options
 
-GROUPS = (
-    ProcessOptions,
-    LogOptions,
-    RepositoryOptions,
-    HttpOptions,
-    GrpcOptions,
-    SagemakerOptions,
-    VertexOptions,
-    MetricsOptions,
-    AccessOptions,
-    WorkerOptions,
-    TraceOptions,
-    BackendOptions,
-    RepositoryAgentOptions,
-    CacheOptions,
-    RateLimitOptions,
-    DeviceOptions,
-    LimitOptions,
-)
-"""In the order of the usage text."""
-
 
 @dataclass(frozen=True)
 class ServerOptions(
@@ -61,7 +40,8 @@ class ServerOptions(
     DeviceOptions,
     LimitOptions,
 ):
-    """What the server was started with; a field is named like its flag, with underscores."""
+    """What the server was started with; a field is named like its flag, with underscores. The groups stand in the order
+    of the usage text."""
 
     notices: tuple[str, ...] = ()
     """Sentences to log as warnings at start: options that were given and have no effect."""
@@ -75,4 +55,4 @@ class ServerOptions(
 @cache
 def server_options() -> tuple[Option, ...]:
     """All options, in the order of the usage text."""
-    return tuple(entry for group in GROUPS for entry in declared_options(group))
+    return tuple(entry for group in ServerOptions.__bases__ for entry in declared_options(group))

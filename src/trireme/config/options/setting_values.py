@@ -21,8 +21,9 @@ API_CATEGORIES = (
     "statistics",
     "trace",
     "logging",
+    "recording",
 )
-"""What `--http-restricted-api` and `--grpc-restricted-protocol` can lock."""
+"""What `--http-restricted-api` and `--grpc-restricted-protocol` can lock, and what keys can be given."""
 
 METRICS_SETTING_NAMES = ("counter_latencies", "histogram_latencies", "summary_latencies", "summary_quantiles")
 

@@ -6,7 +6,7 @@ import textwrap
 
 from trireme.config.options.deprecated import DEPRECATED_OPTIONS
 from trireme.config.options.option import Option, OptionStatus
-from trireme.config.options.server import GROUPS, server_options
+from trireme.config.options.server import server_options
 
 _WIDTH = 76
 _STATUS_WORDS = {OptionStatus.IGNORED: "Accepted without effect", OptionStatus.REFUSED: "Not available"}
@@ -15,7 +15,7 @@ _STATUS_WORDS = {OptionStatus.IGNORED: "Accepted without effect", OptionStatus.R
 def usage_text(program: str = "tritonserver", arguments: str = "[options]") -> str:
     """Every option in groups, one indented paragraph each."""
     lines = [f"Usage: {program} {arguments}", "  --help", "\tPrint usage", ""]
-    for title in (group.TITLE for group in GROUPS):
+    for title in dict.fromkeys(entry.group for entry in server_options()):
         lines.append(f"{title}:")
         for entry in server_options():
             if entry.group == title:

@@ -34,6 +34,7 @@ def from_json(text: str | bytes) -> ConfigMessage:
 def _fill(message: model_config_pb2.Message, members: dict[str, Any], path: str) -> None:
     descriptor = message.DESCRIPTOR
     for key, value in members.items():
+        _check_key(key, path)
         field = descriptor.fields_by_name.get(key) or descriptor.fields_by_camelcase_name.get(key)
         here = f"{path}.{key}" if path else key
         if field is None:
@@ -52,6 +53,14 @@ def _fill(message: model_config_pb2.Message, members: dict[str, Any], path: str)
             _fill(inner, _object(field, value, here), here)
         else:
             setattr(message, field.name, _scalar(field, value, here))
+
+
+def _check_key(key: str, path: str) -> None:
+    """Half a surrogate pair is a string in JSON, and no text that could be looked for or told."""
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"{path or 'Root element'}: a name is no text: {error.reason}") from None
 
 
 def _check_oneof(message: model_config_pb2.Message, field: Any, path: str) -> None:
@@ -79,6 +88,7 @@ def _fill_map(target: Any, field: Any, value: Any, path: str) -> None:
     key_field = field.message_type.fields_by_name["key"]
     value_field = field.message_type.fields_by_name["value"]
     for key, item in _object(field, value, path).items():
+        _check_key(key, path)
         here = f"{path}['{key}']"
         typed_key = _scalar(key_field, key, here)
         if value_field.message_type is not None:

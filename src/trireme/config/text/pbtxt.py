@@ -24,7 +24,10 @@ def parse_text(text: str, path: str) -> ConfigMessage:
     try:
         text_format.Parse(plain, message)
     except text_format.ParseError as error:
-        raise InvalidArgumentError(f"failed to read text proto from {path}: {_described(error, plain)}") from None
+        where = f"{error.GetLine() or 1}:{error.GetColumn() or 1}"
+        raise InvalidArgumentError(
+            f"failed to read text proto from {path}: {where}: {described(error, plain)}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"failed to read text proto from {path}: {_first_line(error)}") from None
     try:
@@ -34,29 +37,40 @@ def parse_text(text: str, path: str) -> ConfigMessage:
     return message
 
 
-def _described(error: text_format.ParseError, text: str) -> str:
-    line, column = error.GetLine() or 1, error.GetColumn() or 1
-    position = Position(text, line, column)
+def described(error: text_format.ParseError, text: str) -> str:
+    """The field and what is wrong there, with what was probably meant."""
+    position = Position(text, error.GetLine() or 1, error.GetColumn() or 1)
     field = position.field_path()
-    where = f"{line}:{column}: " + (f"field '{field}': " if field else "")
+    where = f"field '{field}': " if field else ""
     placeholder = position.placeholder()
     if placeholder is not None:
         return f"{where}the placeholder {placeholder} is not filled in, put a value in its place"
     return where + _reason(str(error))
 
 
-def _reason(complaint: str) -> str:
+def names_for(complaint: str) -> tuple[str, list[str]]:
+    """The name that protobuf does not know, and those that it does at that place; empty where it complains of
+    something else."""
     pool = model_config_pb2.DESCRIPTOR.pool
     unknown_field = _UNKNOWN_FIELD.search(complaint)
     if unknown_field is not None:
-        names = [field.name for field in pool.FindMessageTypeByName(unknown_field[1]).fields]
-        kind, name = unknown_field[1].rpartition(".")[2], unknown_field[2]
+        return unknown_field[2], [field.name for field in pool.FindMessageTypeByName(unknown_field[1]).fields]
+    unknown_value = _UNKNOWN_VALUE.search(complaint)
+    if unknown_value is not None:
+        return unknown_value[2], [value.name for value in pool.FindEnumTypeByName(unknown_value[1]).values]
+    return "", []
+
+
+def _reason(complaint: str) -> str:
+    name, names = names_for(complaint)
+    unknown_field = _UNKNOWN_FIELD.search(complaint)
+    if unknown_field is not None:
+        kind = unknown_field[1].rpartition(".")[2]
         return f"{kind} has no field named '{name}'{suggestion(name, names)}"
     unknown_value = _UNKNOWN_VALUE.search(complaint)
     if unknown_value is not None:
-        enum_type = pool.FindEnumTypeByName(unknown_value[1])
-        names = [value.name for value in enum_type.values]
-        return f"{enum_type.name} has no value '{unknown_value[2]}'{suggestion(unknown_value[2], names)}"
+        kind = unknown_value[1].rpartition(".")[2]
+        return f"{kind} has no value '{name}'{suggestion(name, names)}"
     return _LOCATION.sub("", complaint)
 
 

@@ -2,70 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trireme.config.autofill import ENSEMBLE_PLATFORM
 from trireme.config.message import ConfigMessage
-from trireme.core.errors import InvalidArgumentError
+from trireme.config.validation.problem import Problem
 from trireme.proto import model_config_pb2
 
+_STEPS = "ensemble_scheduling.step"
 
-def validate_ensemble(message: ConfigMessage) -> None:
+
+def ensemble_problems(message: ConfigMessage) -> Iterator[Problem]:
     has_steps = message.HasField("ensemble_scheduling")
     if message.platform != ENSEMBLE_PLATFORM:
         if has_steps:
-            raise InvalidArgumentError(
+            yield Problem(
                 f"ensemble scheduling cannot be set for model '{message.name}' whose platform is not "
-                f"{ENSEMBLE_PLATFORM}"
+                f"{ENSEMBLE_PLATFORM}",
+                "ensemble_scheduling",
+                'write platform: "ensemble", without a backend',
             )
         return
     if not has_steps:
-        raise InvalidArgumentError(
-            f"ensemble scheduling must be set for ensemble {message.name} whose platform is {ENSEMBLE_PLATFORM}"
+        yield Problem(
+            f"ensemble scheduling must be set for ensemble {message.name} whose platform is {ENSEMBLE_PLATFORM}",
+            "platform",
         )
+        return
     if message.instance_group:
-        raise InvalidArgumentError(f"instance group should not be specified for ensemble '{message.name}'")
+        yield Problem(f"instance group should not be specified for ensemble '{message.name}'", "instance_group")
     if message.HasField("optimization"):
-        raise InvalidArgumentError(f"optimization should not be specified for ensemble '{message.name}'")
+        yield Problem(f"optimization should not be specified for ensemble '{message.name}'", "optimization")
     if message.model_warmup:
-        raise InvalidArgumentError(f"model_warmup can not be specified for ensemble '{message.name}'")
-    _validate_steps(message)
-    _validate_connections(message)
+        yield Problem(f"model_warmup can not be specified for ensemble '{message.name}'", "model_warmup")
+    has_problem = False
+    for problem in _step_problems(message):
+        has_problem = True
+        yield problem
+    if not has_problem:
+        yield from _connection_problems(message)
 
 
-def _validate_steps(message: ConfigMessage) -> None:
+def _step_problems(message: ConfigMessage) -> Iterator[Problem]:
     if not message.ensemble_scheduling.step:
-        raise InvalidArgumentError(f"must specify 'step' for ensemble '{message.name}'")
+        yield Problem(f"must specify 'step' for ensemble '{message.name}'", "ensemble_scheduling")
     written: set[str] = set()
     for index, step in enumerate(message.ensemble_scheduling.step):
+        place = f"{_STEPS}[{index}]"
         for field_name in ("model_name", "input_map", "output_map"):
             if not getattr(step, field_name):
-                raise InvalidArgumentError(f"must specify '{field_name}' in step {index} of ensemble '{message.name}'")
+                yield Problem(f"must specify '{field_name}' in step {index} of ensemble '{message.name}'", place)
         for key in sorted(step.output_map):
             tensor = step.output_map[key]
             if tensor in written:
-                raise InvalidArgumentError(
+                yield Problem(
                     f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble '{message.name}' "
-                    f"step {index}"
+                    f"step {index}",
+                    f"{place}.output_map['{key}']",
                 )
             written.add(tensor)
 
 
-def _validate_connections(message: ConfigMessage) -> None:
+def _connection_problems(message: ConfigMessage) -> Iterator[Problem]:
     steps = message.ensemble_scheduling.step
     read = {tensor for step in steps for tensor in step.input_map.values()}
     written = {tensor for step in steps for tensor in step.output_map.values()}
     outputs = [tensor.name for tensor in message.output]
-    for tensor in message.input:
-        if tensor.name not in read | written:
-            raise InvalidArgumentError(f"ensemble input '{tensor.name}' for ensemble {message.name}' is not used")
-    for name in outputs:
-        if name not in read | written:
-            raise InvalidArgumentError(f"ensemble output '{name}' for ensemble {message.name}' is not used")
-    _validate_reachable(message, outputs)
+    is_used = True
+    for kind, names in (("input", [tensor.name for tensor in message.input]), ("output", outputs)):
+        for index, name in enumerate(names):
+            if name not in read | written:
+                is_used = False
+                yield Problem(f"ensemble {kind} '{name}' for ensemble {message.name}' is not used", f"{kind}[{index}]")
+    if not is_used:
+        return
+    yield from _reach_problems(message, outputs)
     for name in sorted(written - read - set(outputs)):
-        raise InvalidArgumentError(f"ensemble tensor '{name}' is unused in ensemble '{message.name}'")
+        yield _unused(name, message)
 
 
-def _validate_reachable(message: ConfigMessage, outputs: list[str]) -> None:
+def _reach_problems(message: ConfigMessage, outputs: list[str]) -> Iterator[Problem]:
     """Every output must follow from the inputs, step by step."""
     ready = {tensor.name for tensor in message.input}
     waiting = list(message.ensemble_scheduling.step)
@@ -76,13 +92,30 @@ def _validate_reachable(message: ConfigMessage, outputs: list[str]) -> None:
         waiting = [step for step in waiting if step not in runnable]
         for step in runnable:
             ready.update(step.output_map.values())
-    for name in outputs:
+    is_written = True
+    for index, name in enumerate(outputs):
         if name not in ready:
-            raise InvalidArgumentError(
-                f"output '{name}' for ensemble '{message.name}' is not written{_missing_link(name, ready, waiting)}"
+            is_written = False
+            yield Problem(
+                f"output '{name}' for ensemble '{message.name}' is not written{_missing_link(name, ready, waiting)}",
+                f"output[{index}]",
             )
-    for tensor in sorted(tensor for step in waiting for tensor in step.output_map.values()):  # a circle beside them
-        raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{message.name}'")
+    if is_written:  # what is left is a circle beside them
+        for tensor in sorted(tensor for step in waiting for tensor in step.output_map.values()):
+            yield _unused(tensor, message)
+
+
+def _unused(tensor: str, message: ConfigMessage) -> Problem:
+    place = next(
+        (
+            f"{_STEPS}[{index}].output_map['{key}']"
+            for index, step in enumerate(message.ensemble_scheduling.step)
+            for key in step.output_map
+            if step.output_map[key] == tensor
+        ),
+        _STEPS,
+    )
+    return Problem(f"ensemble tensor '{tensor}' is unused in ensemble '{message.name}'", place)
 
 
 def _missing_link(name: str, ready: set[str], waiting: list[model_config_pb2.ModelEnsembling.Step]) -> str:

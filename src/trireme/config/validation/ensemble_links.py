@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trireme.config.message import ConfigMessage, copy_of, enum_name
+from trireme.config.validation.problem import Problem, raise_first
 from trireme.core.errors import InvalidArgumentError
 from trireme.proto import model_config_pb2
 
@@ -29,58 +30,75 @@ def resolve_ensemble(message: ConfigMessage, composing: Mapping[str, ConfigMessa
     `composing` holds the finalised messages of the steps' models by name. Raises InvalidArgumentError where names,
     types, shapes or batch sizes do not fit.
     """
-    steps = message.ensemble_scheduling.step
-    missing = sorted({step.model_name for step in steps} - set(composing))
+    missing = sorted({step.model_name for step in message.ensemble_scheduling.step} - set(composing))
     if missing:
         raise InvalidArgumentError(
             f"ensemble {message.name} contains models that are not available or ambiguous: {', '.join(missing)}"
         )
-    known = {tensor.name: _shape_of(tensor, message) for tensor in message.input}
-    known |= {tensor.name: _shape_of(tensor, message) for tensor in message.output}
-    for step in steps:
-        _check_step(message, step, composing[step.model_name], known)
+    raise_first(link_problems(message, composing))
     resolved = copy_of(message)
     resolved.model_transaction_policy.decoupled = _is_decoupled(message, composing)
     return resolved
 
 
-def _check_step(
+def link_problems(message: ConfigMessage, composing: Mapping[str, ConfigMessage]) -> Iterator[Problem]:
+    """Where the steps do not fit the models they name; steps whose model is not in `composing` are left out."""
+    known = {tensor.name: _shape_of(tensor, message) for tensor in message.input}
+    known |= {tensor.name: _shape_of(tensor, message) for tensor in message.output}
+    for index, step in enumerate(message.ensemble_scheduling.step):
+        if step.model_name in composing:
+            place = f"ensemble_scheduling.step[{index}]"
+            yield from _step_problems(message, step, composing[step.model_name], known, place)
+
+
+def _step_problems(
     message: ConfigMessage,
     step: model_config_pb2.ModelEnsembling.Step,
     model: ConfigMessage,
     known: dict[str, _TensorShape],
-) -> None:
+    place: str,
+) -> Iterator[Problem]:
     if 0 < model.max_batch_size < message.max_batch_size:
-        raise InvalidArgumentError(
+        yield Problem(
             f"ensemble {message.name} allows maximum batch size {message.max_batch_size}, but it contains model "
-            f"{step.model_name} which only allows maximum batch size to be {model.max_batch_size}"
+            f"{step.model_name} which only allows maximum batch size to be {model.max_batch_size}",
+            "max_batch_size",
         )
     inputs = {tensor.name: tensor for tensor in model.input}
     outputs = {tensor.name: tensor for tensor in model.output}
     for key, name in sorted(step.input_map.items()):
         if key not in inputs:
-            raise InvalidArgumentError(
+            yield Problem(
                 f"in ensemble {message.name}, ensemble tensor {name} is mapping to non-existing input {key} in model "
-                f"{step.model_name}"
+                f"{step.model_name}",
+                f"{place}.input_map['{key}']",
+                f"inputs of {step.model_name}: {', '.join(inputs)}",
             )
     for tensor in model.input:
         if not tensor.optional and tensor.name not in step.input_map:
-            raise InvalidArgumentError(
+            yield Problem(
                 f"in ensemble {message.name}, input {tensor.name} in model {step.model_name} is not mapped to any "
-                "ensemble tensors"
+                "ensemble tensors",
+                place,
             )
     for key, name in sorted(step.output_map.items()):
         if key not in outputs:
-            raise InvalidArgumentError(
+            yield Problem(
                 f"in ensemble {message.name}, ensemble tensor {name} is mapped from non-existing output {key} in "
-                f"model {step.model_name}"
+                f"model {step.model_name}",
+                f"{place}.output_map['{key}']",
+                f"outputs of {step.model_name}: {', '.join(outputs)}",
             )
-    for tensor_map, tensors in ((step.input_map, inputs), (step.output_map, outputs)):
+    for kind, tensor_map, tensors in (("input", step.input_map, inputs), ("output", step.output_map, outputs)):
         for key, name in sorted(tensor_map.items()):
-            _check_consistent(message.name, name, known, _shape_of(tensors[key], model))
+            if key in tensors:
+                found = _shape_of(tensors[key], model)
+                yield from _differences(message.name, name, known, found, f"{place}.{kind}_map['{key}']")
 
 
-def _check_consistent(ensemble_name: str, name: str, known: dict[str, _TensorShape], found: _TensorShape) -> None:
+def _differences(
+    ensemble_name: str, name: str, known: dict[str, _TensorShape], found: _TensorShape, place: str
+) -> Iterator[Problem]:
     first = known.setdefault(name, found)
     if first.data_type != found.data_type:
         problem, said, also_said = "data type", first.data_type, found.data_type
@@ -89,9 +107,10 @@ def _check_consistent(ensemble_name: str, name: str, known: dict[str, _TensorSha
         problem, said, also_said = "shape", _dims_text(first.full_dims), _dims_text(found.full_dims)
     else:
         return
-    raise InvalidArgumentError(
+    yield Problem(
         f"in ensemble {ensemble_name}, ensemble tensor {name}: inconsistent {problem}: {said} is inferred from model "
-        f"{first.model_name} while {also_said} is inferred from model {found.model_name}"
+        f"{first.model_name} while {also_said} is inferred from model {found.model_name}",
+        place,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from trireme.config.message import ConfigMessage, enum_name
-from trireme.core.errors import InvalidArgumentError
+from trireme.config.validation.problem import Problem
 from trireme.proto import model_config_pb2
 
 SequenceControl: TypeAlias = model_config_pb2.ModelSequenceBatching.Control
@@ -19,106 +20,119 @@ _ANY_VALUE_FIELD = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'"
 _EVERY_VALUE_FIELD = "'int32_false_true', 'fp32_false_true' and 'bool_false_true'"
 
 
-def validate_sequence_batching(message: ConfigMessage) -> None:
+def sequence_batching_problems(message: ConfigMessage) -> Iterator[Problem]:
     if not message.HasField("sequence_batching"):
         return
     if message.response_cache.enable:
-        raise InvalidArgumentError(
+        yield Problem(
             f"Response Cache does not currently support model {message.name} with sequence batching scheduler. "
-            "Please disable the response cache."
+            "Please disable the response cache.",
+            "response_cache",
         )
-    _validate_controls(message)
+    yield from _control_problems(message)
     batching, name = message.sequence_batching, message.name
-    for size in batching.oldest.preferred_batch_size:
-        if size <= 0:
-            raise InvalidArgumentError(f"sequence batching preferred batch size must be positive for {name}")
-        if size > message.max_batch_size:
-            raise InvalidArgumentError(f"sequence batching preferred batch size must be <= max batch size for {name}")
+    sizes, place = batching.oldest.preferred_batch_size, "sequence_batching.oldest.preferred_batch_size"
+    if any(size <= 0 for size in sizes):
+        yield Problem(f"sequence batching preferred batch size must be positive for {name}", place)
+    if any(size > message.max_batch_size for size in sizes):
+        yield Problem(f"sequence batching preferred batch size must be <= max batch size for {name}", place)
     # Written so that NaN fails too.
     if not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
-        raise InvalidArgumentError(f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}")
+        yield Problem(
+            f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}",
+            "sequence_batching.direct.minimum_slot_utilization",
+        )
 
 
-def validate_states(message: ConfigMessage) -> None:
+def state_problems(message: ConfigMessage) -> Iterator[Problem]:
     """Checks the initial states against the states they begin."""
-    for state in message.sequence_batching.state:
+    for index, state in enumerate(message.sequence_batching.state):
+        place = f"sequence_batching.state[{index}]"
         if len(state.initial_state) > 1:
-            raise InvalidArgumentError(
+            yield Problem(
                 f"initial_state field for state input '{state.input_name}' must contain exactly one or zero element. "
-                f"Found '{len(state.initial_state)}' elements."
+                f"Found '{len(state.initial_state)}' elements.",
+                place,
             )
+            continue
         for initial in state.initial_state:
-            _validate_initial_state(state, initial)
+            yield from _initial_state_problems(state, initial, f"{place}.initial_state")
 
 
-def _validate_controls(message: ConfigMessage) -> None:
+def _control_problems(message: ConfigMessage) -> Iterator[Problem]:
     tensors: set[str] = set()
     kinds: set[str] = set()
-    for control_input in message.sequence_batching.control_input:
+    for index, control_input in enumerate(message.sequence_batching.control_input):
+        place = f"sequence_batching.control_input[{index}]"
         if not control_input.name:
-            raise InvalidArgumentError(f"sequence batching control tensor must have a name for {message.name}")
-        for control in control_input.control:
+            yield Problem(f"sequence batching control tensor must have a name for {message.name}", place)
+        for number, control in enumerate(control_input.control):
             if control_input.name in tensors:
-                raise InvalidArgumentError(
+                yield Problem(
                     f"sequence batching control tensor '{control_input.name}' is specified for multiple control kinds "
-                    f"for {message.name}"
+                    f"for {message.name}",
+                    place,
                 )
             tensors.add(control_input.name)
             kind = enum_name(control, "kind")
             if kind in kinds:
-                raise InvalidArgumentError(f"sequence batching specifies multiple {kind} tensors for {message.name}")
+                yield Problem(f"sequence batching specifies multiple {kind} tensors for {message.name}", place)
             kinds.add(kind)
-            _validate_control(control, kind, message.name)
+            yield from _value_problems(control, kind, message.name, f"{place}.control[{number}]")
 
 
-def _validate_control(control: SequenceControl, kind: str, name: str) -> None:
+def _value_problems(control: SequenceControl, kind: str, name: str, place: str) -> Iterator[Problem]:
     given = [field_name for field_name in _VALUE_FIELDS if len(getattr(control, field_name)) > 0]
     if kind == _CORRELATION_ID:
-        _validate_correlation_id(control, given, name)
+        yield from _correlation_id_problems(control, given, name, place)
     elif not given:
-        raise InvalidArgumentError(f"sequence batching must specify either {_ANY_VALUE_FIELD} for {kind} for {name}")
+        yield Problem(f"sequence batching must specify either {_ANY_VALUE_FIELD} for {kind} for {name}", place)
     elif len(given) > 1:
-        raise InvalidArgumentError(
-            f"sequence batching specifies more than one from {_EVERY_VALUE_FIELD} for {kind} for {name}"
+        yield Problem(
+            f"sequence batching specifies more than one from {_EVERY_VALUE_FIELD} for {kind} for {name}", place
         )
     elif len(getattr(control, given[0])) != 2:
-        raise InvalidArgumentError(
-            f"sequence batching control '{given[0]}' must have exactly 2 entries for {kind} for {name}"
+        yield Problem(
+            f"sequence batching control '{given[0]}' must have exactly 2 entries for {kind} for {name}",
+            f"{place}.{given[0]}",
         )
 
 
-def _validate_correlation_id(control: SequenceControl, given: list[str], name: str) -> None:
+def _correlation_id_problems(control: SequenceControl, given: list[str], name: str, place: str) -> Iterator[Problem]:
     if enum_name(control, "data_type") not in _CORRELATION_TYPES:
         allowed = f"{', '.join(_CORRELATION_TYPES[:-1])} and {_CORRELATION_TYPES[-1]}"
-        raise InvalidArgumentError(
-            f"unexpected data type for control {_CORRELATION_ID} for {name}. Allowed data types are {allowed}"
+        yield Problem(
+            f"unexpected data type for control {_CORRELATION_ID} for {name}. Allowed data types are {allowed}", place
         )
     if given:
-        raise InvalidArgumentError(
-            f"sequence batching must not specify either {_ANY_VALUE_FIELD} for {_CORRELATION_ID} for {name}"
+        yield Problem(
+            f"sequence batching must not specify either {_ANY_VALUE_FIELD} for {_CORRELATION_ID} for {name}", place
         )
 
 
-def _validate_initial_state(state: SequenceState, initial: InitialState) -> None:
+def _initial_state_problems(state: SequenceState, initial: InitialState, place: str) -> Iterator[Problem]:
     name = state.input_name
     if initial.data_type != state.data_type:
-        raise InvalidArgumentError(
-            f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
+        yield Problem(
+            f"The data type used for 'initial_state' field of state '{name}' does not match the state data type.", place
         )
     if not initial.name:
-        raise InvalidArgumentError(f"Field 'name' must be set when using initial_state for state input '{name}'.")
+        yield Problem(f"Field 'name' must be set when using initial_state for state input '{name}'.", place)
     if initial.WhichOneof("state_data") is None:
-        raise InvalidArgumentError(f"initial_state setting expects state'{name}' to have state_data set")
+        yield Problem(f"initial_state setting expects state'{name}' to have state_data set", place)
     if len(initial.dims) != len(state.dims):
-        raise InvalidArgumentError(
+        yield Problem(
             "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input "
-            f"'{name}'. {len(initial.dims)} != {len(state.dims)}"
+            f"'{name}'. {len(initial.dims)} != {len(state.dims)}",
+            place,
         )
+        return
     if -1 in initial.dims:
-        raise InvalidArgumentError(f"'initial_state' field for state input name '{name}' contains variable dimensions.")
+        yield Problem(f"'initial_state' field for state input name '{name}' contains variable dimensions.", place)
     for given, expected in zip(initial.dims, state.dims, strict=True):
         if expected not in (-1, given):
-            raise InvalidArgumentError(
+            yield Problem(
                 f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
-                f"{given} != {expected}"
+                f"{given} != {expected}",
+                place,
             )

@@ -3,81 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from trireme.config.message import ConfigMessage, enum_name
-from trireme.core.errors import InvalidArgumentError
+from trireme.config.validation.problem import Problem
 from trireme.proto import model_config_pb2
 
 _VARIABLE = -1
 _BATCH_INPUT_TYPES = ("TYPE_INT32", "TYPE_FP32")
+_TYPES = "TYPE_FP32, TYPE_INT64, TYPE_STRING and the like"
 
 TensorMessage: TypeAlias = "model_config_pb2.ModelInput | model_config_pb2.ModelOutput"
 
 
-def validate_io(message: ConfigMessage) -> None:
-    """Raises InvalidArgumentError for the first tensor that is wrong; the model's name ends the sentence."""
-    try:
-        for tensor in message.input:
-            _validate_input(tensor, message)
-        for output in message.output:
-            _validate_tensor(output, "model output", message)
-        _validate_batch_inputs(message)
-        _validate_batch_outputs(message)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{error.message} for {message.name}") from None
+def tensor_problems(message: ConfigMessage, *, is_complete: bool = True) -> Iterator[Problem]:
+    """The model's name ends each sentence. Of a configuration that is not complete, what is missing is no problem."""
+    for problem in _problems(message, is_complete):
+        yield replace(problem, text=f"{problem.text} for {message.name}")
 
 
-def _validate_input(tensor: model_config_pb2.ModelInput, message: ConfigMessage) -> None:
-    _validate_tensor(tensor, "model input", message)
-    if tensor.format != model_config_pb2.ModelInput.FORMAT_NONE and len(tensor.dims) != 3:
-        raise InvalidArgumentError("model input NHWC/NCHW require 3 dims")
+def _problems(message: ConfigMessage, is_complete: bool) -> Iterator[Problem]:
+    for index, tensor in enumerate(message.input):
+        place = f"input[{index}]"
+        yield from _tensor_problems(tensor, "model input", place, message, is_complete)
+        if tensor.format != model_config_pb2.ModelInput.FORMAT_NONE and len(tensor.dims) != 3:
+            yield Problem("model input NHWC/NCHW require 3 dims", f"{place}.format")
+    for index, output in enumerate(message.output):
+        yield from _tensor_problems(output, "model output", f"output[{index}]", message, is_complete)
+    if is_complete:
+        yield from _batch_input_problems(message)
+        yield from _batch_output_problems(message)
 
 
-def _validate_tensor(tensor: TensorMessage, role: str, message: ConfigMessage) -> None:
+def _tensor_problems(
+    tensor: TensorMessage, role: str, place: str, message: ConfigMessage, is_complete: bool
+) -> Iterator[Problem]:
     if not tensor.name:
-        raise InvalidArgumentError(f"{role} must specify 'name'")
+        if is_complete:
+            yield Problem(f"{role} must specify 'name'", place)
+        return
     tensor_name = f"{role} '{tensor.name}'"
-    if tensor.data_type == model_config_pb2.TYPE_INVALID:
-        raise InvalidArgumentError(f"{tensor_name} must specify 'data_type'")
-    if not tensor.dims:
-        raise InvalidArgumentError(f"{tensor_name} must specify 'dims'")
-    _validate_dims(tensor.dims, f"{tensor_name} dimension")
-    if tensor.HasField("reshape"):
-        _validate_reshape(tensor, tensor_name, is_batched=message.max_batch_size > 0)
+    if is_complete:
+        yield from _missing_fields(tensor, tensor_name, place)
+    yield from _dim_problems(tensor.dims, f"{tensor_name} dimension", f"{place}.dims")
+    if tensor.HasField("reshape") and (is_complete or tensor.dims):
+        yield from _reshape_problems(tensor, tensor_name, place, is_batched=message.max_batch_size > 0)
     if message.backend != "tensorrt":
         if tensor.is_shape_tensor:
-            raise InvalidArgumentError("shape tensors are only supported for TensorRT platform")
+            yield Problem("shape tensors are only supported for TensorRT platform", f"{place}.is_shape_tensor")
         if tensor.is_non_linear_format_io:
-            raise InvalidArgumentError("Non-linear IO format is only supported for the TensorRT platform")
+            yield Problem(
+                "Non-linear IO format is only supported for the TensorRT platform", f"{place}.is_non_linear_format_io"
+            )
 
 
-def _validate_dims(dims: Iterable[int], subject: str) -> None:
+def _missing_fields(tensor: TensorMessage, tensor_name: str, place: str) -> Iterator[Problem]:
+    if tensor.data_type == model_config_pb2.TYPE_INVALID:
+        yield Problem(f"{tensor_name} must specify 'data_type'", place, f"add data_type: there are {_TYPES}")
+    if not tensor.dims:
+        yield Problem(
+            f"{tensor_name} must specify 'dims'",
+            place,
+            "add dims without the batch dimension, such as dims: [ 4 ]; -1 is any size",
+        )
+
+
+def _dim_problems(dims: Iterable[int], subject: str, place: str) -> Iterator[Problem]:
     if any(dim < 1 and dim != _VARIABLE for dim in dims):
-        raise InvalidArgumentError(
-            f"{subject} must be integer >= 1, or {_VARIABLE} to indicate a variable-size dimension"
-        )
+        yield Problem(f"{subject} must be integer >= 1, or {_VARIABLE} to indicate a variable-size dimension", place)
 
 
-def _validate_reshape(tensor: TensorMessage, tensor_name: str, is_batched: bool) -> None:
-    shape = tensor.reshape.shape
+def _reshape_problems(tensor: TensorMessage, tensor_name: str, place: str, is_batched: bool) -> Iterator[Problem]:
+    shape, place = tensor.reshape.shape, f"{place}.reshape"
     if not shape and not is_batched:
-        raise InvalidArgumentError(
-            f"{tensor_name} cannot have empty reshape for non-batching model as scalar tensors are not supported"
+        yield Problem(
+            f"{tensor_name} cannot have empty reshape for non-batching model as scalar tensors are not supported", place
         )
-    _validate_dims(shape, f"{tensor_name} reshape dimensions")
+        return
+    wrong = list(_dim_problems(shape, f"{tensor_name} reshape dimensions", place))
+    yield from wrong
+    if wrong:
+        return
     if _VARIABLE not in tensor.dims and _VARIABLE not in shape:
         is_equal = math.prod(tensor.dims) == math.prod(shape)
     else:
         dims_sizes, shape_sizes = _sizes_between_variables(tensor.dims), _sizes_between_variables(shape)
         if len(dims_sizes) != len(shape_sizes) and len(dims_sizes) > 1 and len(shape_sizes) > 1:
-            raise InvalidArgumentError(
-                f"{tensor_name} has different number of variable-size dimensions for dims and reshape"
-            )
+            yield Problem(f"{tensor_name} has different number of variable-size dimensions for dims and reshape", place)
+            return
         is_equal = dims_sizes == shape_sizes
     if not is_equal:
-        raise InvalidArgumentError(f"{tensor_name} has different size for dims and reshape")
+        yield Problem(f"{tensor_name} has different size for dims and reshape", place)
 
 
 def _sizes_between_variables(dims: Sequence[int]) -> list[int]:
@@ -91,34 +109,38 @@ def _sizes_between_variables(dims: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _validate_batch_inputs(message: ConfigMessage) -> None:
-    for entry in message.batch_input:
-        _validate_sources(entry, "input", message)
+def _batch_input_problems(message: ConfigMessage) -> Iterator[Problem]:
+    for index, entry in enumerate(message.batch_input):
+        place = f"batch_input[{index}]"
+        yield from _source_problems(entry, "input", place, message)
         if enum_name(entry, "data_type") not in _BATCH_INPUT_TYPES:
-            raise InvalidArgumentError("batch input data type must be TYPE_INT32 or TYPE_FP32")
+            yield Problem("batch input data type must be TYPE_INT32 or TYPE_FP32", f"{place}.data_type")
 
 
-def _validate_batch_outputs(message: ConfigMessage) -> None:
+def _batch_output_problems(message: ConfigMessage) -> Iterator[Problem]:
     outputs = {tensor.name for tensor in message.output}
     seen: set[str] = set()
-    for entry in message.batch_output:
-        _validate_sources(entry, "output", message)
+    for index, entry in enumerate(message.batch_output):
+        place = f"batch_output[{index}]"
+        yield from _source_problems(entry, "output", place, message)
         for name in entry.target_name:
             if name not in outputs:
-                raise InvalidArgumentError(f"unknown target output name '{name}'")
-            if name in seen:
-                raise InvalidArgumentError(f"target output name '{name}' can only be specified once")
+                yield Problem(f"unknown target output name '{name}'", f"{place}.target_name")
+            elif name in seen:
+                yield Problem(f"target output name '{name}' can only be specified once", f"{place}.target_name")
             seen.add(name)
 
 
-def _validate_sources(
-    entry: model_config_pb2.BatchInput | model_config_pb2.BatchOutput, role: str, message: ConfigMessage
-) -> None:
+def _source_problems(
+    entry: model_config_pb2.BatchInput | model_config_pb2.BatchOutput, role: str, place: str, message: ConfigMessage
+) -> Iterator[Problem]:
     if len(entry.source_input) != 1:
-        raise InvalidArgumentError(
-            f"batch {role} kind '{enum_name(entry, 'kind')}' expects 1 source input, got {len(entry.source_input)}"
+        yield Problem(
+            f"batch {role} kind '{enum_name(entry, 'kind')}' expects 1 source input, got {len(entry.source_input)}",
+            place,
         )
+        return
     inputs = {tensor.name for tensor in message.input}
     for name in entry.source_input:
         if name not in inputs:
-            raise InvalidArgumentError(f"unknown source input name '{name}'")
+            yield Problem(f"unknown source input name '{name}'", f"{place}.source_input")

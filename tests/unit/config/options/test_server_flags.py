@@ -69,6 +69,15 @@ def test_our_own_options_make_no_abbreviation_ambiguous() -> None:
     assert parse("--debug=adder").debug == "adder"
 
 
+def test_watch_is_a_short_way_to_poll() -> None:
+    found = parse("--watch")
+    assert (found.watch, found.model_control_mode, found.repository_poll_secs) == (True, "poll", 1)
+    assert parse("--watch", "--repository-poll-secs=5").repository_poll_secs == 5
+    assert parse("--watch", "--model-control-mode=poll").model_control_mode == "poll"
+    with pytest.raises(OptionError, match="--watch is --model-control-mode=poll, and explicit was asked for"):
+        parse("--watch", "--model-control-mode=explicit")
+
+
 def test_unknown_flag_is_refused_with_the_nearest_name() -> None:
     message = refusal("--model-repositry=x")
     assert message == "tritonserver: unrecognized option '--model-repositry'. Did you mean '--model-repository'?"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trireme.config.load import finalize_config, read_config
@@ -94,6 +95,8 @@ def test_overrides_are_read_leniently() -> None:
     ("text", "expected"),
     [
         ("{", "not valid JSON"),
+        ('{"\\ud800": 1}', "Root element: a name is no text"),
+        ('{"parameters": {"\\ud800": {"string_value": "x"}}}', "parameters: a name is no text"),
         ("[]", "Root element must be a message."),
         ('{"max_batchsize": 1}', "max_batchsize: Cannot find field, did you mean 'max_batch_size'?"),
         ('{"input": [{"nam": 1}]}', "input[0].nam: Cannot find field, did you mean 'name'?"),
@@ -134,3 +137,24 @@ def test_arbitrary_json_never_raises_anything_else(text: str) -> None:
         to_json(from_json(text))
     except ServingError:
         pass
+
+
+_TEXTS = st.one_of(st.sampled_from(["name", "input", "dims", "parameters", "max_batch_size", "TYPE_FP32"]), st.text())
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _TEXTS, st.just("\ud800")),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_TEXTS | st.just("\udfff"), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(_TEXTS, _VALUES, max_size=4))
+def test_whatever_json_says_is_taken_or_refused_in_words(members: dict[str, Any]) -> None:
+    told = ""
+    try:
+        from_json(json.dumps(members))
+    except InvalidArgumentError as error:
+        told = error.message
+    told.encode()  # what is told can be sent

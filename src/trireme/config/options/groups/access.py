@@ -42,6 +42,13 @@ class AccessOptions:
         "behind it.",
         is_extension=True,
     )
+    allow_recording: bool = option(
+        False,
+        BOOLEAN,
+        "Whether clients may have the requests of others recorded, as trireme record does; with keys, those that have "
+        "the group recording.",
+        is_extension=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,13 @@ class HttpOptions:
         "Lock parts of the API behind a header: <api>[,<api>...]:<header>=<value>. The parts are health, metadata, "
         "inference, shared-memory, model-config, model-repository, statistics, trace and logging.",
     )
+    console: str = option(
+        "auto",
+        choice("auto", "on", "off"),
+        "The page at / that shows what the server is doing: auto shows it to whoever has an API key or, without "
+        "--api-keys, on this machine alone; on shows it to everybody who reaches the port; off removes it.",
+        is_extension=True,
+    )
     http_use_ssl: bool = option(False, BOOLEAN, "Whether HTTP is served over TLS.", is_extension=True)
     http_use_ssl_mutual: bool = option(
         False, BOOLEAN, "Whether clients of HTTP must show a certificate.", is_extension=True

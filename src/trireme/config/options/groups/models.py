@@ -30,6 +30,13 @@ class ProcessOptions:
     exit_timeout_secs: int = option(
         30, COUNT, "How long a shutdown waits for requests in flight before it gives up and exits with 1."
     )
+    frontend_processes: int = option(
+        1,
+        POSITIVE,
+        "Experimental: how many processes hold the connections of HTTP and gRPC clients and read their requests; with "
+        "1 the server process does that itself.",
+        is_extension=True,
+    )
     debug: str | None = option(
         None,
         REQUIRED_TEXT,
@@ -67,7 +74,9 @@ class RepositoryOptions:
         "A folder of models. Give it again for more folders; a model found in two of them is not served.",
         aliases=("model-store",),
     )
-    exit_on_error: bool = option(True, BOOLEAN, "Exit with 1 when a model fails to load at start.")
+    exit_on_error: bool = option(
+        True, BOOLEAN, "Exit with 1 when a model fails to load at start. False by default under trireme serve."
+    )
     disable_auto_complete_config: bool = option(
         False, SWITCH, "Do not complete model configurations: config.pbtxt must say everything that is needed."
     )
@@ -80,6 +89,13 @@ class RepositoryOptions:
         "none loads every model at start; poll follows changes of the repository; explicit loads what --load-model "
         "and the model control API ask for; auto, which is Trireme's own, loads a model when the first request for "
         "it comes.",
+    )
+    watch: bool = option(
+        False,
+        SWITCH,
+        "Load models again as soon as their files change: --model-control-mode=poll with a look every second, or every "
+        "--repository-poll-secs.",
+        is_extension=True,
     )
     repository_poll_secs: int = option(
         15, COUNT, "Seconds between two looks at the repository in mode poll; 0 is never."
@@ -120,7 +136,28 @@ class RepositoryOptions:
         None, REQUIRED_TEXT, "Use configs/<name>.pbtxt of a model folder instead of its config.pbtxt, where it exists."
     )
     model_load_thread_count: int = option(4, POSITIVE, "How many models load at the same time.")
+    model_load_slot_time: float = option(
+        60.0,
+        SECONDS,
+        "Seconds after which a load no longer counts among those of --model-load-thread-count, so that models that "
+        "hang do not keep others from loading; 0 is until its end.",
+        is_extension=True,
+    )
+    model_load_timeout: float = option(
+        0.0,
+        SECONDS,
+        "Seconds a model may take to load; then its processes are ended and the load fails. 0 is no limit. The "
+        "parameter trireme_load_timeout of a model's configuration says it for that model.",
+        is_extension=True,
+    )
     model_load_retry_count: int = option(0, COUNT, "How often a failed load is tried again.")
+    trusted_model_path: tuple[str, ...] = option(
+        (),
+        TEXTS,
+        "A folder outside of a model's own in which EXECUTION_ENV_PATH and default_model_filename may name something; "
+        "repeat it for more, and / is every folder.",
+        is_extension=True,
+    )
     model_namespacing: bool = option(
         False, BOOLEAN, "Let the same model name exist in two repositories; a request for such a name is refused."
     )

@@ -100,7 +100,7 @@ class BackendOptions:
     strict_model_outputs: bool = option(
         False,
         BOOLEAN,
-        "Whether a request fails where a Python model's output has a name, datatype or shape that its configuration "
+        "Whether a request fails where a model's output has a name, datatype or shape that its configuration "
         "does not promise; it is logged once otherwise. True by default under trireme serve.",
         is_extension=True,
     )
