@@ -25,16 +25,23 @@ BackendFactory = Callable[[ModelSource, BackendServices], Backend]
 
 _FACTORIES: Mapping[str, BackendFactory] = {"python": host.PythonBackend, **builtin.FACTORIES}
 _FRAMEWORKS: Mapping[str, str] = {
+    "catboost": "catboost",
+    "fil": "treelite",
+    "lightgbm": "lightgbm",
+    "mlflow": "yaml",  # and the package of the model's flavor
     "neuron": "numpy",  # the framework is the one of the model's file
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
     "pytorch": "torch",
+    "sklearn": "sklearn",
     "tensorflow": "tensorflow",
     "transformers": "transformers",
+    "xgboost": "xgboost",
     "llm": "numpy",  # PyTorch makes it faster, and a GPU wants it
     "tensorrtllm": "numpy",  # as the llm backend, whose engine it has
     "tensorrt_llm": "numpy",
     "fastertransformer": "numpy",
+    "vllm": "numpy",  # vLLM itself where a model asks for it
 }
 """The backends for compiled models, and the package that each needs in its worker processes. Their folders are beside
 this file and look like those of any python-based backend."""
@@ -49,22 +56,29 @@ _ELSEWHERE: Mapping[str, str] = {
     "tensorrt": "its files fit one GPU and one release of TensorRT; serve the ONNX file that the plan was made from, "
     'with backend: "onnxruntime"',
     "dali": 'run the pipeline in a model of the python backend, backend: "python"',
-    "fil": 'export the trees to ONNX, with backend: "onnxruntime", or load them in a model of the python backend',
 }
 """Triton's backends that are not here, and what to do."""
 
 
 def create_backend(source: ModelSource, services: BackendServices) -> Backend:
     """The backend that the model's configuration names; raises ServingError where there is none of that name."""
-    name = source.config.backend
-    if name == "python" and needs_engine_files(source):
-        name = "tensorrtllm"
-    factory = _FACTORIES.get(name) or _python_based(name, source, services) or plugins.factory_of(name)
+    factory = _factory(source, services.backend_directory)
     if factory is None:
-        if name in _ELSEWHERE:
-            raise UnsupportedError(f"there is no backend '{name}' for model '{source.name}': {_ELSEWHERE[name]}")
-        raise InvalidArgumentError(_unknown_text(source, services))
+        name = source.config.backend
+        kind = UnsupportedError if name in _ELSEWHERE else InvalidArgumentError
+        raise kind(_unknown_text(source, services.backend_directory))
     return factory(source, services)
+
+
+def backend_problem(source: ModelSource, backend_directory: Path | None) -> str | None:
+    """Why there is no backend for the model; None where there is one."""
+    return None if _factory(source, backend_directory) else _unknown_text(source, backend_directory)
+
+
+def missing_package(name: str) -> str | None:
+    """The package that a backend of ours needs in its workers, where it is not installed beside the server."""
+    package = _FRAMEWORKS.get(name)
+    return package if package is not None and importlib.util.find_spec(package) is None else None
 
 
 def backend_names(
@@ -82,7 +96,14 @@ def backend_names(
     return rows
 
 
-def _python_based(name: str, source: ModelSource, services: BackendServices) -> BackendFactory | None:
+def _factory(source: ModelSource, backend_directory: Path | None) -> BackendFactory | None:
+    name = source.config.backend
+    if name == "python" and needs_engine_files(source):
+        name = "tensorrtllm"
+    return _FACTORIES.get(name) or _python_based(name, source, backend_directory) or plugins.factory_of(name)
+
+
+def _python_based(name: str, source: ModelSource, backend_directory: Path | None) -> BackendFactory | None:
     """Ours by that name, or the first `model.py` where Triton looks for one."""
     if name in _FRAMEWORKS:
         return partial(host.PythonBackend, runtime_file=_own_file(name))
@@ -91,8 +112,8 @@ def _python_based(name: str, source: ModelSource, services: BackendServices) -> 
         return None
     # The model.py of a version is its model, and not a backend, unless the configuration says so.
     folders = [source.version_dir, source.model_dir] if source.config.runtime else [source.model_dir]
-    if services.backend_directory is not None:
-        folders.append(services.backend_directory / name)
+    if backend_directory is not None:
+        folders.append(backend_directory / name)
     for folder in folders:
         if (folder / file_name).is_file():
             return partial(host.PythonBackend, runtime_file=folder / file_name)
@@ -112,7 +133,10 @@ def _own_file(name: str) -> Path:
     return Path(__file__).parent / _FOLDERS.get(name, name) / DEFAULT_FILE_NAME
 
 
-def _unknown_text(source: ModelSource, services: BackendServices) -> str:
+def _unknown_text(source: ModelSource, backend_directory: Path | None) -> str:
+    if source.config.backend in _ELSEWHERE:
+        name = source.config.backend
+        return f"there is no backend '{name}' for model '{source.name}': {_ELSEWHERE[name]}"
     name, names = source.config.backend, sorted({*_OWN_NAMES, *plugins.announced()})
     known = ", ".join(f"'{entry}'" for entry in names)
     if not name:
@@ -123,7 +147,7 @@ def _unknown_text(source: ModelSource, services: BackendServices) -> str:
     file_name = source.config.runtime or DEFAULT_FILE_NAME
     if not _is_file_name(file_name) or not file_name.endswith(".py"):
         return f"{text}; its runtime '{file_name}' is not the name of a Python file"
-    if services.backend_directory is not None and _is_file_name(name):
-        text += f"; nor is there '{services.backend_directory / name / file_name}'"
+    if backend_directory is not None and _is_file_name(name):
+        text += f"; nor is there '{backend_directory / name / file_name}'"
     nearest = difflib.get_close_matches(name.lower(), names, n=1)
     return f"{text}; did you mean '{nearest[0]}'?" if nearest else text

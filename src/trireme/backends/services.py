@@ -57,5 +57,10 @@ class BackendServices:
     """What worker processes may not do or take; None: what the server may, they may."""
     has_strict_outputs: bool = False
     """Whether outputs that the configuration does not promise are errors; they are logged otherwise."""
+    trusted_paths: Sequence[Path] = ()
+    """Folders outside of a model's own that its configuration may name files in."""
+    load_timeout_s: float = 0.0
+    """How long a worker that is started again may take to be ready, where the configuration does not say; 0 is no
+    limit. The first load is limited by who asks for it."""
     threads: ThreadSharesPort | None = None
     """Shares out the cores among busy workers; None: each keeps the threads that it starts with."""

@@ -27,11 +27,26 @@ class ForkedProcess(Protocol):
         """Sends SIGKILL."""
 
 
+class ProcessMarksPort(Protocol):
+    """The marks by which the processes of this server are known."""
+
+    def next(self) -> int:
+        """A mark that no process has."""
+
+
 class ForkServerPort(Protocol):
     """Where worker processes are forked. Used from the server's main thread."""
 
-    def fork(self, python: Path, environment: Mapping[str, str], sock: int, side: int) -> ForkedProcess | None:
-        """A worker over these two sockets; None where it has to be started from scratch."""
+    @property
+    def marks(self) -> ProcessMarksPort:
+        """For all workers of this server, forked or not."""
+
+    def fits(self, python: Path, environment: Mapping[str, str]) -> bool:
+        """Whether workers of this interpreter with these variables can be forked."""
+
+    async def fork(self, environment: Mapping[str, str], sock: int, side: int) -> ForkedProcess | None:
+        """A worker over these two sockets. None where it has to be started from scratch, over others: a late worker
+        may hold these."""
 
 
 class WorkerLink(Protocol):

@@ -53,12 +53,16 @@ class BuiltinBackend(ABC):
 
     async def start(self, config: ModelConfig, runner: BatchRunner) -> None:
         self._runner = runner
+        self.check(config)
         await self._prepare(config)
         self._add(placements_of(config), config)
 
     async def stop(self) -> None:
         for placement in list(self._instances):
             self._detach(placement, self._instances.pop(placement))
+
+    async def abandon(self) -> None:
+        await self.stop()
 
     async def is_ready(self) -> bool:
         return bool(self._instances)
@@ -73,9 +77,14 @@ class BuiltinBackend(ABC):
 
     # What a backend adds.
 
+    @classmethod
+    @abstractmethod
+    def check(cls, config: ModelConfig) -> None:
+        """Raises ServingError where the backend cannot serve this configuration."""
+
     @abstractmethod
     async def _prepare(self, config: ModelConfig) -> None:
-        """Before the first instance: raises ServingError where the backend cannot serve this configuration."""
+        """Before the first instance, with a configuration that has been checked."""
 
     @abstractmethod
     def _make_instance(self, name: str, index: int, config: ModelConfig, runner: BatchRunner) -> BuiltinInstance:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from trireme.backends.builtin.backend import BuiltinBackend
 from trireme.backends.builtin.identity import IdentityBackend
 from trireme.backends.builtin.iterative_sequence import IterativeSequenceBackend
 from trireme.backends.builtin.repeat import RepeatBackend
 from trireme.backends.builtin.sequence import DynaSequenceBackend, SequenceBackend
 from trireme.backends.builtin.square import SquareBackend
-from trireme.backends.services import BackendServices, ModelSource
-from trireme.core.ports import Backend
 
-FACTORIES: Mapping[str, Callable[[ModelSource, BackendServices], Backend]] = {
+FACTORIES: Mapping[str, type[BuiltinBackend]] = {
     "identity": IdentityBackend,
     "repeat": RepeatBackend,
     "square": SquareBackend,

@@ -31,6 +31,12 @@ class IdentityBackend(BuiltinBackend):
     """`execute_delay_ms` makes every execution last, `instance_wise_delay_multiplier` times the instance's number,
     and `creation_delay_sec` makes the load last."""
 
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        pairs_of(config)
+        for name in ("execute_delay_ms", "instance_wise_delay_multiplier", "creation_delay_sec"):
+            integer_parameter(config, name)
+
     async def _prepare(self, config: ModelConfig) -> None:
         self._pairs = pairs_of(config)
         self._delay_ms = integer_parameter(config, "execute_delay_ms")

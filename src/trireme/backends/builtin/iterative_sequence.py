@@ -24,10 +24,14 @@ class IterativeSequenceBackend(BuiltinBackend):
     """INPUT says how many responses there will be, OUTPUT how many are still to come. Every execution takes half a
     second, or `execute_delay_ms`."""
 
-    async def _prepare(self, config: ModelConfig) -> None:
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
         for kind, names, wanted in (("input", config.inputs, "INPUT"), ("output", config.outputs, "OUTPUT")):
             if list(names) != [wanted] or names[wanted].datatype != "INT32":
                 raise InvalidArgumentError(f"model must have one {kind}, '{wanted}', with TYPE_INT32 data-type")
+        integer_parameter(config, "execute_delay_ms")
+
+    async def _prepare(self, config: ModelConfig) -> None:
         delay_ms = DEFAULT_DELAY_MS
         if "execute_delay_ms" in config.parameters:
             delay_ms = integer_parameter(config, "execute_delay_ms")

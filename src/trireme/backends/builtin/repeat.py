@@ -25,7 +25,8 @@ _DATATYPES = {"IN": "INT32", "DELAY": "UINT32", "WAIT": "UINT32", "OUT": "INT32"
 class RepeatBackend(BuiltinBackend):
     """Inputs IN, DELAY and WAIT, outputs OUT and IDX, no batches."""
 
-    async def _prepare(self, config: ModelConfig) -> None:
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
         if config.max_batch_size != 0:
             raise InvalidArgumentError("repeat backend only supports models with max_batch_size == 0")
         check_names("input", config.inputs, ("IN", "DELAY", "WAIT"))
@@ -41,6 +42,9 @@ class RepeatBackend(BuiltinBackend):
             check_single(tensor)
         for tensor in (*config.inputs.values(), *config.outputs.values()):
             check_datatype(tensor, _DATATYPES[tensor.name])
+
+    async def _prepare(self, config: ModelConfig) -> None:
+        """There is nothing to prepare."""
 
     def _make_instance(self, name: str, index: int, config: ModelConfig, runner: BatchRunner) -> RepeatInstance:
         return RepeatInstance(name, runner, 0.0)

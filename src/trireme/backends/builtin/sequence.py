@@ -32,8 +32,12 @@ MAX_SEQUENCES = 1 << 16
 class SequenceBackend(BuiltinBackend):
     """INPUT is added up from START on, while READY says that there is input."""
 
-    async def _prepare(self, config: ModelConfig) -> None:
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
         check_sequence(config, ("START", "READY"))
+        integer_parameter(config, "execute_delay_ms")
+
+    async def _prepare(self, config: ModelConfig) -> None:
         self._delay_s = integer_parameter(config, "execute_delay_ms") / 1e3
 
     def _make_instance(self, name: str, index: int, config: ModelConfig, runner: BatchRunner) -> DelayedInstance:
@@ -43,10 +47,11 @@ class SequenceBackend(BuiltinBackend):
 class DynaSequenceBackend(SequenceBackend):
     """The same with END and CORRID: the last sum of a sequence has its correlation id in it."""
 
-    async def _prepare(self, config: ModelConfig) -> None:
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
         check_sequence(config, ("START", "END", "READY", "CORRID"))
         check_correlation_id(config)
-        self._delay_s = integer_parameter(config, "execute_delay_ms") / 1e3
+        integer_parameter(config, "execute_delay_ms")
 
     def _make_instance(self, name: str, index: int, config: ModelConfig, runner: BatchRunner) -> DelayedInstance:
         return DynaSequenceInstance(name, runner, self._delay_s, config)

@@ -51,12 +51,16 @@ class SquareParameters:
 class SquareBackend(BuiltinBackend):
     """Input IN and output OUT, each one INT32; batches are of requests, each of one row."""
 
-    async def _prepare(self, config: ModelConfig) -> None:
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
         check_names("input", config.inputs, ("IN",))
         check_names("output", config.outputs, ("OUT",))
         for tensor in (config.inputs["IN"], config.outputs["OUT"]):
             check_single(tensor)
             check_datatype(tensor, "INT32")
+        SquareParameters.from_config(config)
+
+    async def _prepare(self, config: ModelConfig) -> None:
         self._parameters = SquareParameters.from_config(config)
 
     def _make_instance(self, name: str, index: int, config: ModelConfig, runner: BatchRunner) -> SquareInstance:

@@ -58,9 +58,9 @@ def backend_settings() -> dict[str, str]:
     return settings
 
 
-def default_max_batch_size() -> int:
-    """`--backend-config=default-max-batch-size=<n>`; Triton's default otherwise."""
-    text = backend_settings().get("default-max-batch-size", "4")
+def default_max_batch_size(usual: int = 4) -> int:
+    """`--backend-config=default-max-batch-size=<n>`; what is usual otherwise, which in Triton is 4."""
+    text = backend_settings().get("default-max-batch-size", str(usual))
     try:
         return max(0, int(text))
     except ValueError:

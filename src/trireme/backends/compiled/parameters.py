@@ -15,7 +15,10 @@ _OF_THE_SERVER = {
     "compat",
     "device",
     "max_concurrency",
+    "trireme_load_timeout",
 }
+_PICTURES_OF, _PICTURES = "image_input", "image_"
+"""The server makes inputs of pictures, where a configuration declares how."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -26,6 +29,8 @@ class Parameters:
         self._model = str(config.get("name", ""))
         self._values = {key: str(value["string_value"]) for key, value in config.get("parameters", {}).items()}
         self._rest = set(self._values) - _OF_THE_SERVER
+        if _PICTURES_OF in self._values:
+            self._rest = {name for name in self._rest if not name.startswith(_PICTURES)}
 
     def text(self, *names: str) -> str | None:
         """The value of the first of these names that is there."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from trireme.backends.python.pb_utils.model_config import ModelConfig
-from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.token_model.default_tensors import complete
-from trireme.backends.token_model.engine_model import TokenModel, read_config
-from trireme.backends.token_model.family import FASTER_TRANSFORMER
+from trireme.backends.token_model.family import FASTER_TRANSFORMER, Family
+from trireme.backends.token_model.served_model import ServedTokenModel
 
 _WHOLE, _REAL, _WORDS = ("TYPE_UINT32", [1]), ("TYPE_FP32", [1]), ("TYPE_INT32", [2, -1])
 INPUTS = {
@@ -32,23 +30,11 @@ OUTPUTS = {
 }
 
 
-class TritonPythonModel:
+class TritonPythonModel(ServedTokenModel):
     """What the worker runs."""
 
-    @staticmethod
-    def auto_complete_config(config: ModelConfig) -> ModelConfig:
-        """Fills in the tensors where none are declared; loads nothing."""
-        return complete(config, INPUTS, 3, OUTPUTS)
+    inputs = INPUTS
+    outputs = OUTPUTS
 
-    def initialize(self, args: Mapping[str, str]) -> None:
-        self._model = TokenModel(FASTER_TRANSFORMER)
-        self._model.start(read_config(args), args)
-
-    def execute(self, requests: list[InferenceRequest]) -> None:
-        self._model.execute(requests)
-
-    def is_ready(self) -> bool:
-        return self._model.is_ready()
-
-    def finalize(self) -> None:
-        self._model.stop()
+    def family_of(self, config: Mapping[str, Any]) -> Family:
+        return FASTER_TRANSFORMER

@@ -13,13 +13,14 @@ import numpy as np
 
 from trireme.backends.llm.chat_message import ChatMessage
 from trireme.backends.llm.logprobs import LogprobTexts
-from trireme.backends.llm.pacing import Pacer, joined
 from trireme.backends.llm.wishes import Wishes
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.pacing import Pacer, joined
+from trireme.backends.served_engine.refusals import end_code
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
 from trireme.llm.tokenizer.port import Tokenizer
@@ -27,7 +28,6 @@ from trireme.llm.tokenizer.port import Tokenizer
 log = logging.getLogger(__name__)
 
 REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
-_CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
 
 
 class Answer:
@@ -108,7 +108,7 @@ class Answer:
             output = _without_text(output)
         if output.finish_reason is not None and output.finish_reason not in REASONS:
             text = output.error or f"the request was ended: {output.finish_reason.value}"
-            self._fail(TritonError(text, _CODES.get(output.finish_reason, ErrorCode.INTERNAL)))
+            self._fail(TritonError(text, end_code(output.finish_reason)))
         elif self._wishes.is_stream:
             if output.text or output.finish_reason is not None or output.token_ids:
                 self._send(self._piece(output), output.is_last)
@@ -205,11 +205,6 @@ class Answer:
     @property
     def _echoed(self) -> tuple[TokenLogprobs, ...] | None:
         return self._prompt_logprobs if self._wishes.has_prompt_in_output else None
-
-
-def refusal(error: Exception, code: ErrorCode = ErrorCode.INVALID_ARG) -> InferenceResponse:
-    """The answer to a request that cannot be followed."""
-    return InferenceResponse(error=TritonError(str(error) or type(error).__name__, code))
 
 
 def tokens_answer(tokens: Sequence[int], text: str) -> InferenceResponse:

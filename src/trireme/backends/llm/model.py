@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
+import time
 from collections.abc import Mapping
+from functools import partial
 
 from trireme.backends.llm import tensors
+from trireme.backends.llm.adapter_loads import AdapterLoads
+from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import AnswerForms
-from trireme.backends.llm.answers import Answer, refusal, tokens_answer
-from trireme.backends.llm.caretaker import Caretaker
-from trireme.backends.llm.metrics import EngineMetrics
-from trireme.backends.llm.pacing import Pacer
-from trireme.backends.llm.sampling_options import WishError
+from trireme.backends.llm.answers import Answer, tokens_answer
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
@@ -22,14 +21,14 @@ from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.metrics import EngineMetrics
+from trireme.backends.served_engine.pacing import Pacer
+from trireme.backends.served_engine.refusals import WishError, begin_each, begin_or_refuse, refusal
+from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
-from trireme.llm.engine import EngineBusyError, EngineClosedError
 from trireme.llm.generation import Generation, TextOutput
-from trireme.llm.sampling_params import SamplingError
 from trireme.llm.text_engine import Engine
-from trireme.llm.tokenizer.port import ChatError, TokenizerError
-
-log = logging.getLogger(__name__)
 
 
 class TritonPythonModel:
@@ -56,29 +55,46 @@ class TritonPythonModel:
             settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
+        self._loads = AdapterLoads(settings.options.max_waiting)
+        self._adapter_metrics: AdapterMetrics | None = None
+        if settings.options.adapters is not None:
+            self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
+        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._update_metrics)
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._caretaker.start()
 
     def execute(self, requests: list[InferenceRequest]) -> None:
         """Hands the requests to the engine."""
-        for request in requests:
-            sender = request.get_response_sender()
-            try:
-                names = request.requested_output_names()
-                wishes = read_wishes(request, self._engine.tokenizer, names, self._forms)
-                if wishes.operation:
-                    self._answer_about_tokens(wishes, sender)
-                else:
-                    self._submit(wishes, sender, request)
-            except (WishError, SamplingError, ChatError, TokenizerError) as error:
-                sender.send(refusal(error), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-            except (EngineBusyError, EngineClosedError) as error:
-                sender.send(refusal(error, ErrorCode.UNAVAILABLE), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-            except Exception as error:  # of this request alone: others of the batch run already
-                log.exception("a request cannot be read")
-                if not sender.is_closed:
-                    sender.send(refusal(error, ErrorCode.INTERNAL), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        begin_each(requests, self._begin)
+
+    def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
+        wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
+        timeout_us = request.timeout()
+        deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
+        if wishes.operation:
+            self._answer_about_tokens(wishes, sender)
+        elif not wishes.adapter:
+            self._submit(wishes, sender, deadline)
+        elif (adapter := self._engine.adapters.take_if_kept(wishes.adapter)) is not None:
+            self._submit_adapted(wishes, sender, deadline, adapter)
+        else:
+            self._loads.add(partial(begin_or_refuse, sender, partial(self._read_adapter, wishes, sender, deadline)))
+
+    def _read_adapter(self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None) -> None:
+        """In the thread that waits for adapters."""
+        if sender.is_cancelled():
+            error = refusal(RuntimeError("the request was ended: cancelled"), ErrorCode.CANCELLED)
+            sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        else:
+            adapter = self._engine.adapters.take(wishes.adapter)
+            self._submit_adapted(wishes, sender, deadline, adapter)
+
+    def _submit_adapted(
+        self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
+    ) -> None:
+        if self._adapter_metrics is not None:
+            self._adapter_metrics.count(adapter.name)
+        self._submit(wishes, sender, deadline, adapter)
 
     def is_ready(self) -> bool:
         """Whether the engine still runs steps."""
@@ -88,8 +104,20 @@ class TritonPythonModel:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
+        self._loads.stop()
 
-    def _submit(self, wishes: Wishes, sender: InferenceResponseSender, request: InferenceRequest) -> None:
+    def _update_metrics(self) -> None:
+        self._metrics.update()
+        if self._adapter_metrics is not None:
+            self._adapter_metrics.update()
+
+    def _submit(
+        self,
+        wishes: Wishes,
+        sender: InferenceResponseSender,
+        deadline: float | None,
+        adapter: PlacedAdapter | None = None,
+    ) -> None:
         generation: Generation | None = None
         active = self._caretaker.active
 
@@ -107,14 +135,19 @@ class TritonPythonModel:
                 sender.measured(self._metrics.durations(output, wishes.params.choices))
             answer(output)
 
-        answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
-        timeout_us = request.timeout()
+        try:
+            answer = Answer(wishes, sender, self._engine.tokenizer, on_end, cancel, self._pacer)
+        except Exception:
+            if adapter is not None:
+                self._engine.adapters.give_back(adapter)
+            raise
         generation = self._engine.submit(
             wishes.tokens,
             wishes.params,
             listen,
             priority=wishes.priority,
-            timeout_s=timeout_us / 1e6 if timeout_us else None,
+            timeout_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+            adapter=adapter,
         )
         if answer.has_failed:  # before it could be cancelled
             generation.cancel()

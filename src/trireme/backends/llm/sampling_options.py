@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trireme.backends.served_engine.refusals import WishError
 from trireme.llm.sampling_params import MAX_TOP_LOGPROBS, Grammar, SamplingError, SamplingParams
 from trireme.llm.tokenizer.port import Tokenizer
 
@@ -34,15 +35,12 @@ _PLAIN: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "length_penalty": ("length_penalty", float),
     "beam_search_diversity_rate": ("diversity_rate", float),
     "prompt_logprobs": ("prompt_logprobs", int),
+    "speculation": ("speculates", bool),
 }
 SAMPLING_OPTIONS = _PLAIN.keys() | {
     "stop", "stop_token_ids", "logit_bias", "bad_words", "logprobs", "top_logprobs", "skip_special_tokens",
     "use_beam_search", "best_of", "num_beams", "beam_width", "early_stopping",
 }  # fmt: skip
-
-
-class WishError(ValueError):
-    """A request that cannot be followed; the text names the field."""
 
 
 def read_params(

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.hub_folder import hub_folder, is_hub_id
 from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
+from trireme.config.nearest import meant
+from trireme.huggingface.adapters import PARAMETER as ADAPTERS
+from trireme.huggingface.adapters import find_adapters_folder
 from trireme.llm.chat.formats import AUTO, NONE, REASONING_TAGS, TOOL_FORMATS
-from trireme.llm.options import EngineOptions, WarmUpMode
+from trireme.llm.executors.ranks.mpi import mpi_process_count
+from trireme.llm.options import CacheType, EngineOptions, SpeculationMode, WarmUpMode
 
 T = TypeVar("T")
+
+_EXECUTORS = ("auto", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +42,46 @@ def read_settings(
     config: Mapping[str, Any], args: Mapping[str, str], around_texts: Callable[[], AbstractContextManager[None]]
 ) -> Settings:
     """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed."""
-    name = config["name"]
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
-    reader = _Reader(name, given)
+    reader = _Reader(config["name"], given)
+    model_dir, version = Path(args["model_repository"]), args["model_version"]
+    options = replace(
+        _engine_options(reader),
+        draft_model=_draft_folder(reader, model_dir, version),
+        adapters=_adapters_folder(reader, model_dir, version),
+        around_texts=around_texts,
+    )
+    executor, dtype = reader.choice("executor", _EXECUTORS), reader.text("dtype", "auto")
+    named, revision = reader.text("model", ""), reader.text("revision", "") or None
+    folder = _folder(named, revision, model_dir, version)
+    tool_parser, reasoning_parser, max_new_tokens = _answer_parameters(reader)
+    reader.refuse_rest()
+    device = "numpy" if executor == "numpy" else _placed(args)
+    return Settings(folder, device, dtype, options, tool_parser, reasoning_parser, max_new_tokens)
+
+
+def parameter_problems(name: str, given: Mapping[str, str], model_dir: Path, version: str) -> list[str]:
+    """What `read_settings` would refuse, all of it; no model is looked for, and nothing is fetched."""
+    problems: list[str] = []
+    reader = _Reader(name, given, problems.append)
+    _engine_options(reader)
+    reader.choice("executor", _EXECUTORS)
+    for key in ("draft_model", "dtype", "model", "revision"):
+        reader.text(key, "")
+    try:
+        _adapters_folder(reader, model_dir, version)
+    except ModelLoadError as error:
+        problems.append(str(error))
+    _answer_parameters(reader)
+    reader.refuse_rest()
+    return problems
+
+
+def _engine_options(reader: _Reader) -> EngineOptions:
+    """Without the folders of other models."""
     defaults = EngineOptions()
-    options = EngineOptions(
+    reader.text("device", "")  # which the server has followed when it placed the worker
+    return EngineOptions(
         max_sequences=reader.number("max_sequences", defaults.max_sequences, 1),
         max_waiting=reader.number("max_waiting", defaults.max_waiting, 0),
         max_step_tokens=reader.number("max_step_tokens", defaults.max_step_tokens, 16),
@@ -52,19 +93,55 @@ def read_settings(
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
         has_graphs=reader.flag("graphs", True),
         is_batch_invariant=reader.flag("batch_invariant", False),
+        cache_type=CacheType(reader.choice("kv_cache_dtype", tuple(kind.value for kind in CacheType))),
+        ranks=reader.number("tensor_parallel", _mpi_ranks(), 1) or None,
         warm_up=WarmUpMode(reader.choice("warm_up", tuple(mode.value for mode in WarmUpMode))),
-        around_texts=around_texts,
+        speculation=_speculation(reader),
+        speculation_tokens=reader.number("speculation_tokens", defaults.speculation_tokens, 1),
+        draft_cache_bytes=reader.number("draft_cache_bytes", 0, 0) or None,
+        max_adapters=reader.number("max_adapters", defaults.max_adapters, 1),
     )
-    reader.text("device", "")  # which the server has followed when it placed the worker
-    executor, dtype = reader.choice("executor", ("auto", "numpy")), reader.text("dtype", "auto")
-    named, revision = reader.text("model", ""), reader.text("revision", "") or None
-    folder = _folder(named, revision, Path(args["model_repository"]), args["model_version"])
+
+
+def _answer_parameters(reader: _Reader) -> tuple[str, str, int | None]:
+    """The parsers of tool calls and of reasoning, and how many tokens an answer has at most."""
     tool_parser = reader.choice("tool_parser", (AUTO, NONE, *TOOL_FORMATS))
     reasoning_parser = reader.choice("reasoning_parser", (AUTO, NONE, *REASONING_TAGS))
-    max_new_tokens = reader.number("max_new_tokens", 0, 0) or None
-    reader.refuse_rest()
-    device = "numpy" if executor == "numpy" else _placed(args)
-    return Settings(folder, device, dtype, options, tool_parser, reasoning_parser, max_new_tokens)
+    return tool_parser, reasoning_parser, reader.number("max_new_tokens", 0, 0) or None
+
+
+def _mpi_ranks() -> int:
+    """What mpirun says; 0 without it."""
+    count = mpi_process_count(os.environ)
+    return count if count > 1 else 0
+
+
+def _speculation(reader: _Reader) -> SpeculationMode:
+    """Who names a draft model wants it used."""
+    has_draft = bool(reader.given("draft_model"))
+    words = tuple(mode.value for mode in SpeculationMode)
+    mode = SpeculationMode(reader.choice("speculation", ("draft", "off") if has_draft else words))
+    if mode is SpeculationMode.DRAFT and not has_draft:
+        reader.refuse("parameter 'speculation' is 'draft': name the smaller model's folder with 'draft_model'")
+    return mode
+
+
+def _draft_folder(reader: _Reader, model_dir: Path, version: str) -> Path | None:
+    named = reader.text("draft_model", "")
+    return _folder(named, None, model_dir, version) if named else None
+
+
+def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | None:
+    named = reader.text(ADAPTERS, "")
+    if not named:
+        return None
+    folder = find_adapters_folder(named, model_dir, version)
+    if folder is None:
+        raise ModelLoadError(
+            f"parameter '{ADAPTERS}' names the folder '{named}', which is neither in '{model_dir / version}' nor in "
+            f"'{model_dir}'; it has a sub-folder with an adapter_config.json for each adapter"
+        )
+    return folder
 
 
 def _placed(args: Mapping[str, str]) -> str:
@@ -90,13 +167,22 @@ def _folder(named: str, revision: str | None, model_dir: Path, version: str) -> 
     )
 
 
+def _raise(text: str) -> None:
+    raise ModelLoadError(text)
+
+
 class _Reader:
     """Takes parameters one by one, and knows which were not taken."""
 
-    def __init__(self, name: str, given: dict[str, str]) -> None:
+    def __init__(self, name: str, given: Mapping[str, str], refuse: Callable[[str], None] = _raise) -> None:
+        self.refuse = refuse
         self._name = name
         self._given = dict(given)
         self._known: list[str] = []
+
+    def given(self, key: str) -> str:
+        """What is given, without taking it."""
+        return self._given.get(key, "")
 
     def text(self, key: str, default: str) -> str:
         self._known.append(key)
@@ -117,9 +203,9 @@ class _Reader:
 
     def refuse_rest(self) -> None:
         for key in self._given:
-            raise ModelLoadError(
+            self.refuse(
                 f"model '{self._name}' has a parameter '{key}' that the llm backend does not know; it knows: "
-                f"{', '.join(sorted(self._known))}"
+                f"{', '.join(sorted(self._known))}{meant(key, self._known)}"
             )
 
     def _parsed(self, key: str, default: T, parse: Callable[[str], T], fits: Callable[[T], bool], wanted: str) -> T:
@@ -132,4 +218,5 @@ class _Reader:
                 return value
         except (ValueError, KeyError):
             pass
-        raise ModelLoadError(f"parameter '{key}' of model '{self._name}' must be {wanted}, found '{text}'")
+        self.refuse(f"parameter '{key}' of model '{self._name}' must be {wanted}, found '{text}'")
+        return default

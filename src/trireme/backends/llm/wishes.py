@@ -12,13 +12,13 @@ from trireme.backends.llm.sampling_options import (
     MAX_ID,
     MAX_TOKENS,
     SAMPLING_OPTIONS,
-    WishError,
     number,
     read_json,
     read_params,
 )
 from trireme.backends.llm.tensors import OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.served_engine.refusals import WishError
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Prompt
 from trireme.llm.tokenizer.port import Tokenizer
@@ -28,7 +28,9 @@ IGNORED = frozenset({"user", "metadata", "store", "service_tier", "logit_bias_ty
 _OWN = frozenset({
     "stream", "echo", "priority", "operation", "chat_template_kwargs", "add_generation_prompt", "add_special_tokens",
 })  # fmt: skip
-KNOWN = SAMPLING_OPTIONS | _OWN | OPTIONS | IGNORED
+_ADAPTER = ("adapter", "lora_name", "lora")
+"""The names of the adapter to write with."""
+KNOWN = SAMPLING_OPTIONS | _OWN | OPTIONS | IGNORED | frozenset(_ADAPTER)
 """Every option that a request may bring."""
 _RESERVED = ("self", "messages", "tools", "add_generation_prompt")
 """What a chat template gets anyway."""
@@ -53,6 +55,8 @@ class Wishes:
     form: AnswerForm
     is_prompt_only: bool = False
     """Whether nothing but what is known of the prompt is wanted."""
+    adapter: str = ""
+    """The name of the adapter to write with; "": none."""
 
 
 def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
@@ -101,7 +105,18 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         operation,
         form,
         is_prompt_only and has_prompt,
+        _adapter(options),
     )
+
+
+def _adapter(options: Mapping[str, Any]) -> str:
+    given = {key: options[key] for key in _ADAPTER if options.get(key)}
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise WishError(f"'{key}' must be the name of an adapter, found {value!r:.80}")
+    if len(set(given.values())) > 1:
+        raise WishError(f"{' and '.join(given)} name different adapters; a request is written with one")
+    return next(iter(given.values()), "")
 
 
 def _has_prompt(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:

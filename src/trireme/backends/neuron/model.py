@@ -15,7 +15,7 @@ from trireme.backends.compiled.tensor_spec import complete_config
 from trireme.backends.neuron import onnx_file, saved_model, torchscript
 from trireme.backends.neuron.compiled_model import ONNX, TENSORFLOW, CompiledModel, find_model
 from trireme.backends.neuron.cores import CoreShare, announce, core_share
-from trireme.backends.neuron.loading import LoadedModel, LoadPlan, is_on_neuron_cores
+from trireme.backends.neuron.load_plan import LoadedModel, LoadPlan, is_on_neuron_cores
 from trireme.backends.neuron.replicas import Replicas
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import Logger

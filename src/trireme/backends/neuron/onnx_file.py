@@ -11,7 +11,7 @@ from trireme.backends.compiled.batching import Arrays, Result
 from trireme.backends.compiled.model_load import ModelLoadError, broken_file, require
 from trireme.backends.compiled.tensor_spec import TensorSpec
 from trireme.backends.neuron.file_tensors import fixed_rows, names_in_file
-from trireme.backends.neuron.loading import LoadedModel, LoadPlan
+from trireme.backends.neuron.load_plan import LoadedModel, LoadPlan
 from trireme.core.datatype import BF16, BYTES, WIRE_NAMES
 
 _DATATYPES = {

@@ -10,7 +10,7 @@ import numpy as np
 from trireme.backends.compiled.batching import Arrays, Result
 from trireme.backends.compiled.model_load import ModelLoadError, broken_file, require
 from trireme.backends.neuron.file_tensors import fixed_rows, names_in_file
-from trireme.backends.neuron.loading import LoadedModel, LoadPlan, neuron_library
+from trireme.backends.neuron.load_plan import LoadedModel, LoadPlan, neuron_library
 from trireme.backends.neuron.replicas import RunReplica
 
 _LIBRARIES = ("tensorflow_neuron", "tensorflow_neuronx")

@@ -8,7 +8,7 @@ from typing import Any
 
 from trireme.backends.compiled.batching import Arrays, Result
 from trireme.backends.compiled.model_load import ModelLoadError, require
-from trireme.backends.neuron.loading import LoadedModel, LoadPlan, missing_library, neuron_library
+from trireme.backends.neuron.load_plan import LoadedModel, LoadPlan, missing_library, neuron_library
 from trireme.backends.neuron.replicas import RunReplica
 from trireme.backends.pytorch.arguments import Results, input_order, output_order
 from trireme.backends.pytorch.program import Program, load_program

@@ -15,15 +15,17 @@ _OF_ENGINES = ("builder_config", "pretrained_config")
 """What the config.json has that lies beside files for one GPU and one release of TensorRT."""
 
 
-def find_checkpoint(named: str, model_dir: Path, version: str) -> Path:
-    """The folder itself or one inside of it; where it is not on this machine, what its path ends with is looked for in
-    the repository, and at last the version's folder. Raises ModelLoadError with the places."""
+def find_checkpoint(named: str, model_dir: Path, version: str, ranks: int | None = None) -> Path:
+    """The folder itself or one inside of it, first that for so many ranks; where it is not on this machine, what its
+    path ends with is looked for in the repository, and at last the version's folder. Raises ModelLoadError with the
+    places."""
     tried: list[Path] = []
     for folder in _candidates(named, model_dir.absolute(), version):
         if folder in tried or not folder.is_dir():
             continue
         tried.append(folder)
-        for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
+        inside = (entry for entry in folder.iterdir() if entry.is_dir())
+        for place in (folder, *sorted(inside, key=lambda entry: (entry.name != f"{ranks}-gpu", entry.name))):
             if is_checkpoint(place):
                 if named and place != Path(named):
                     log.info("the checkpoint of '%s' is '%s'", named, place)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import queue
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.llm.answers import refusal
-from trireme.backends.llm.caretaker import Caretaker
-from trireme.backends.llm.metrics import EngineMetrics
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.logger import route_records_of
@@ -20,17 +15,19 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL, triton_string_to_numpy
+from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.metrics import EngineMetrics
+from trireme.backends.served_engine.pacing import Pacer
+from trireme.backends.served_engine.refusals import begin_each
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.parameters import read_token_settings
 from trireme.backends.token_model.token_answer import Lane, TokenAnswer
 from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
-from trireme.llm.engine import EngineBusyError, EngineClosedError, EngineCore
+from trireme.llm.engine import EngineCore
 from trireme.llm.generation import TextOutput, Usage
-from trireme.llm.loading import load_executor
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingError
-
-log = logging.getLogger(__name__)
+from trireme.llm.speculation.executor_pair import load_executors
 
 _News = tuple[TokenAnswer, Lane, SequenceOutput]
 
@@ -54,10 +51,17 @@ class TokenModel:
         self._is_decoupled = using_decoupled_model_transaction_policy(config)
         self._types = {entry["name"]: triton_string_to_numpy(entry["data_type"]) for entry in config["output"]}
         engine = settings.engine
-        self._core = EngineCore(
-            load_executor(engine.folder, engine.options, engine.device, engine.dtype), engine.options
+        executor, draft = load_executors(engine.folder, engine.options, engine.device, engine.dtype)
+        self._core = EngineCore(executor, engine.options, draft=draft)
+        spec, most = self._core.spec, self._core.executor.limits.max_sequences
+        self._limits = Limits(
+            spec.eos_ids,
+            not self._family.fills_to_request,
+            spec.max_positions,
+            most,
+            self._family.length_penalty,
         )
-        self._limits = Limits(self._core.spec.eos_ids, not self._family.fills_to_request)
+        self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])
         self._caretaker = Caretaker(self._core, engine.options.step_timeout_s, self._metrics.update)
         self._caretaker.start()
@@ -66,17 +70,7 @@ class TokenModel:
 
     def execute(self, requests: list[InferenceRequest]) -> None:
         """Hands the requests to the engine."""
-        for request in requests:
-            sender = request.get_response_sender()
-            try:
-                self._begin(request, sender)
-            except SamplingError as error:
-                _refuse(sender, error, ErrorCode.INVALID_ARG)
-            except (EngineBusyError, EngineClosedError) as error:
-                _refuse(sender, error, ErrorCode.UNAVAILABLE)
-            except Exception as error:  # of this request alone: others of the batch run already
-                log.exception("a request cannot be read")
-                _refuse(sender, error, ErrorCode.INTERNAL)
+        begin_each(requests, self._begin)
 
     def is_ready(self) -> bool:
         """Whether the engine still runs steps."""
@@ -133,6 +127,7 @@ class TokenModel:
             sender,
             self._core.cancel,
             on_end,
+            self._pacer,
             is_stream=is_stream,
             has_prompt=self._has_prompt,
         )
@@ -187,19 +182,10 @@ class TokenModel:
                 return
 
     def _tell(self, answer: TokenAnswer, lane: Lane, news: SequenceOutput) -> None:
-        answer.take(lane, news)
         if news.finish_reason is not None:
             size = len(lane.row.tokens)
-            usage = Usage(size, len(lane.written), news.cached_tokens)
-            self._metrics.ended(TextOutput(0, "", usage=usage, times=news.times), size, 1)
-
-
-def _refuse(sender: InferenceResponseSender, error: Exception, code: ErrorCode) -> None:
-    if not sender.is_closed:
-        sender.send(refusal(error, code), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-
-def read_config(args: Mapping[str, str]) -> dict[str, Any]:
-    """The model's configuration."""
-    config: dict[str, Any] = json.loads(args["model_config"])
-    return config
+            usage = Usage(size, len(lane.written) + len(news.token_ids), news.cached_tokens)
+            output = TextOutput(0, "", usage=usage, times=news.times)
+            answer.measured(self._metrics.durations(output, 1))  # before the final response
+            self._metrics.ended(output, size, 1)
+        answer.take(lane, news)

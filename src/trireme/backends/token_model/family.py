@@ -20,10 +20,12 @@ class Family:
     """Whether request ids are numbers, in use once at a time, and can be stopped."""
     always_gives_logprobs: bool
     """Whether probabilities that are not asked for are still given, as zeros."""
+    length_penalty: float = 1.0
+    """Of a search whose request names none."""
 
 
 INFLIGHT = Family("tensorrtllm", False, False, True, True)
 """TensorRT-LLM's backend."""
 SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
 """TensorRT-LLM's Python model, which runs one batch after another."""
-FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False)
+FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False, length_penalty=0.0)

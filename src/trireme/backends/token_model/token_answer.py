@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +16,14 @@ from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.pacing import Pacer
+from trireme.backends.served_engine.refusals import end_code
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.token_request import Row, TokenRequest
 from trireme.backends.token_model.word_lists import ends_with_any
 from trireme.llm.request import FinishReason, SequenceOutput
 
 log = logging.getLogger(__name__)
-
-_CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +38,10 @@ class Lane:
 
 
 class TokenAnswer:
-    """Takes news in one thread; `stop` and `cancel` may be called from any."""
+    """Takes news in one thread; `stop` and `cancel` may be called from any.
+
+    Where the client takes its time, its tokens are kept and `pacer` goes on with them.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class TokenAnswer:
         sender: InferenceResponseSender,
         end_sequence: Callable[[int, FinishReason], None],
         on_end: Callable[[], None],
+        pacer: Pacer,
         *,
         is_stream: bool,
         has_prompt: bool,
@@ -58,8 +63,11 @@ class TokenAnswer:
         self._sender = sender
         self._end_sequence = end_sequence
         self._on_end = on_end
+        self._pacer = pacer
+        self._lock = threading.RLock()
+        self._is_held = False
         self._is_stream = is_stream
-        self._has_prompt = has_prompt
+        self._has_prompt = has_prompt if request.has_prompt is None else request.has_prompt
         self._sent_steps = 0
         self._is_stopped = False
         self._is_closed = False
@@ -78,9 +86,10 @@ class TokenAnswer:
 
     def fail(self, error: Exception, code: ErrorCode) -> None:
         """Tells the client, once, and ends the rest."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
         try:
             self._sender.send(InferenceResponse(error=TritonError(str(error), code)), _FINAL)
         except Exception:  # the client has its answer already, or the server is gone
@@ -88,22 +97,44 @@ class TokenAnswer:
         self.cancel()
         self._on_end()
 
+    def measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
+        """What the engine has measured of one of the texts."""
+        self._sender.measured(durations)
+
     def take(self, lane: Lane, news: SequenceOutput) -> None:
         """Never raises, so that the request is always answered."""
-        if lane.is_finished or self._is_closed:
-            return
-        try:
-            self._take(lane, news)
-        except Exception as error:
-            log.exception("an answer cannot be written")
-            self.fail(RuntimeError(f"the answer cannot be written: {error}"), ErrorCode.INTERNAL)
+        with self._lock:
+            if lane.is_finished or self._is_closed:
+                return
+            try:
+                self._take(lane, news)
+            except Exception as error:
+                self._fail_to_write(error)
+
+    def can_go_on(self) -> bool:
+        """Whether what is held may be sent by now, or nobody wants it any more."""
+        return self._is_closed or self._sender.has_credit()
+
+    def release(self) -> bool:
+        """Sends what may be sent of what is held; whether nothing is left."""
+        with self._lock:
+            try:
+                self._is_held = not self._flush()
+            except Exception as error:
+                self._is_held = False
+                self._fail_to_write(error)
+            return not self._is_held
+
+    def _fail_to_write(self, error: Exception) -> None:
+        log.exception("an answer cannot be written")
+        self.fail(RuntimeError(f"the answer cannot be written: {error}"), ErrorCode.INTERNAL)
 
     def _take(self, lane: Lane, news: SequenceOutput) -> None:
         reason = news.finish_reason
         if reason in (FinishReason.CANCELLED, FinishReason.TIMEOUT, FinishReason.ERROR) and not self._is_stopped:
             lane.is_finished = True
             text = news.error or f"the request was ended: {reason.value}"
-            self.fail(RuntimeError(text), _CODES.get(reason, ErrorCode.INTERNAL))
+            self.fail(RuntimeError(text), end_code(reason))
             return
         for place, token in enumerate(news.token_ids):
             lane.written.append(token)
@@ -115,25 +146,38 @@ class TokenAnswer:
                 reason = FinishReason.STOP
                 break
         lane.is_finished = reason is not None
-        self._send()
+        if not self._is_held and not self._flush():
+            self._is_held = True
+            self._pacer.add(self)
 
-    def _send(self) -> None:
+    def _flush(self) -> bool:
+        """Sends what there is; false where the client has to take something before more may follow."""
+        if self._is_closed:
+            return True
         is_over = all(lane.is_finished for lane in self.lanes)
         last = max(len(lane.written) for lane in self.lanes)
-        if self._is_stream:
-            ready = min((len(lane.written) for lane in self.lanes if not lane.is_finished), default=last)
-            for step in range(self._sent_steps + 1, ready + 1):
-                self._sent_steps = step
-                first = 0 if self._family.streams_whole else step - 1
-                self._sender.send(self._response(first, step), _FINAL if is_over and step == last else 0)
-                self._is_closed = is_over and step == last
-            if is_over and not self._is_closed:
-                self._sender.send(flags=_FINAL)
-        elif is_over:
-            self._sender.send(self._response(0, last), _FINAL)
+        if self._is_stream and not self._flush_steps(last, is_over):
+            return False
         if is_over:
+            if not self._is_stream:
+                self._sender.send(self._response(0, last), _FINAL)
+            elif not self._is_closed:
+                self._sender.send(flags=_FINAL)
             self._is_closed = True
             self._on_end()
+        return True
+
+    def _flush_steps(self, last: int, is_over: bool) -> bool:
+        ready = min((len(lane.written) for lane in self.lanes if not lane.is_finished), default=last)
+        for step in range(self._sent_steps + 1, ready + 1):
+            if not self._sender.has_credit():
+                return False
+            self._sent_steps = step
+            first = 0 if self._family.streams_whole else step - 1
+            is_final = is_over and step == last
+            self._sender.send(self._response(first, step), _FINAL if is_final else 0)
+            self._is_closed = is_final
+        return True
 
     def _response(self, first: int, end: int) -> InferenceResponse:
         """The tokens from one step to another, behind their prompts where these belong to it."""

@@ -13,7 +13,20 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.token_model.word_lists import Words, decode_words
 from trireme.llm.sampling_params import SamplingError, SamplingParams
 
-_REFUSED = ("prompt_embedding_table", "prompt_vocab_size", "prompt_learning_task_name_ids", "request_prompt_embedding")
+_PROMPT_TUNING = (
+    "prompt_embedding_table", "prompt_vocab_size", "prompt_table_extra_id", "prompt_table_extra_ids",
+    "prompt_learning_task_name_ids", "request_prompt_embedding", "request_prompt_lengths", "request_prompt_type",
+)  # fmt: skip
+_REFUSED = {
+    **dict.fromkeys(_PROMPT_TUNING, "prompts are token ids, and no embeddings are put in; write the prompt out"),
+    **dict.fromkeys(
+        ("lora_task_id", "lora_weights", "lora_config"),
+        "weights are those of the checkpoint; merge the adapter into it",
+    ),
+    "draft_logits": "every token is checked by the model itself; leave it out",
+}
+"""What changes an answer and cannot be followed, and what to do."""
+_REFUSED_FLAGS = ("return_context_logits", "return_generation_logits")
 _LOGPROB_FLAGS = ("return_log_probs", "output_log_probs", "is_return_log_probs")
 LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
 
@@ -42,6 +55,8 @@ class TokenRequest:
     is_stop: bool
     has_logprobs: bool
     outputs: frozenset[str]
+    has_prompt: bool | None = None
+    """Whether the answer begins with the prompt; None: as the model does it."""
 
     @property
     def max_tokens(self) -> int:
@@ -56,6 +71,12 @@ class Limits:
     end_ids: tuple[int, ...]
     """Of the model, for requests that name none."""
     fills_with_pad: bool
+    max_length: int
+    """Of a prompt and what is written behind it."""
+    max_texts: int
+    """That are written at the same time."""
+    length_penalty: float = 1.0
+    """Of a search whose request names none."""
 
 
 def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
@@ -65,25 +86,46 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     outputs = frozenset(names)
     if is_stop:
         return TokenRequest([], 0, 1, False, True, False, outputs)
-    for name in _REFUSED:
-        if inputs.has(name):
-            raise SamplingError(f"'{name}' cannot be followed: prompts are token ids, and no embeddings are put in")
+    _refuse(inputs)
     flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
     has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
     beams = inputs.whole("beam_width", 0, 1)
     if beams < 1:
         raise SamplingError(f"'beam_width' must be at least 1, found {beams}")
+    if inputs.count * beams > limits.max_texts:
+        raise SamplingError(
+            f"{inputs.count} prompts with 'beam_width' {beams} are more than the {limits.max_texts} texts that can be "
+            "written at the same time"
+        )
     rows = [_read_row(inputs, row, limits, has_logprobs, beams) for row in range(inputs.count)]
-    return TokenRequest(rows, inputs.width, beams, inputs.flag("streaming"), False, has_logprobs, outputs)
+    is_stream, has_prompt = inputs.flag("streaming"), None
+    if inputs.has("exclude_input_in_output"):
+        has_prompt = not inputs.flag("exclude_input_in_output")
+    return TokenRequest(rows, max(1, inputs.width), beams, is_stream, False, has_logprobs, outputs, has_prompt)
+
+
+def _refuse(inputs: _Inputs) -> None:
+    for name, reason in _REFUSED.items():
+        if inputs.has(name):
+            raise SamplingError(f"'{name}' cannot be followed: {reason}")
+    for name in _REFUSED_FLAGS:
+        if inputs.flag(name):
+            raise SamplingError(f"'{name}' cannot be followed: no logits are given; ask for log probabilities")
 
 
 def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
     size = inputs.whole("input_lengths", row, inputs.width)
-    if not 1 <= size <= inputs.width:
+    begins_alone = size == 0 and inputs.has("start_id")
+    if not (1 <= size <= inputs.width or begins_alone):
         raise SamplingError(f"'input_lengths' must be between 1 and {inputs.width}, the size of 'input_ids': {size}")
     count = inputs.required("request_output_len", row)
     if count < 1:
         raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
+    if size + count > limits.max_length:
+        raise SamplingError(
+            f"'request_output_len' is {count} behind a prompt of {size} tokens, and the model takes "
+            f"{limits.max_length} in all"
+        )
     ends = (inputs.whole("end_id", row, 0),) if inputs.has("end_id") else limits.end_ids
     fill = ends[0] if ends else 0
     if limits.fills_with_pad:
@@ -98,16 +140,22 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
         bad_words=inputs.words("bad_words_list", row),
         logit_bias=inputs.bias(row),
         logprobs=0 if has_logprobs else None,
-        **(_search(inputs, row, beams) if beams > 1 else _choice(inputs, row)),
+        **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row)),
     )
     prompt = [int(token) for token in inputs.prompts[row, :size]]
+    if begins_alone:
+        prompt = [inputs.whole("start_id", row, 0)]
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
 
 
-def _search(inputs: _Inputs, row: int, beams: int) -> dict[str, Any]:
-    rate = inputs.real("beam_search_diversity_rate", row, 0.0)
-    penalty = inputs.real("len_penalty", row, 1.0)
-    return {"beams": beams, "choices": beams, "length_penalty": penalty, "diversity_rate": rate}
+def _search(inputs: _Inputs, row: int, beams: int, limits: Limits) -> dict[str, Any]:
+    return {
+        "beams": beams,
+        "choices": beams,
+        "length_penalty": inputs.real("len_penalty", row, limits.length_penalty),
+        "diversity_rate": inputs.real("beam_search_diversity_rate", row, 0.0),
+        "early_stopping": inputs.flag("early_stopping"),
+    }
 
 
 def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
@@ -117,9 +165,20 @@ def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
         raise SamplingError(f"'runtime_top_k' must be 0 or more and 'runtime_top_p' within 0 and 1: {top_k}, {top_p}")
     if top_k == 1 or (top_k == 0 and top_p == 0):
         return {"temperature": 0.0}
-    if inputs.real("top_p_decay", row, 1.0) != 1.0:
-        raise SamplingError("'top_p_decay' must be 1: the engine holds top-p the same for all tokens")
-    return {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
+    found = {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
+    return found | (_decay(inputs, row) if not top_k else {})
+
+
+def _decay(inputs: _Inputs, row: int) -> dict[str, Any]:
+    """How top-p falls with the tokens, where no top-k stands before it, under the names of either backend."""
+    found: dict[str, Any] = {}
+    for prefix in ("", "runtime_"):
+        for name in ("top_p_decay", "top_p_min"):
+            if inputs.has(prefix + name):
+                found[name] = inputs.real(prefix + name, row, 1.0)
+        if inputs.has(f"{prefix}top_p_reset_ids"):
+            found["top_p_reset_id"] = inputs.whole(f"{prefix}top_p_reset_ids", row, 0)
+    return found
 
 
 class _Inputs:

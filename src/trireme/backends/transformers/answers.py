@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,20 @@ from trireme.backends.transformers.loading import Loaded
 
 LONGEST_ANSWER = 15
 _EXCLUDED = -10000.0
+
+Logits: TypeAlias = NDArray[np.float32]
+"""One number for each token of a window."""
+
+
+class WindowedQuestion(Protocol):
+    """What is asked of a text or a document that is read in windows."""
+
+    @property
+    def windows(self) -> Sequence[Any]:
+        """The parts, in their order; not modified."""
+
+
+Q = TypeVar("Q", bound=WindowedQuestion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,26 @@ def check_answer_options(options: Mapping[str, Any]) -> None:
             raise RequestError(f"'{name}' must be at least 1, found {options[name]}")
     if options.get("doc_stride", 0) < 0:
         raise RequestError(f"'doc_stride' must be at least 0, found {options['doc_stride']}")
+
+
+def answers_by_question(
+    questions: Sequence[Q],
+    passes: Iterable[tuple[Any, int]],
+    best: Callable[[Q, Sequence[Logits], Sequence[Logits]], Outputs],
+) -> list[Outputs]:
+    """Has each question answered from what the model marks in its windows. A pass is what the model gave for the next
+    rows of all windows, and how many of them count."""
+    starts: list[Logits] = []
+    ends: list[Logits] = []
+    for outputs, count in passes:
+        starts.extend(outputs["start_logits"][:count].float().cpu().numpy())
+        ends.extend(outputs["end_logits"][:count].float().cpu().numpy())
+    answers, first = [], 0
+    for question in questions:
+        last = first + len(question.windows)
+        answers.append(best(question, starts[first:last], ends[first:last]))
+        first = last
+    return answers
 
 
 def token_scores(logits: NDArray[np.float32], is_allowed: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from waiting import until
+
 from trireme.backends.llm.answers import Answer
-from trireme.backends.llm.pacing import Pacer
 from trireme.backends.llm.wishes import Wishes
+from trireme.backends.served_engine.pacing import Pacer
 from trireme.llm import Engine
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import FinishReason, TokenLogprobs
@@ -47,13 +48,6 @@ def wait_with(changed: threading.Condition) -> Callable[[Callable[[], object]], 
             changed.wait_for(is_done, timeout=10)
 
     return wait_until
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def piece(index: int, text: str, is_last: bool = False) -> TextOutput:

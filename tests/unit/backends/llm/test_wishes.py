@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from trireme.backends.llm.answer_form import MAX_TOOLS, AnswerForms
-from trireme.backends.llm.sampling_options import WishError
 from trireme.backends.llm.wishes import KNOWN, Wishes, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.served_engine.refusals import WishError
 from trireme.llm import Engine
 from trireme.protocol.openai import options as openai_options
 from trireme.protocol.openai.fields import Fields

@@ -51,12 +51,19 @@ def test_loose_check_warns_once_per_output(caplog: pytest.LogCaptureFixture, mon
     assert ("OUTPUT0", "FP32", (1, 3)) in loose.known
 
 
-def test_promised_outputs_states_and_other_backends_pass() -> None:
+def test_promised_outputs_and_states_pass() -> None:
     strict = check(is_strict=True)
     assert strict.examine("OUTPUT0", "FP32", (7, 2)) is None
     assert strict.examine("STATE", "INT8", (9,)) is None
     assert ("OUTPUT0", "FP32", (7, 2)) in strict.known
-    assert check(is_strict=True, backend="onnxruntime").examine("OTHER", "FP32", (1,)) is None
+
+
+@pytest.mark.parametrize("backend", ["python", "pytorch", "onnxruntime", "of_another_package"])
+def test_no_backend_is_taken_at_its_word(backend: str) -> None:
+    strict = check(is_strict=True, backend=backend)
+    assert strict.examine("OTHER", "FP32", (1,)) is not None
+    assert strict.examine("OUTPUT0", "FP64", (7, 2)) is not None
+    assert strict.examine("OUTPUT0", "FP32", (7, 3)) is not None
 
 
 def test_batch_dimension_is_free() -> None:

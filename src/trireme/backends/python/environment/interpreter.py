@@ -19,7 +19,10 @@ from trireme.core.errors import InternalError, InvalidArgumentError, NotFoundErr
 log = logging.getLogger(__name__)
 
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+"""What the parameter begins with where it means the model's folder."""
 HASH_CHUNK_BYTES = 1 << 20
+_MLFLOW_MODEL = "MLmodel"
+"""MLflow writes a requirements.txt beside it, with MLflow in it; it is a note, and nothing is installed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +34,29 @@ class Interpreter:
     """What activating its environment would set."""
 
 
-async def prepare(execution_env_path: str, model_dir: Path, model_name: str) -> Interpreter:
+async def prepare(execution_env_path: Path | None, model_dir: Path, model_name: str) -> Interpreter:
     """The interpreter of a model, its environment unpacked or installed where it must be; raises ServingError."""
     wanted = model_dir / requirements.FILE_NAME
-    if execution_env_path:
+    if execution_env_path is not None:
         if wanted.exists():
             log.warning("model '%s' names an execution environment; its %s is ignored", model_name, wanted.name)
-        return await _given(execution_env_path, model_dir)
-    if wanted.exists():
+        return await _given(execution_env_path)
+    if wanted.exists() and not (model_dir / _MLFLOW_MODEL).exists():
         return _of_folder(await requirements.environment_for(wanted, model_name, cache_root(os.environ)))
     return Interpreter(Path(sys.executable))
 
 
-async def _given(text: str, model_dir: Path) -> Interpreter:
-    if text.startswith(MODEL_DIRECTORY):
-        text = f"{model_dir}{text.removeprefix(MODEL_DIRECTORY)}"
-    path = Path(text)
+async def _given(path: Path) -> Interpreter:
     if path.is_file() and archive.is_archive(path):
         folder = await _unpacked(path)
     elif path.is_dir():
         folder = path
     elif path.exists():
         known = ", ".join(archive.ARCHIVE_SUFFIXES)
-        raise InvalidArgumentError(f"EXECUTION_ENV_PATH '{text}' is neither a folder nor an archive ({known})")
+        raise InvalidArgumentError(f"EXECUTION_ENV_PATH '{path}' is neither a folder nor an archive ({known})")
     else:
-        raise NotFoundError(f"EXECUTION_ENV_PATH '{text}' does not exist")
-    log.info("Using Python execution env %s", text)
+        raise NotFoundError(f"EXECUTION_ENV_PATH '{path}' does not exist")
+    log.info("Using Python execution env %s", path)
     return _of_folder(folder)
 
 

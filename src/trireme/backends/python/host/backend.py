@@ -6,11 +6,12 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trireme.backends.model_paths import checked_path
 from trireme.backends.python.environment import interpreter as environment
 from trireme.backends.python.host.instance_devices import InstanceDevices
 from trireme.backends.python.host.quarantine import Quarantine
@@ -25,10 +26,11 @@ from trireme.backends.python.process.variables import core_count, thread_share, 
 from trireme.backends.python.process.worker_process import Launch
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.compat_words import words_of_model
+from trireme.config.completion import merge_completed
 from trireme.config.message import copy_of
 from trireme.config.model_config import ModelConfig
 from trireme.config.normalise import normalise_instance_groups
-from trireme.config.text.json_form import from_json, to_json
+from trireme.config.text.json_form import to_json
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.core.ports import BatchRunner
 from trireme.devices.environment import DEVICE_VARIABLE
@@ -36,6 +38,8 @@ from trireme.devices.environment import DEVICE_VARIABLE
 log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 0.02
+
+EndInstance = Callable[[Supervisor], Coroutine[Any, Any, None]]
 
 
 class PythonBackend:
@@ -65,7 +69,7 @@ class PythonBackend:
 
     async def complete_config(self) -> Any:
         """As the port says. The process that completes the configuration becomes the first instance's."""
-        self._check_file()
+        self._check_files()
         self._launch = await self._prepare_launch()
         if not self._services.is_auto_complete_enabled:
             return self._source.config
@@ -74,10 +78,10 @@ class PythonBackend:
         await self._devices.take(expected, wanted, wanted[:1])
         recipe = self._recipe(wanted[0], ModelConfig.from_message(self._source.config))
         recipe = replace(recipe, placement=replace(wanted[0], name=f"{self._source.name}_0"))
-        session = recipe.open_session()
+        session = await recipe.open_session()
         try:
             completed = await session.auto_complete(recipe.settings(), to_json(self._source.config))
-            message = from_json(completed)
+            message = merge_completed(self._source.config, completed)
         except BaseException:
             await session.discard()
             raise
@@ -86,7 +90,7 @@ class PythonBackend:
 
     async def start(self, config: ModelConfig, runner: BatchRunner) -> None:
         if self._launch is None:
-            self._check_file()
+            self._check_files()
             self._launch = await self._prepare_launch()
         wanted = self._wanted(config)
         await self._devices.take(config, wanted, wanted)
@@ -109,6 +113,12 @@ class PythonBackend:
         return [pid for supervisor in self._supervisors if (pid := supervisor.pid) is not None]
 
     async def stop(self) -> None:
+        await self._end(Supervisor.stop)
+
+    async def abandon(self) -> None:
+        await self._end(Supervisor.abandon)
+
+    async def _end(self, end: EndInstance) -> None:
         if self._refusal is not None:
             self._refusal.end()
         first, self._first = self._first, None
@@ -120,7 +130,7 @@ class PythonBackend:
             drain.cancel()
         for supervisor in [*supervisors, *leaving]:
             self._leave_cores(supervisor)
-        await _stop_all([*supervisors, *leaving])
+        await _end_all([*supervisors, *leaving], end)
         self._devices.release_all()
 
     async def is_ready(self) -> bool:
@@ -213,7 +223,13 @@ class PythonBackend:
         """Not so of one that chooses its devices itself, which nobody knows."""
         return placement.kind != "MODEL" and self._devices.variables(placement, {})[DEVICE_VARIABLE] == "cpu"
 
-    def _check_file(self) -> None:
+    def _check_files(self) -> None:
+        """Also for the worker of a python-based backend, which reads the file that the configuration names."""
+        config = self._source.config
+        code = config.runtime if config.runtime.endswith(".py") else ""
+        for what, name in (("default_model_filename", config.default_model_filename), ("runtime", code)):
+            if name:
+                self._checked(what, name, self._source.version_dir)
         if self._runtime_file is not None:
             if not self._runtime_file.is_file():
                 raise InternalError(f"Python model file not found in '{self._runtime_file}'")
@@ -221,16 +237,26 @@ class PythonBackend:
         name = model_file_name(self._source)
         if not name.endswith(".py"):
             raise InvalidArgumentError(f"Model name must end with '.py'. Model name is \"{name}\".")
-        folder = os.path.normpath(self._source.version_dir)
         path = Path(os.path.normpath(self._source.version_dir / name))
-        if not path.is_relative_to(folder):  # links that lie in the folder may lead elsewhere
-            raise InvalidArgumentError(f"default_model_filename '{name}' must stay within the version's folder")
         if not path.is_file():
             raise InternalError(f"Python model file not found in '{path}'")
 
+    def _checked(self, what: str, text: str, base: Path) -> Path:
+        return checked_path(what, text, base, self._source.model_dir, self._services.trusted_paths)
+
+    def _environment_path(self) -> Path | None:
+        """Where the parameter EXECUTION_ENV_PATH leads; None where there is none."""
+        text = self._parameters.execution_env_path
+        if not text:
+            return None
+        base = Path.cwd()
+        if text.startswith(environment.MODEL_DIRECTORY):
+            base, text = self._source.model_dir, "." + text.removeprefix(environment.MODEL_DIRECTORY)
+        return self._checked("EXECUTION_ENV_PATH", text, base)
+
     async def _prepare_launch(self) -> Launch:
         source = self._source
-        interpreter = await environment.prepare(self._parameters.execution_env_path, source.model_dir, source.name)
+        interpreter = await environment.prepare(self._environment_path(), source.model_dir, source.name)
         count = len(self._wanted(self._expected_config()))
         variables = {**worker_environment(os.environ, count, self._devices.compat), **interpreter.variables}
         self._thread_share = thread_share({**os.environ, **interpreter.variables}, count)
@@ -298,7 +324,7 @@ class PythonBackend:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await _stop_all(supervisors)
+            await _end_all(supervisors, Supervisor.stop)
             if first is not None:
                 await first.discard()
             raise
@@ -314,5 +340,5 @@ class PythonBackend:
             self._refusal.end()
 
 
-async def _stop_all(supervisors: Iterable[Supervisor]) -> None:
-    await asyncio.gather(*(supervisor.stop() for supervisor in supervisors), return_exceptions=True)
+async def _end_all(supervisors: Iterable[Supervisor], end: EndInstance) -> None:
+    await asyncio.gather(*(end(supervisor) for supervisor in supervisors), return_exceptions=True)

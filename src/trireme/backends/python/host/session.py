@@ -31,7 +31,7 @@ EXIT_WAIT_S = 1.0
 class WorkerSession:
     """A started worker process and the link to it. `lost` is done, with the reason, when it can be used no more."""
 
-    def __init__(self, launch: Launch, instance_name: str, services: BackendServices) -> None:
+    def __init__(self, launch: Launch, instance_name: str, services: BackendServices, process: WorkerProcess) -> None:
         loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = loop.create_future()
         self.facts: Mapping[str, Any] = {}
@@ -45,7 +45,7 @@ class WorkerSession:
         self._oom_kills = oom_kills()
         self._is_debug = launch.inherits_terminal
         self._name = instance_name
-        self.process = WorkerProcess(launch, instance_name)
+        self.process = process
         self._routes: Routes = {}
         self.link = HostLink(loop, self.process.sock, self.process.side, self._routes, self._lose)
         self._model_name = launch.model_name
@@ -63,6 +63,11 @@ class WorkerSession:
             messages.CHILDREN: lambda _: self._children.open(self.link.take_descriptor()),
         }
         self.process.exited.add_done_callback(self._on_exit)
+
+    @classmethod
+    async def open(cls, launch: Launch, instance_name: str, services: BackendServices) -> WorkerSession:
+        """Starts a process; raises ServingError where the system cannot."""
+        return cls(launch, instance_name, services, await WorkerProcess.start(launch, instance_name))
 
     async def auto_complete(self, settings: dict[str, Any], config_json: str) -> str:
         """The configuration as the model completes it; raises ServingError where the model fails or dies."""

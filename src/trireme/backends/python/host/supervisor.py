@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.quarantine import KILLS_BEFORE_REFUSAL, Quarantine
@@ -12,6 +13,7 @@ from trireme.backends.python.host.session import WorkerSession
 from trireme.backends.python.host.worker_recipe import WorkerRecipe
 from trireme.backends.python.process.backoff import Backoff
 from trireme.backends.python.process.exit_report import NOT_STARTED
+from trireme.config.load_timeout import load_timeout_s, took_too_long
 from trireme.core.errors import InternalError, ServingError, UnavailableError
 from trireme.core.ports import BatchRunner, WorkerWatch
 
@@ -57,7 +59,7 @@ class Supervisor:
     async def start(self, session: WorkerSession | None = None) -> None:
         """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
         fails; no process is left then."""
-        await self._bring_up(session or self._recipe.open_session())
+        await self._bring_up(session or await self._recipe.open_session())
         self._watch = self._recipe.begin_watch()
 
     def attach(self) -> None:
@@ -81,6 +83,17 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Finalizes the model and ends its process; what is still unanswered is answered. Never raises."""
+        await self._end(lambda session: session.finalize(self._recipe.options.stop_timeout_s))
+
+    async def abandon(self) -> None:
+        """The same where nobody waits for what the worker does: one that executes a batch, behind which `finalize`
+        would have to wait, is ended at once."""
+        if self.instance.is_executing:
+            await self._end(WorkerSession.discard)
+        else:
+            await self.stop()
+
+    async def _end(self, end: Callable[[WorkerSession], Coroutine[Any, Any, None]]) -> None:
         self._is_stopping = True
         try:
             self.detach()
@@ -91,7 +104,7 @@ class Supervisor:
             await asyncio.wait((self._recovery,))
         session, self._session = self._session, None
         if session is not None:
-            await session.finalize(self._recipe.options.stop_timeout_s)
+            await end(session)
         self.instance.disconnect()
         self.instance.fail(UnavailableError(f"model instance '{self.instance.name}' was stopped"))
         if self._watch is not None:
@@ -110,6 +123,16 @@ class Supervisor:
         session.serve(self.instance)
         session.lost.add_done_callback(lambda _: self._on_lost(session))
         self._backoff.note_serving()
+
+    async def _bring_up_in_time(self) -> None:
+        limit_s = load_timeout_s(self._recipe.config.message, self._recipe.services.load_timeout_s)
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                await self._bring_up(await self._recipe.open_session())
+        except TimeoutError:
+            if limit_s is None or not limit.expired():
+                raise
+            raise took_too_long(limit_s) from None
 
     def _on_lost(self, session: WorkerSession) -> None:
         if self._is_stopping or session is not self._session:
@@ -156,7 +179,7 @@ class Supervisor:
             await asyncio.sleep(delay_s)
         log.info("model instance '%s' is being restarted", name)
         try:
-            await self._bring_up(self._recipe.open_session())
+            await self._bring_up_in_time()
         except Exception as error:
             if not isinstance(error, ServingError):
                 log.exception("the restart of model instance '%s' failed", name)

@@ -34,9 +34,9 @@ class WorkerRecipe:
     runtime_file: Path | None = None
     """The code, where a python-based backend runs the model; None: the model's own file."""
 
-    def open_session(self) -> WorkerSession:
+    async def open_session(self) -> WorkerSession:
         """Starts a process; the model is not loaded yet."""
-        return WorkerSession(self.launch, self.placement.name, self.services)
+        return await WorkerSession.open(self.launch, self.placement.name, self.services)
 
     def settings(self) -> dict[str, Any]:
         """What the worker must know before it loads the model's file; the verbose level is that of this moment."""

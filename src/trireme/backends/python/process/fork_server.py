@@ -8,6 +8,8 @@ another interpreter or other variables than the fork server began with, workers 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
 import logging
 import marshal
@@ -18,14 +20,22 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
+from trireme.backends.python.process.forked_worker import ForkedWorker
+from trireme.backends.python.process.process_marks import ProcessMarks
 from trireme.backends.python.process.variables import worker_environment
+from trireme.backends.python.worker.process_mark import end_marked
 
 log = logging.getLogger(__name__)
 
 FORK_SERVER_SCRIPT = Path(__file__).parents[1] / "programs" / "fork_server_main.py"
 REPLY_TIMEOUT_S = 20.0
+LOOK_S = 0.5
+"""How often it is looked whether a fork server that has not answered yet is stopped."""
+MAX_REQUEST_BYTES = 128 * 1024
+"""Of variables; a worker with more is started from scratch."""
+FAILURES = 2
+"""After so many in a row workers are started from scratch."""
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 _READ_AT_START = (
     "PYTHON",
@@ -43,50 +53,17 @@ _READ_AT_START = (
 """Variables that the interpreter or a library reads once, when it is loaded."""
 
 
-class ForkedWorker:
-    """A worker that the fork server forked: the part of `subprocess.Popen` that a worker process needs."""
-
-    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self.stdout: IO[bytes] = open(stdout, "rb", 0)  # noqa: SIM115, closed by whoever captures the output
-        self.stderr: IO[bytes] = open(stderr, "rb", 0)  # noqa: SIM115
-
-    def poll(self) -> int | None:
-        """The return code, negative for a signal; None while the process lives."""
-        return self._collect(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        return self._collect(0)
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def _collect(self, flags: int) -> int | None:
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, flags)
-            except ChildProcessError:  # somebody else has waited for it; how it ended is lost
-                self.returncode = -signal.SIGKILL
-            else:
-                if pid:
-                    self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-
 class ForkServer:
-    """Owns the process that forks workers. All methods are for the server's main thread."""
+    """Owns the process that forks workers. All methods are for the server's main thread, and none waits there for an
+    answer of that process: one that gives none is replaced."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], control: socket.socket, environment: Mapping[str, str]
-    ) -> None:
-        self._process = process
-        self._control: socket.socket | None = control
-        self._environment = environment
+    def __init__(self) -> None:
+        self.marks = ProcessMarks()
+        self._environment: Mapping[str, str] = worker_environment(os.environ, 1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._turn = asyncio.Lock()
+        self._failures = 0
         self._ended_before: int | None = None
 
     @classmethod
@@ -94,45 +71,27 @@ class ForkServer:
         """Starts the process and returns at once; None where the system cannot do it."""
         if sys.platform != "linux" or ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             return None
-        environment = worker_environment(os.environ, 1)
-        control, inherited = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        control.settimeout(REPLY_TIMEOUT_S)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, str(FORK_SERVER_SCRIPT), str(inherited.fileno())],
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                pass_fds=(inherited.fileno(),),
-            )
-        except OSError:
-            control.close()
-            return None
-        finally:
-            inherited.close()
-        return cls(process, control, environment)
+        started = cls()
+        return started if started._launch() else None
 
-    def fork(self, python: Path, environment: Mapping[str, str], sock: int, side: int) -> ForkedWorker | None:
-        """A worker over these two sockets; None where it has to be started from scratch."""
-        if self._control is None or not self._fits(python, environment):
-            return None
-        stdout, worker_stdout = os.pipe()
-        stderr, worker_stderr = os.pipe()
+    def fits(self, python: Path, environment: Mapping[str, str]) -> bool:
+        """Whether workers of this interpreter with these variables can be forked."""
+        if self._control is None or str(python) != sys.executable:
+            return False
+        return _read_at_start(environment) == _read_at_start(self._environment)
+
+    async def fork(self, environment: Mapping[str, str], sock: int, side: int) -> ForkedWorker | None:
+        """A worker over these two sockets. None where there will be none; where the fork server failed, which has been
+        replaced, a late worker may hold the sockets, and they are of no use any more."""
         request = marshal.dumps((os.getpid(), dict(environment)), 4)
-        try:
-            socket.send_fds(self._control, [request], [sock, side, worker_stdout, worker_stderr])
-            reply = self._control.recv(64)
-            if not reply:
-                raise ConnectionResetError("it has ended")
-        except OSError as error:
-            log.warning("workers are started from scratch from now on, the fork server does not answer: %s", error)
-            self.close()
-            os.close(stdout)
-            os.close(stderr)
+        if len(request) > MAX_REQUEST_BYTES:
             return None
-        finally:
-            os.close(worker_stdout)
-            os.close(worker_stderr)
-        return ForkedWorker(marshal.loads(reply), stdout, stderr)
+        task = asyncio.ensure_future(self._ask_in_turn(request, os.dup(sock), os.dup(side)))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_end_unwanted)
+            raise
 
     def reap_orphans(self) -> None:
         """Collects an ended process that a model left behind and this process adopted. To be called now and then: a
@@ -148,21 +107,116 @@ class ForkServer:
         self._ended_before = orphan
 
     def close(self) -> None:
-        """Ends the process; workers it forked go on."""
-        if self._control is None:
-            return
-        self._control.close()
-        self._control = None
-        try:
-            self._process.wait(REPLY_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Ends the process, and all workers and what they started that are still there."""
+        self._end()
+        end_marked(self.marks.every)
 
-    def _fits(self, python: Path, environment: Mapping[str, str]) -> bool:
-        if str(python) != sys.executable:
+    def _launch(self) -> bool:
+        control, inherited = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.setblocking(False)
+        # Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the fork server from
+        # its first moment on, and comes to this process, late, all the same.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        marks = self.marks.every
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, str(FORK_SERVER_SCRIPT), str(inherited.fileno()), str(marks.start), str(marks.stop)],
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                pass_fds=(inherited.fileno(),),
+            )
+        except OSError:
+            control.close()
             return False
-        return _read_at_start(environment) == _read_at_start(self._environment)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            inherited.close()
+        self._control = control
+        return True
+
+    async def _ask_in_turn(self, request: bytes, sock: int, side: int) -> ForkedWorker | None:
+        try:
+            async with self._turn:
+                return await self._ask(request, sock, side)
+        finally:
+            os.close(sock)
+            os.close(side)
+
+    async def _ask(self, request: bytes, sock: int, side: int) -> ForkedWorker | None:
+        if self._control is None:
+            return None
+        stdout, worker_stdout = os.pipe()
+        stderr, worker_stderr = os.pipe()
+        try:
+            socket.send_fds(self._control, [request], [sock, side, worker_stdout, worker_stderr])
+            pid = marshal.loads(await self._reply(self._control))
+        except OSError as error:
+            os.close(stdout)
+            os.close(stderr)
+            self._replace(error)
+            return None
+        finally:
+            os.close(worker_stdout)
+            os.close(worker_stderr)
+        self._failures = 0
+        return ForkedWorker(pid, stdout, stderr)
+
+    async def _reply(self, control: socket.socket) -> bytes:
+        """Raises OSError where none comes."""
+        loop = asyncio.get_running_loop()
+        reply = asyncio.ensure_future(_receive(control))
+        deadline = loop.time() + REPLY_TIMEOUT_S
+        try:
+            while not (await asyncio.wait((reply,), timeout=LOOK_S))[0]:
+                if self._is_stopped():
+                    raise TimeoutError("it is stopped")
+                if loop.time() > deadline:
+                    raise TimeoutError(f"no answer within {REPLY_TIMEOUT_S:g} s")
+            if not reply.result():
+                raise ConnectionResetError("it has ended")
+            return reply.result()
+        finally:
+            reply.cancel()
+            await asyncio.wait((reply,))  # before the socket is closed, which the loop looks at
+
+    def _replace(self, error: OSError) -> None:
+        self._end()
+        self._failures += 1
+        if self._failures < FAILURES and self._launch():
+            log.warning("the fork server does not answer and was replaced: %s", error)
+        else:
+            log.warning("workers are started from scratch from now on, the fork server does not answer: %s", error)
+
+    def _end(self) -> None:
+        """Killed before its socket is closed, at whose end it would end all that the server left behind."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _is_stopped(self) -> bool:
+        assert self._process is not None
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
+
+
+async def _receive(control: socket.socket) -> bytes:
+    return await asyncio.get_running_loop().sock_recv(control, 64)
+
+
+def _end_unwanted(task: asyncio.Future[ForkedWorker | None]) -> None:
+    """Who asked for the worker has gone."""
+    worker = None if task.cancelled() or task.exception() is not None else task.result()
+    if worker is not None:
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        worker.stderr.close()
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""The program of the fork server: `python fork_server_main.py <control socket>`, an inherited descriptor.
+"""The program of the fork server: `python fork_server_main.py <control socket> <first mark> <last>`, the socket as an
+inherited descriptor.
 
 It has imported what every worker needs and forks workers on request, so that each starts in milliseconds and shares
-the memory of those imports. It never loads a model itself. See fork_server.py for the server's side.
+the memory of those imports. It never loads a model itself. When the server is gone, however that came, it ends what
+workers have started and left behind, which it knows by the server's marks. See fork_server.py for the server's side.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ _ADOPTION_S = 5.0
 
 
 def main() -> None:
-    """Forks a worker for every request until the server closes the socket."""
+    """Forks a worker for every request until the server is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    marks = range(int(sys.argv[2]), int(sys.argv[3]))
     sys.argv = [""]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which the server had blocked until here
@@ -37,6 +40,7 @@ def main() -> None:
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, DESCRIPTORS)
         if not request:
+            end_what_is_left(marks)
             os._exit(0)
         serve(control, request, descriptors)
         for descriptor in descriptors:
@@ -50,26 +54,40 @@ def preload() -> None:
 
     import numpy
 
-    from trireme.backends.python.worker import confinement, forked_child, link, process_hooks, worker
+    from trireme.backends.python.worker import confinement, forked_child, link, process_hooks, process_mark, worker
 
-    assert all((json, logging, numpy, worker, link, process_hooks, confinement, forked_child))
+    assert all((json, logging, numpy, worker, link, process_hooks, process_mark, confinement, forked_child))
+
+
+def end_what_is_left(marks: range) -> None:
+    """Workers end with the server, and what they started does not."""
+    from trireme.backends.python.worker.process_mark import end_marked
+
+    end_marked(marks)
 
 
 def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:
-    """Forks a worker that belongs to the server: its first parent ends at once, and the server adopts it."""
+    """Forks a worker that belongs to the server: its first parent ends at once, and the server adopts it. It is told
+    of the worker after that, when it can wait for it."""
+    reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a linear algebra library has threads; it takes care of forks itself
         between = os.fork()
     if between:
+        os.close(writer)
         os.waitpid(between, 0)
+        control.send(os.read(reader, 64))  # of a fork that failed nothing, which tells the server so
+        os.close(reader)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid:
-        control.send(marshal.dumps(pid))
+        os.write(writer, marshal.dumps(pid))
         os._exit(0)
     control.close()
+    os.close(reader)
+    os.close(writer)
     become_worker(marshal.loads(request), descriptors)
 
 

@@ -28,7 +28,9 @@ def main() -> None:
 def run_worker(sock_fd: int, side_fd: int) -> None:
     """The same in a process that is prepared for it and whose parent is the server."""
     name_process("trireme-worker")
+    collect_seldom()
     use_batch_policy()
+    mark_process()
     confine_process()
     die_with_parent()  # behind the above: a process that becomes another user's has to say it again
     prepare_streams()
@@ -63,11 +65,24 @@ def serve(worker: Any, link: Any) -> None:
         if worker.is_fresh:
             worker.is_fresh = False
             gc.freeze()  # what the model loaded stays; looking through it again and again would stall requests
-            gc.set_threshold(max(10_000, gc.get_threshold()[0]), *gc.get_threshold()[1:])
+            collect_seldom()
         if worker.is_async:
             from trireme.backends.python.worker.async_service import AsyncService
 
             AsyncService(worker, link).run()
+
+
+def collect_seldom() -> None:
+    """Importing a framework makes objects by the hundred thousand, and collecting after every 700 of them takes a tenth
+    of the time that it takes to load."""
+    gc.set_threshold(max(10_000, gc.get_threshold()[0]), *gc.get_threshold()[1:])
+
+
+def mark_process() -> None:
+    """Lets the server find what this process will have started."""
+    from trireme.backends.python.worker.process_mark import take_mark
+
+    take_mark()
 
 
 def confine_process() -> None:
@@ -119,7 +134,10 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    faulthandler.enable()
+    if sys.version_info >= (3, 14):  # the stack in C comes last, and would be all that the server keeps of the output
+        faulthandler.enable(c_stack=False)
+    else:
+        faulthandler.enable()
 
 
 def add_packages() -> None:

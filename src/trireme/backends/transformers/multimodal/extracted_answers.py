@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.answers import (
     LONGEST_ANSWER,
     Answer,
+    Logits,
+    answers_by_question,
     best_answers,
     check_answer_options,
     likeliest_spans,
@@ -94,20 +96,15 @@ class ExtractedAnswers:
     def run(self, prepared: Sequence[_Question]) -> list[Outputs]:
         """The best answers to each question, over all windows of its document."""
         rows = [(entry, window) for entry in prepared for window in entry.windows]
-        starts: list[NDArray[np.float32]] = []
-        ends: list[NDArray[np.float32]] = []
-        for batch, count in self._texts.batches([window.ids for _, window in rows], len(prepared)):
-            part = rows[len(starts) : len(starts) + count]
+        return answers_by_question(prepared, self._passes(rows, len(prepared)), _best_answers)
+
+    def _passes(self, rows: Sequence[tuple[_Question, _Window]], question_count: int) -> Iterator[tuple[Any, int]]:
+        done = 0
+        for batch, count in self._texts.batches([window.ids for _, window in rows], question_count):
+            part = list(rows[done : done + count])
             part += part[:1] * (batch["input_ids"].shape[0] - count)  # rows that are there for the shape alone
-            outputs = self._model(**batch, **self._places(part, batch["input_ids"].shape[1]))
-            starts.extend(outputs["start_logits"][:count].float().cpu().numpy())
-            ends.extend(outputs["end_logits"][:count].float().cpu().numpy())
-        answers, first = [], 0
-        for entry in prepared:
-            last = first + len(entry.windows)
-            answers.append(_best_answers(entry, starts[first:last], ends[first:last]))
-            first = last
-        return answers
+            yield self._model(**batch, **self._places(part, batch["input_ids"].shape[1])), count
+            done += count
 
     def _places(self, rows: Sequence[tuple[_Question, _Window]], width: int) -> dict[str, Any]:
         """Where the tokens stand, and what the page looks like."""
@@ -163,9 +160,7 @@ class ExtractedAnswers:
         return _EVERYWHERE if token == self._tokenizer.sep_token_id else _NOWHERE
 
 
-def _best_answers(
-    question: _Question, starts: Sequence[NDArray[np.float32]], ends: Sequence[NDArray[np.float32]]
-) -> Outputs:
+def _best_answers(question: _Question, starts: Sequence[Logits], ends: Sequence[Logits]) -> Outputs:
     answers: list[Answer] = []
     null_scores: list[float] = []
     for window, start, end in zip(question.windows, starts, ends, strict=True):

@@ -17,6 +17,8 @@ from trireme.backends.compiled.batching import RequestError
 from trireme.backends.transformers.answers import (
     LONGEST_ANSWER,
     Answer,
+    Logits,
+    answers_by_question,
     best_answers,
     check_answer_options,
     likeliest_spans,
@@ -84,18 +86,8 @@ class QuestionAnswering:
     def run(self, prepared: Sequence[_Question]) -> list[Outputs]:
         """The best answers to each question, over all windows of its context."""
         rows = [window.ids for entry in prepared for window in entry.windows]
-        starts: list[NDArray[np.float32]] = []
-        ends: list[NDArray[np.float32]] = []
-        for batch, count in self._texts.batches(rows, len(prepared)):
-            outputs = self._model(**batch)
-            starts.extend(outputs["start_logits"][:count].float().cpu().numpy())
-            ends.extend(outputs["end_logits"][:count].float().cpu().numpy())
-        answers, first = [], 0
-        for entry in prepared:
-            last = first + len(entry.windows)
-            answers.append(_best_spans(entry, starts[first:last], ends[first:last]))
-            first = last
-        return answers
+        passes = ((self._model(**batch), count) for batch, count in self._texts.batches(rows, len(prepared)))
+        return answers_by_question(prepared, passes, _best_spans)
 
     def _windows(self, question: str, context: str, options: Mapping[str, Any]) -> list[_Window]:
         limit = min(self._texts.token_limit or _MAX_WINDOW, options.get("max_seq_len", _MAX_WINDOW))
@@ -127,9 +119,7 @@ class QuestionAnswering:
         return _Window(ids, encoded.encodings[index], is_context, null_index)
 
 
-def _best_spans(
-    question: _Question, starts: Sequence[NDArray[np.float32]], ends: Sequence[NDArray[np.float32]]
-) -> Outputs:
+def _best_spans(question: _Question, starts: Sequence[Logits], ends: Sequence[Logits]) -> Outputs:
     spans: list[Answer] = []
     least_null = 1.0
     for window, start, end in zip(question.windows, starts, ends, strict=True):

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from waiting import until_on_loop
+
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
 from trireme.backends.python.host.link import HostLink
@@ -49,7 +51,7 @@ class Worker:
 
     async def lend_to_server(self) -> HandedTensor:
         block = self.arena.place(CONTENT)
-        await until(lambda: bool(self.link.attachments._maps))
+        await until_on_loop(lambda: bool(self.link.attachments._maps))
         [tensor] = borrow([("OUT", "UINT8", (len(CONTENT),), block)], self.link)
         assert isinstance(tensor, HandedTensor)
         return tensor
@@ -77,12 +79,6 @@ def with_workers(test: Callable[[Worker, Worker], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
-
-
 def test_the_second_worker_reads_what_the_first_one_wrote_without_a_copy() -> None:
     async def test(giver: Worker, taker: Worker) -> None:
         tensor = await giver.lend_to_server()
@@ -108,7 +104,7 @@ def test_the_block_goes_back_when_the_second_worker_and_the_server_are_done_with
         assert giver.read_kinds() == []
         del view
         taker.give_back()
-        await until(lambda: giver.link.attachments.has_released)
+        await until_on_loop(lambda: giver.link.attachments.has_released)
         assert giver.read_kinds() == [messages.RELEASE]
 
     with_workers(test)
@@ -123,7 +119,7 @@ def test_a_segment_is_introduced_once_and_forgotten_with_its_worker() -> None:
         for block in blocks:
             taker.attachments.view(block)
         taker.give_back()
-        await until(lambda: not taker.link.handover._shown)
+        await until_on_loop(lambda: not taker.link.handover._shown)
         assert taker.read_kinds() == []
         del first, second
         gc.collect()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until_on_loop
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
@@ -60,17 +61,11 @@ def with_link(test: Callable[[HostLink, Peer], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
-
-
 def test_messages_arrive_whole_and_in_order() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         sent = [(messages.RESULTS, number, b"x" * number) for number in range(50)]
         peer.sock.sendall(b"".join(messages.encode(message) for message in sent))
-        await until(lambda: len(peer.received) == 50)
+        await until_on_loop(lambda: len(peer.received) == 50)
         assert peer.received == sent
 
     with_link(test)
@@ -86,7 +81,7 @@ def test_frames_are_put_together_however_they_are_cut(bodies: list[bytes], data:
             peer.sock.sendall(stream[:cut])
             stream = stream[cut:]
             await asyncio.sleep(0)
-        await until(lambda: len(peer.received) == len(bodies))
+        await until_on_loop(lambda: len(peer.received) == len(bodies))
         assert [message[1] for message in peer.received] == bodies
 
     with_link(test)
@@ -97,7 +92,7 @@ def test_a_frame_larger_than_the_buffer_arrives_and_the_buffer_shrinks_again() -
         big = bytes(range(256)) * 8192
         frame = messages.encode((messages.LOG, big))
         await asyncio.get_running_loop().run_in_executor(None, peer.sock.sendall, frame)
-        await until(lambda: len(peer.received) == 1)
+        await until_on_loop(lambda: len(peer.received) == 1)
         assert peer.received[0] == (messages.LOG, big)
         assert len(link._buffer) == host_link.READ_BYTES
 
@@ -111,7 +106,7 @@ def test_what_the_socket_does_not_take_is_sent_later() -> None:
         assert link._queue
         read = asyncio.get_running_loop().run_in_executor(None, lambda: [peer.read_message()[1] for _ in range(40)])
         assert await asyncio.wait_for(read, 10) == list(range(40))
-        await until(lambda: not link._queue)
+        await until_on_loop(lambda: not link._queue)
         link.send((messages.FINALIZE,))
         assert peer.read_message() == (messages.FINALIZE,)
 
@@ -130,7 +125,7 @@ def test_what_the_socket_does_not_take_is_sent_later() -> None:
 def test_garbage_ends_the_link_with_a_reason(garbage: bytes, reason: str) -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         peer.sock.sendall(garbage)
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
         assert reason in peer.lost[0]
         assert link.is_closed
 
@@ -141,7 +136,7 @@ def test_a_failing_receiver_ends_the_link_once() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         link._routes.receive = lambda message: {}[message[0]]  # type: ignore[attr-defined]
         peer.sock.sendall(messages.encode((99,)) * 3)
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
         await asyncio.sleep(0)
         assert len(peer.lost) == 1
         assert "KeyError: 99" in peer.lost[0]
@@ -153,7 +148,7 @@ def test_the_worker_closing_its_end_is_noticed() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         peer.sock.sendall(messages.encode((messages.LOG, 1)))
         peer.sock.shutdown(socket.SHUT_RDWR)
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
         assert peer.received == [(messages.LOG, 1)]
         assert peer.lost == ["it closed its connection"]
         link.send((messages.FINALIZE,))
@@ -166,7 +161,7 @@ def test_sending_to_a_closed_worker_never_raises_and_is_noticed_later() -> None:
         peer.sock.close()
         link.send((messages.EXECUTE, 1))
         assert peer.lost == []
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
 
     with_link(test)
 
@@ -181,7 +176,7 @@ def test_memory_lent_to_the_worker_comes_back() -> None:
         assert bytes(attachments.view(block)) == b"abc" * 1000
         assert link.arena.used_bytes > 0
         peer.sock.sendall(messages.encode((messages.RELEASE, attachments.take_released())))
-        await until(lambda: link.arena.used_bytes == 0)
+        await until_on_loop(lambda: link.arena.used_bytes == 0)
         attachments.close()
 
     with_link(test)
@@ -198,12 +193,12 @@ def test_memory_goes_back_to_the_system_on_both_sides_when_nothing_passes_any_mo
         block = link.arena.place(b"a" * 5000)
         peer.read_message()
         peer.sock.sendall(messages.encode((messages.RELEASE, [block[:2]])))
-        await until(lambda: link._trim_timer is not None)
+        await until_on_loop(lambda: link._trim_timer is not None)
         for _ in range(10):
             link.arena.release(*link.arena.place(b"b" * 5000)[:2])
             await asyncio.sleep(0.01)
         assert trimmed == []
-        await until(lambda: bool(trimmed))
+        await until_on_loop(lambda: bool(trimmed))
         assert peer.read_message() == (messages.TRIM,)
 
     with_link(test)
@@ -216,7 +211,7 @@ def test_memory_that_the_worker_could_cut_short_ends_the_link() -> None:
         socket.send_fds(peer.side, [b"\0"], [fd])
         os.close(fd)
         peer.sock.sendall(messages.encode((messages.SEGMENT, 1, 4096)))
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
         assert "not sealed against being cut short" in peer.lost[0]
 
     with_link(test)
@@ -234,7 +229,7 @@ def lend_from_worker(peer: Peer, data: bytes) -> tuple[Arena, tuple[int, int, in
 def test_borrowed_memory_is_given_back_with_the_next_message() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         arena, block = lend_from_worker(peer, b"z" * 5000)
-        await until(lambda: bool(link.attachments._maps))
+        await until_on_loop(lambda: bool(link.attachments._maps))
         view = link.view(block)
         assert bytes(view) == b"z" * 5000
         link.send((messages.CANCEL, 1))
@@ -253,7 +248,7 @@ def test_borrowed_memory_is_given_back_on_an_idle_link_too(monkeypatch: pytest.M
 
     async def test(link: HostLink, peer: Peer) -> None:
         arena, block = lend_from_worker(peer, b"z" * 5000)
-        await until(lambda: bool(link.attachments._maps))
+        await until_on_loop(lambda: bool(link.attachments._maps))
         link.view(block)
         released = await asyncio.get_running_loop().run_in_executor(None, peer.read_message)
         assert released == (messages.RELEASE, [block[:2]])
@@ -265,7 +260,7 @@ def test_borrowed_memory_is_given_back_on_an_idle_link_too(monkeypatch: pytest.M
 def test_a_view_outlives_the_link() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         arena, block = lend_from_worker(peer, b"q" * 5000)
-        await until(lambda: bool(link.attachments._maps))
+        await until_on_loop(lambda: bool(link.attachments._maps))
         view = link.view(block)
         link.close()
         assert bytes(view[:3]) == b"qqq"
@@ -278,7 +273,7 @@ def test_a_segment_without_its_descriptor_ends_the_link() -> None:
     async def test(link: HostLink, peer: Peer) -> None:
         peer.side.sendall(b"\0")
         peer.sock.sendall(messages.encode((messages.SEGMENT, 1, 4096)))
-        await until(lambda: bool(peer.lost))
+        await until_on_loop(lambda: bool(peer.lost))
         assert "without its descriptor" in peer.lost[0]
 
     with_link(test)

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 
 from trireme.backends.python.compat.accelerators.gaudi_device import stand_in_device
-from trireme.backends.python.compat.accelerators.importing_code import importing_frame, is_of_model
+from trireme.backends.python.compat.accelerators.importing_code import importing_model_frame
 from trireme.backends.python.compat.accelerators.stand_in_module import stand_in_spec
 from trireme.backends.python.pb_utils import logger as pb_logger
 
@@ -77,8 +77,8 @@ class StandInFinder:
         """The stand-in of a missing Gaudi module; None for every other name."""
         if not provides(name):
             return None
-        frame = importing_frame(sys._getframe(1))
-        if frame is None or not is_of_model(frame):
+        frame = importing_model_frame(sys._getframe(1))
+        if frame is None:
             return None
         if name not in _SOURCES:
             raise ModuleNotFoundError(_unknown(name), name=name)

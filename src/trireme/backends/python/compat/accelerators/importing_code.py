@@ -21,6 +21,12 @@ def importing_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+def importing_model_frame(frame: FrameType | None) -> FrameType | None:
+    """The model's code that imports; None where a library does, or somebody only asks what is installed."""
+    found = importing_frame(frame)
+    return found if found is not None and is_of_model(found) else None
+
+
 def is_of_model(frame: FrameType) -> bool:
     """Whether this code is the model's, or Trireme's on behalf of a model; not an installed library's."""
     if str(frame.f_globals.get("__name__")).startswith("trireme."):

@@ -27,8 +27,10 @@ def stand_in_for(error: BaseException) -> bool:
 
 
 def _missing_modules(error: BaseException | None) -> Iterator[ModuleNotFoundError]:
-    """Those that the error is, or that it came from: files word such failures anew."""
-    while error is not None:
+    """Those that the error is, or that it came from: files word such failures anew. Causes may form a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, ModuleNotFoundError):
             yield error
         error = error.__cause__ or error.__context__

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 
-from trireme.backends.python.compat.accelerators.importing_code import importing_frame, is_of_model
+from trireme.backends.python.compat.accelerators.importing_code import importing_model_frame
 from trireme.backends.python.compat.accelerators.stand_in_module import stand_in_spec
 from trireme.backends.python.pb_utils import logger as pb_logger
 from trireme.backends.python.pb_utils import runtime as pb_runtime
@@ -21,7 +21,7 @@ WORD = "neuron"
 _PACKAGES = {"torch.neuron": "torch_neuron", "torch_neuron": "torch_neuron", "torch_neuronx": "torch_neuronx"}
 """By module name: the package that has it."""
 _STAND_IN = "trireme.backends.neuron.data_parallel"
-_PLACEMENT = "trireme.backends.neuron.loading"
+_PLACEMENT = "trireme.backends.neuron.load_plan"
 
 
 def install() -> bool:
@@ -68,8 +68,8 @@ class NeuronFinder:
         """The stand-in of a missing module of Neuron's; None for every other name."""
         if not provides(name):
             return None
-        frame = importing_frame(sys._getframe(1))
-        if frame is None or not is_of_model(frame):
+        frame = importing_model_frame(sys._getframe(1))
+        if frame is None:
             return None
         if not self._has_warned:
             self._has_warned = True

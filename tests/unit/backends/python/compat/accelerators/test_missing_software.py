@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trireme.backends.neuron import loading
+from trireme.backends.neuron import load_plan
 from trireme.backends.python.compat.accelerators import gaudi_finder, missing_software, neuron_finder
 from trireme.backends.python.compat.second_try import with_second_try
 
@@ -89,7 +89,7 @@ def test_a_library_that_fails_is_not_helped(run: Run, monkeypatch: pytest.Monkey
 
 
 def test_a_model_on_real_cores_does_not_land_on_the_cpu(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "is_on_neuron_cores", lambda: True)
+    monkeypatch.setattr(load_plan, "is_on_neuron_cores", lambda: True)
     monkeypatch.setenv("TRIREME_COMPAT", "neuron")
     with pytest.raises(ModuleNotFoundError, match="this machine has NeuronCores, and the model needs the package"):
         with_second_try(lambda: run("import torch_neuronx"))
@@ -98,3 +98,9 @@ def test_a_model_on_real_cores_does_not_land_on_the_cpu(run: Run, monkeypatch: p
 def test_other_failures_are_nobodys_business() -> None:
     for error in (ValueError("x"), ModuleNotFoundError("x", name="numpy.nowhere"), ModuleNotFoundError("x")):
         assert not missing_software.stand_in_for(error)
+
+
+def test_causes_that_form_a_circle_are_looked_through_once(run: Run) -> None:
+    first, second = ValueError("first"), ModuleNotFoundError("second", name="nobody")
+    first.__cause__, second.__cause__ = second, first
+    assert not missing_software.stand_in_for(first)

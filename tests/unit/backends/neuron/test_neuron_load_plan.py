@@ -15,7 +15,7 @@ from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.neuron import torchscript
 from trireme.backends.neuron.cores import CoreShare
 from trireme.backends.neuron.file_tensors import fixed_rows, names_in_file
-from trireme.backends.neuron.loading import LoadPlan
+from trireme.backends.neuron.load_plan import LoadPlan
 from trireme.backends.neuron.replicas import Replicas
 
 CONFIG: dict[str, Any] = {

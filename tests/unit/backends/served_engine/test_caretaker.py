@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trireme.backends.llm.caretaker import Caretaker
+from trireme.backends.served_engine.caretaker import Caretaker
 
 
 class Core:

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trireme.backends.python.pb_utils.metrics import Metric, MetricFamily, MetricKind
 from trireme.llm.engine import EngineCore
 from trireme.llm.generation import TextOutput
-from trireme.llm.stats import (
-    FIRST_TOKEN_BOUNDS_S,
-    OUTPUT_TOKEN_BOUNDS_S,
-    REQUEST_BOUNDS_S,
-    STEP_TOKEN_BOUNDS,
-    TOKEN_COUNT_BOUNDS,
-    EngineStats,
-    Histogram,
-)
+from trireme.llm.stats import OUTPUT_TOKEN_BOUNDS_S, STEP_TOKEN_BOUNDS, EngineStats, Histogram
 
 _EVERY_S = 0.5
+_FIRST_TOKEN_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_REQUEST_BOUNDS_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
+_TOKEN_COUNT_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 _HISTOGRAMS = {
-    "vllm:time_to_first_token_seconds": ("Histogram of time to first token in seconds.", FIRST_TOKEN_BOUNDS_S),
+    "vllm:time_to_first_token_seconds": ("Histogram of time to first token in seconds.", _FIRST_TOKEN_BOUNDS_S),
     "vllm:time_per_output_token_seconds": ("Histogram of time per output token in seconds.", OUTPUT_TOKEN_BOUNDS_S),
-    "vllm:e2e_request_latency_seconds": ("Histogram of end to end request latency in seconds.", REQUEST_BOUNDS_S),
-    "vllm:request_prompt_tokens": ("Number of prefill tokens processed.", TOKEN_COUNT_BOUNDS),
-    "vllm:request_generation_tokens": ("Number of generation tokens processed.", TOKEN_COUNT_BOUNDS),
+    "vllm:e2e_request_latency_seconds": ("Histogram of end to end request latency in seconds.", _REQUEST_BOUNDS_S),
+    "vllm:request_prompt_tokens": ("Number of prefill tokens processed.", _TOKEN_COUNT_BOUNDS),
+    "vllm:request_generation_tokens": ("Number of generation tokens processed.", _TOKEN_COUNT_BOUNDS),
     "vllm:request_params_n": ("Histogram of the n request parameter.", (1, 2, 5, 10, 20)),
-    "vllm:request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", REQUEST_BOUNDS_S),
-    "vllm:request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", REQUEST_BOUNDS_S),
-    "vllm:request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", REQUEST_BOUNDS_S),
-    "vllm:request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", REQUEST_BOUNDS_S),
+    "vllm:request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", _REQUEST_BOUNDS_S),
+    "vllm:request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", _REQUEST_BOUNDS_S),
+    "vllm:request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", _REQUEST_BOUNDS_S),
+    "vllm:request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", _REQUEST_BOUNDS_S),
     "vllm:iteration_tokens_total": ("Histogram of number of tokens per engine_step.", STEP_TOKEN_BOUNDS),
 }
 _COUNTED: dict[str, Callable[[EngineStats], Histogram]] = {
@@ -37,10 +35,19 @@ _COUNTED: dict[str, Callable[[EngineStats], Histogram]] = {
     "vllm:iteration_tokens_total": lambda stats: stats.step_tokens,
 }
 """Those that the engine counts itself, token by token and step by step."""
+_FINISHED = "llm:sequences_finished_total"
 _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "vllm:prompt_tokens_total": ("Number of prefill tokens processed.", lambda stats: stats.prompt_tokens),
     "vllm:generation_tokens_total": ("Number of generation tokens processed.", lambda stats: stats.generation_tokens),
     "vllm:num_preemptions_total": ("Number of preemptions of the engine.", lambda stats: stats.preemptions),
+    "vllm:spec_decode_num_draft_tokens_total": (
+        "Guesses of next tokens that were verified.",
+        lambda stats: stats.draft_tokens,
+    ),
+    "vllm:spec_decode_num_accepted_tokens_total": (
+        "Guesses of next tokens that were right.",
+        lambda stats: stats.accepted_tokens,
+    ),
     "llm:steps_total": ("Steps that the engine has run.", lambda stats: stats.steps),
     "llm:prefix_tokens_total": (
         "Tokens of prompts that were looked up in the cache.",
@@ -57,6 +64,10 @@ _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "vllm:gpu_cache_usage_perc": (
         "Share of the cache that is in use.",
         lambda stats: 1 - stats.free_blocks / max(1, stats.block_count),
+    ),
+    "vllm:spec_decode_draft_acceptance_rate": (
+        "Share of the guesses of next tokens that were right.",
+        lambda stats: stats.accepted_share,
     ),
 }
 
@@ -76,6 +87,11 @@ class EngineMetrics:
             name: self._metric(name, text, MetricKind.COUNTER, labels) for name, (text, _) in _COUNTERS.items()
         }
         self._gauges = {name: self._metric(name, text, MetricKind.GAUGE, labels) for name, (text, _) in _GAUGES.items()}
+        self._finished = MetricFamily(_FINISHED, "Sequences that have ended, by the reason.", MetricKind.COUNTER)
+        self._families.append(self._finished)
+        self._ended: dict[str, Metric] = {}
+        self._labels = labels
+        self._told_ended: dict[str, int] = {}
         self._told = dict.fromkeys(_COUNTERS, 0.0)
         self._told_counts = {name: Histogram(_HISTOGRAMS[name][1]) for name in _COUNTED}
         self._next = 0.0
@@ -96,12 +112,21 @@ class EngineMetrics:
             self._gauges[name].set(float(value(stats)))
         for name, counted in _COUNTED.items():
             self._tell_counts(name, counted(stats))
+        self._tell_ended(stats.finished)
 
     def _tell_counts(self, name: str, found: Histogram) -> None:
         known, self._told_counts[name] = self._told_counts[name], found
         counts = [now - before for now, before in zip(found.counts, known.counts, strict=True)]
         if any(counts):
             self._histograms[name].observe_counts(counts, found.total - known.total)
+
+    def _tell_ended(self, finished: Mapping[str, int]) -> None:
+        for reason, count in finished.items():
+            if reason not in self._ended:
+                self._ended[reason] = self._finished.Metric({**self._labels, "reason": reason})
+            if count > self._told_ended.get(reason, 0):
+                self._ended[reason].increment(count - self._told_ended.get(reason, 0))
+                self._told_ended[reason] = count
 
     def ended(self, output: TextOutput, prompt_tokens: int, choices: int) -> None:
         """A request has its last news."""
@@ -120,7 +145,10 @@ class EngineMetrics:
 
     @staticmethod
     def durations(output: TextOutput, choices: int) -> dict[str, tuple[int, int]]:
-        """What is told of a single request with its last news, in nanoseconds; of several choices that of the last."""
+        """What is told of a single request with its last news, in nanoseconds; of several choices that of the last.
+
+        Tokens of the prompt, those of them that the cache had, guesses and preemptions are counted, and take no time.
+        """
         times, usage = output.times, output.usage
         if times is None or usage is None or not times.first_token:
             return {}
@@ -130,7 +158,13 @@ class EngineMetrics:
             "first_token": (1, times.first_token - times.arrival),
             "output_token": (max(0, usage.completion_tokens // choices - 1), times.last_token - times.first_token),
         }
-        return {name: (count, int(span * 1e9)) for name, (count, span) in spans.items()}
+        found = {name: (count, int(span * 1e9)) for name, (count, span) in spans.items()}
+        found |= {"prompt_tokens": (usage.prompt_tokens, 0), "cached_tokens": (usage.cached_tokens, 0)}
+        if times.preemptions:
+            found["preemption_count"] = (times.preemptions, 0)
+        if times.drafted:
+            found |= {"draft_tokens": (times.drafted, 0), "accepted_tokens": (times.accepted, 0)}
+        return found
 
     def _observe(self, name: str, value: float) -> None:
         self._histograms[name].observe(value)

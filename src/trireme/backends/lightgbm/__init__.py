@@ -1,0 +1,1 @@
+"""The backend for the files that LightGBM's `save_model` writes."""

@@ -1,0 +1,1 @@
+"""The backend for the folders that MLflow writes for a model."""

@@ -1,0 +1,95 @@
+"""`model.json`: vLLM's arguments, and what they mean to our engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.llm.settings import Settings, read_settings
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "model.json"
+_MEANINGS = {
+    "model": "model",
+    "revision": "revision",
+    "dtype": "dtype",
+    "max_model_len": "max_length",
+    "gpu_memory_utilization": "memory_share",
+    "max_num_seqs": "max_sequences",
+    "max_num_batched_tokens": "max_step_tokens",
+    "block_size": "block_size",
+    "enable_prefix_caching": "prefix_cache",
+    "tensor_parallel_size": "tensor_parallel",
+    "kv_cache_dtype": "kv_cache_dtype",
+}
+"""By vLLM's name: the llm backend's parameter."""
+_DTYPES = {"half": "float16", "float": "float32"}
+_RANKS = ("pipeline_parallel_size", "data_parallel_size")
+_QUIET = frozenset({
+    "disable_log_requests", "disable_log_stats", "enable_log_requests", "enforce_eager", "swap_space", "seed",
+    "trust_remote_code", "enable_lora", "quantization", "enable_chunked_prefill", *_RANKS,
+})  # fmt: skip
+"""Without a meaning here, or with one that is looked at apart."""
+_OWN = ("device", "executor", "max_waiting", "cache_bytes", "step_timeout_s", "graphs", "batch_invariant", "warm_up")
+"""The llm backend's parameters that a configuration may have beside the file."""
+
+
+def read_engine_file(model_dir: Path, version: str) -> dict[str, Any]:
+    """The arguments; raises ModelLoadError."""
+    path = model_dir / version / FILE_NAME
+    try:
+        found = json.loads(path.read_text())
+    except OSError:
+        raise ModelLoadError(f'there is no \'{path}\': it names the model, as in {{"model": "gpt2"}}') from None
+    except ValueError as error:
+        raise ModelLoadError(f"'{path}' is no JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("model"), str) or not found["model"]:
+        raise ModelLoadError(f"'{path}' must be a JSON object with the name or the folder of a model under \"model\"")
+    return found
+
+
+def read_own_settings(
+    arguments: Mapping[str, Any],
+    config: Mapping[str, Any],
+    args: Mapping[str, str],
+    around_texts: Callable[[], AbstractContextManager[None]],
+) -> Settings:
+    """For our engine; raises ModelLoadError with the name of what cannot be followed."""
+    name = config["name"]
+    _check(name, arguments)
+    given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    meant = {_MEANINGS[key]: _word(value) for key, value in arguments.items() if key in _MEANINGS and value is not None}
+    meant["dtype"] = _DTYPES.get(meant.get("dtype", "auto"), meant.get("dtype", "auto"))
+    if meant.get("kv_cache_dtype") == "fp8_e4m3":
+        meant["kv_cache_dtype"] = "fp8"
+    meant |= {key: given[key] for key in _OWN if key in given}
+    if arguments.get("enforce_eager"):
+        meant.setdefault("graphs", "false")
+    parameters = {key: {"string_value": value} for key, value in meant.items()}
+    return read_settings({"name": name, "parameters": parameters}, args, around_texts)
+
+
+def _check(name: str, arguments: Mapping[str, Any]) -> None:
+    if str(arguments.get("enable_lora", False)).lower() == "true":
+        raise ModelLoadError(f"model '{name}' has enable_lora in {FILE_NAME}: merge the adapter into the model instead")
+    tokenizer = arguments.get("tokenizer")
+    if tokenizer not in (None, arguments["model"]):
+        raise ModelLoadError(
+            f"model '{name}' has a tokenizer '{tokenizer}' in {FILE_NAME}: put its files to the model's"
+        )
+    for key in _RANKS:
+        if arguments.get(key, 1) not in (1, "1", None):
+            log.warning("model '%s' has %s %s: it runs on one device all the same", name, key, arguments[key])
+    others = sorted(arguments.keys() - _MEANINGS.keys() - _QUIET - {"tokenizer"})
+    if others:
+        log.info("model '%s': %s of %s have no meaning here and are let be", name, ", ".join(others), FILE_NAME)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

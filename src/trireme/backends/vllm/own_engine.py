@@ -1,0 +1,143 @@
+"""Our engine behind the tensors of Triton's vLLM backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
+from trireme.backends.llm.answers import REASONS
+from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
+from trireme.backends.llm.settings import Settings
+from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.metrics import EngineMetrics
+from trireme.backends.served_engine.refusals import WishError, end_code
+from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
+from trireme.llm.generation import Generation, TextOutput
+from trireme.llm.request import TokenLogprobs
+from trireme.llm.text_engine import Engine
+
+_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "max_tokens": 16}
+"""vLLM's, where a request does not say."""
+_KNOWN = SAMPLING_OPTIONS | OPTIONS
+_LEAST_LOGPROB = -9999.0
+"""What stands for tokens that cannot come at all: JSON knows no infinity."""
+
+
+class OwnEngine:
+    """Loads the model on its device; answers come in the thread that writes texts."""
+
+    def __init__(self, settings: Settings, name: str, version: str) -> None:
+        self._engine = Engine.load(
+            settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
+        )
+        self._forms = AnswerForms(self._engine, None, None)
+        self._metrics = EngineMetrics(self._engine.core, name, version)
+        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
+        self._caretaker.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether steps are still run."""
+        return self._engine.core.is_alive
+
+    def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
+        """Raises WishError, SamplingError, EngineBusyError or EngineClosedError."""
+        wanted, tokenizer = answer.request, self._engine.tokenizer
+        options = {**_DEFAULTS, **wanted.options}
+        if wanted.options.keys() & MAX_TOKENS and "max_tokens" not in wanted.options:
+            del options["max_tokens"]
+        for key in options.keys() - _KNOWN:
+            raise WishError(f"there is no sampling parameter '{key}'; known are: {', '.join(sorted(_KNOWN))}")
+        tells = options.get("logprobs") is not None
+        if wanted.tells_cumulative_logprob and not tells:
+            options["logprobs"] = 0
+        tokens = tokenizer.encode(wanted.prompt, True)
+        form = self._forms.read(options, False, tokens)
+        params = read_params(options, tokenizer, form.grammar, form.shown_ids)
+        answer.begin(params.choices, len(tokens))
+        listener = _Listener(self, answer, len(tokens), params.choices, tells)
+        generation = self._engine.submit(tokens, params, listener, timeout_s=timeout_s)
+        listener.generation = generation
+        if answer.is_closed:  # before it could be cancelled
+            generation.cancel()
+        self._caretaker.active[generation] = answer.sender
+        if generation.is_finished:  # before it was noted
+            self._caretaker.active.pop(generation, None)
+
+    def close(self) -> None:
+        """Ends what is under way and gives the device's memory back."""
+        self._caretaker.stop()
+        self._engine.close()
+
+    def ended(self, listener: _Listener, output: TextOutput) -> None:
+        """A request has its last news."""
+        if listener.generation is not None:
+            self._caretaker.active.pop(listener.generation, None)
+        self._metrics.ended(output, listener.input_count, listener.choice_count)
+
+    def described(self, token: int, found: TokenLogprobs) -> dict[int, dict[str, Any]]:
+        """What is known of a token and of the likeliest in its place, by their ids."""
+        text = self._engine.tokenizer.token_text
+        entries = {token: (found.logprob, found.rank)}
+        for place, (other, logprob) in enumerate(found.top, 1):
+            entries.setdefault(other, (logprob, place))
+        return {
+            one: {"logprob": max(logprob, _LEAST_LOGPROB), "rank": rank, "decoded_token": text(one)}
+            for one, (logprob, rank) in entries.items()
+        }
+
+
+class _Listener:
+    """Turns an engine's news into those of an answer."""
+
+    def __init__(self, engine: OwnEngine, answer: TextAnswer, input_count: int, choice_count: int, tells: bool) -> None:
+        self._engine = engine
+        self._answer = answer
+        self._tells = tells
+        """Whether probabilities were asked for, and not only their sum."""
+        self._told_count = 0
+        self.input_count = input_count
+        self.choice_count = choice_count
+        self.generation: Generation | None = None
+        answer.cancel = self._cancel
+
+    def __call__(self, output: TextOutput) -> None:
+        try:
+            if output.is_last:
+                self._answer.sender.measured(EngineMetrics.durations(output, self.choice_count))
+            self._take(output)
+        finally:
+            if output.is_last:
+                self._engine.ended(self, output)
+
+    def _take(self, output: TextOutput) -> None:
+        reason = output.finish_reason
+        if reason is not None and reason not in REASONS:
+            text = output.error or f"the request was ended: {reason.value}"
+            self._answer.fail(text, end_code(reason))
+            return
+        known = output.logprobs
+        pairs = zip(output.token_ids, known, strict=False)
+        news = ChoiceNews(
+            output.index,
+            output.text,
+            self._count(output),
+            sum(one.logprob for one in known),
+            [self._engine.described(token, one) for token, one in pairs] if self._tells else None,
+            REASONS[reason] if reason is not None else None,
+        )
+        if news.text or news.token_count or reason is not None:
+            self._answer.take([news], output.is_last)
+
+    def _count(self, output: TextOutput) -> int:
+        """Tokens, with the one that ended the text and is not shown."""
+        count = len(output.token_ids)
+        if output.usage is not None and self.choice_count == 1:
+            count = output.usage.completion_tokens - self._told_count
+        self._told_count += count
+        return count
+
+    def _cancel(self) -> None:
+        if self.generation is not None:
+            self.generation.cancel()

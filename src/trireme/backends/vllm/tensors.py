@@ -1,0 +1,49 @@
+"""The tensors of Triton's vLLM backend, and the configuration that they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trireme.backends.python.pb_utils.model_config import ModelConfig
+
+_FLAG, _TEXT = ("TYPE_BOOL", [1]), ("TYPE_STRING", [1])
+INPUTS = {
+    "text_input": _TEXT,
+    "image": ("TYPE_STRING", [-1]),
+    "stream": _FLAG,
+    "sampling_parameters": _TEXT,
+    "exclude_input_in_output": _FLAG,
+    "return_finish_reason": _FLAG,
+    "return_cumulative_logprob": _FLAG,
+    "return_logprobs": _FLAG,
+    "return_num_input_tokens": _FLAG,
+    "return_num_output_tokens": _FLAG,
+    "embedding_request": _TEXT,
+}
+"""The first is needed, the others are optional."""
+OUTPUTS = {
+    "text_output": ("TYPE_STRING", [-1]),
+    "finish_reason": ("TYPE_STRING", [-1]),
+    "cumulative_logprob": ("TYPE_FP32", [-1]),
+    "logprobs": ("TYPE_STRING", [-1]),
+    "num_input_tokens": ("TYPE_UINT32", [1]),
+    "num_output_tokens": ("TYPE_UINT32", [-1]),
+}
+
+
+def complete(config: ModelConfig) -> ModelConfig:
+    """Adds the tensors that are not declared; the engine batches, and every model is decoupled."""
+    message: dict[str, Any] = config.as_dict()
+    for kind, known in (("input", INPUTS), ("output", OUTPUTS)):
+        entries = message.setdefault(kind, [])
+        declared = {entry["name"] for entry in entries}
+        for name, (data_type, dims) in known.items():
+            if name in declared:
+                continue
+            entry: dict[str, Any] = {"name": name, "data_type": data_type, "dims": list(dims)}
+            if kind == "input" and name != "text_input":
+                entry["optional"] = True
+            entries.append(entry)
+    config.set_max_batch_size(0)
+    config.set_model_transaction_policy({"decoupled": True})
+    return config

@@ -1,0 +1,93 @@
+"""A request as tensors of Triton's vLLM backend, read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from trireme.backends.llm.sampling_options import read_json
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.served_engine.refusals import WishError
+
+_TEXTS = frozenset({"stop", "bad_words", "guided_regex", "guided_grammar", "guided_choice", "guided_json"})
+"""Options that may be texts, and are not read as numbers."""
+_REFUSED = {"image": "models of texts alone are served", "embedding_request": "no embeddings are given"}
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """One prompt, and what is wanted of it."""
+
+    prompt: str
+    is_stream: bool
+    has_prompt: bool
+    """Whether the answer begins with the prompt."""
+    options: dict[str, Any]
+    """By vLLM's names for how tokens are chosen."""
+    tells_finish_reason: bool
+    tells_cumulative_logprob: bool
+    tells_logprobs: bool
+    tells_input_count: bool
+    tells_output_count: bool
+
+
+def read_text_request(request: InferenceRequest) -> TextRequest:
+    """Raises WishError with the tensor's name."""
+    inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+
+    def flag(name: str, default: bool = False) -> bool:
+        return bool(inputs[name][0]) if name in inputs and inputs[name].size else default
+
+    for name, reason in _REFUSED.items():
+        if name in inputs and inputs[name].size:
+            raise WishError(f"'{name}' cannot be followed: {reason}")
+    if "text_input" not in inputs or not inputs["text_input"].size:
+        raise WishError("'text_input' is missing")
+    is_stream = flag("stream")
+    has_prompt = not flag("exclude_input_in_output", is_stream)
+    if is_stream and has_prompt:
+        raise WishError("When streaming, `exclude_input_in_output` = False is not allowed.")
+    if "sampling_parameters" in inputs and inputs["sampling_parameters"].size:
+        options = read_json("sampling_parameters", _text(inputs["sampling_parameters"][0]))
+    else:
+        options = json.loads(request.parameters() or "{}")
+    if not isinstance(options, dict):
+        raise WishError("'sampling_parameters' must be a JSON object")
+    return TextRequest(
+        _text(inputs["text_input"][0]),
+        is_stream,
+        has_prompt,
+        _read_options(options),
+        flag("return_finish_reason"),
+        flag("return_cumulative_logprob"),
+        flag("return_logprobs"),
+        flag("return_num_input_tokens"),
+        flag("return_num_output_tokens"),
+    )
+
+
+def _read_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Numbers and flags may be texts, as clients of Triton send them."""
+    if given.pop("lora_name", None) is not None:
+        raise WishError("LoRA feature is not enabled.")
+    found = {}
+    for key, value in given.items():
+        if key.startswith("triton_") or value is None:
+            continue
+        found[key] = value if key in _TEXTS or not isinstance(value, str) else _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise WishError(f"a text is not UTF-8: {error}") from None

@@ -1,0 +1,36 @@
+"""How a model's configuration asks for a smaller cache and for ranks, or leaves both to its folder."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.llm.settings import read_settings
+from trireme.llm.executors.ranks.mpi import COUNT_VARIABLE, FOLDER_VARIABLE
+from trireme.llm.options import CacheType, EngineOptions
+
+
+def options(folder: Path, **parameters: str) -> EngineOptions:
+    (folder / "1").mkdir(exist_ok=True)
+    (folder / "1" / "config.json").write_text("{}")
+    given = {key: {"string_value": value} for key, value in parameters.items()}
+    args = {"model_repository": str(folder), "model_version": "1", "model_instance_kind": "CPU"}
+    return read_settings({"name": "writer", "parameters": given}, args, nullcontext).options
+
+
+def test_the_cache_is_of_eight_bits_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert options(tmp_path).cache_type is CacheType.AUTO
+    assert options(tmp_path, kv_cache_dtype="fp8").cache_type is CacheType.FP8
+    with pytest.raises(ModelLoadError, match="'kv_cache_dtype' of model 'writer' must be auto or fp8, found 'int4'"):
+        options(tmp_path, kv_cache_dtype="int4")
+
+
+def test_ranks_are_the_folders_matter_unless_somebody_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert options(tmp_path).ranks is None
+    assert options(tmp_path, tensor_parallel="2").ranks == 2
+    monkeypatch.setenv(COUNT_VARIABLE, "4")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert options(tmp_path).ranks == 4

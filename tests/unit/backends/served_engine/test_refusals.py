@@ -1,0 +1,92 @@
+"""A request that cannot be begun is answered with the code that fits, and the others of its batch are begun."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import pytest
+
+from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.refusals import WishError, begin_each, end_code
+from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
+from trireme.llm.engine import EngineBusyError, EngineClosedError
+from trireme.llm.request import FinishReason
+from trireme.llm.sampling_params import SamplingError
+from trireme.llm.tokenizer.port import ChatError, TokenizerError
+
+
+class Asked:
+    """Both a request and the sender of its answer."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[ErrorCode, str]] = []
+        self.is_closed = False
+
+    def get_response_sender(self) -> Asked:
+        return self
+
+    def send(self, response: InferenceResponse, flags: int) -> None:
+        error = response.error()
+        assert error is not None
+        assert flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        self.answers.append((ErrorCode(error.code()), error.message()))
+        self.is_closed = True
+
+
+def begin(*asked: Asked, errors: dict[Asked, Exception]) -> list[Any]:
+    begun: list[Any] = []
+
+    def one(request: Any, sender: Any) -> None:
+        if request in errors:
+            raise errors[request]
+        begun.append(sender)
+
+    begin_each(cast("list[InferenceRequest]", asked), one)
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (WishError("'n' is missing"), ErrorCode.INVALID_ARG),
+        (SamplingError("'top_p' is 2"), ErrorCode.INVALID_ARG),
+        (ChatError("no template"), ErrorCode.INVALID_ARG),
+        (TokenizerError("no such token"), ErrorCode.INVALID_ARG),
+        (EngineBusyError("too many wait"), ErrorCode.UNAVAILABLE),
+        (EngineClosedError("closed"), ErrorCode.UNAVAILABLE),
+        (UnknownAdapterError("no adapter 'x'"), ErrorCode.NOT_FOUND),
+        (AdapterError("its file is cut off"), ErrorCode.INTERNAL),
+    ],
+)
+def test_reason_has_its_code_and_the_batch_goes_on(
+    error: Exception, code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, refused, last = Asked(), Asked(), Asked()
+    assert begin(first, refused, last, errors={refused: error}) == [first, last]
+    assert refused.answers == [(code, str(error))]
+    assert first.answers == last.answers == []
+    assert caplog.records == []
+
+
+def test_a_fault_of_ours_is_logged_and_told_as_internal(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Asked()
+    begin(asked, errors={asked: ZeroDivisionError()})
+    assert asked.answers == [(ErrorCode.INTERNAL, "ZeroDivisionError")]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_a_request_that_was_answered_before_it_failed_gets_no_second_answer() -> None:
+    asked = Asked()
+    asked.is_closed = True
+    begin(asked, errors={asked: EngineBusyError("too many wait")})
+    assert asked.answers == []
+
+
+def test_what_the_engine_ends_has_a_code_by_its_reason() -> None:
+    assert end_code(FinishReason.CANCELLED) == ErrorCode.CANCELLED
+    assert end_code(FinishReason.TIMEOUT) == ErrorCode.UNAVAILABLE
+    assert end_code(FinishReason.ERROR) == ErrorCode.INTERNAL

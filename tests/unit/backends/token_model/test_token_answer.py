@@ -1,0 +1,76 @@
+"""Answers of token models whose client takes its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.token_model.family import INFLIGHT
+from trireme.backends.token_model.token_answer import TokenAnswer
+from trireme.backends.token_model.token_request import Row, TokenRequest
+from trireme.llm.request import FinishReason, SequenceOutput
+from trireme.llm.sampling_params import SamplingParams
+
+
+class Client:
+    """What the sender of a request does, with credits that the test gives; stands for the pacer as well."""
+
+    def __init__(self, credit: int) -> None:
+        self.credit = credit
+        self.sent: list[tuple[list[int], int]] = []
+        self.held: list[Any] = []
+
+    def has_credit(self) -> bool:
+        return self.credit > 0
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        assert response is None or self.credit > 0 or response.has_error(), "it would wait here, and others with it"
+        self.credit -= response is not None
+        tensors = response.output_tensors() if response is not None else []
+        self.sent.append((tensors[0].as_numpy().reshape(-1).tolist() if tensors else [], flags))
+
+    def add(self, answer: Any) -> None:
+        self.held.append(answer)
+
+
+def begin(client: Any) -> tuple[TokenAnswer, list[str]]:
+    ended: list[str] = []
+    row = Row([5], SamplingParams(max_tokens=4), (), (), 0)
+    request = TokenRequest([row], 1, 1, True, False, False, frozenset(["output_ids"]))
+    answer = TokenAnswer(
+        request, INFLIGHT, {"output_ids": np.int32}, client, lambda number, reason: None, lambda: ended.append("end"),
+        client, is_stream=True, has_prompt=False,
+    )  # fmt: skip
+    return answer, ended
+
+
+def news(token: int, reason: FinishReason | None = None) -> SequenceOutput:
+    return SequenceOutput((token,), (), reason)
+
+
+def test_tokens_of_a_slow_client_are_kept_and_follow_in_order() -> None:
+    client = Client(1)
+    answer, ended = begin(client)
+    for token, reason in ((7, None), (8, None), (9, FinishReason.LENGTH)):
+        answer.take(answer.lanes[0], news(token, reason))
+    assert (client.sent, client.held, ended) == ([([7], 0)], [answer], [])
+    assert not answer.can_go_on()
+    client.credit = 1
+    assert answer.can_go_on()
+    assert not answer.release()
+    client.credit = 5
+    assert answer.release()
+    assert client.sent == [([7], 0), ([8], 0), ([9], 1)]
+    assert ended == ["end"]
+
+
+def test_an_answer_that_fails_meanwhile_is_let_go() -> None:
+    client = Client(0)
+    answer, ended = begin(client)
+    answer.take(answer.lanes[0], news(7))
+    answer.fail(RuntimeError("gone"), ErrorCode.INTERNAL)
+    assert answer.can_go_on()
+    assert answer.release()
+    assert ended == ["end"]

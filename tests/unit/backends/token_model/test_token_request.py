@@ -1,0 +1,98 @@
+"""Requests of token models: what they may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.backends.python.pb_utils.request import InferenceRequest
+from trireme.backends.python.pb_utils.tensor import Tensor
+from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
+from trireme.llm.sampling_params import SamplingError
+
+LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
+
+
+def read(**arrays: Any) -> TokenRequest:
+    given = {"input_ids": np.array([[5, 6, 7]], np.int32), "request_output_len": np.array([[10]], np.int32)} | arrays
+    tensors = [Tensor(name, array) for name, array in given.items()]
+    request = InferenceRequest(model_name="m", inputs=tensors, requested_output_names=["output_ids"])
+    return read_request(request, LIMITS, ["output_ids"], False)
+
+
+def test_a_request_becomes_rows() -> None:
+    found = read(input_lengths=np.array([[2]], np.int32), end_id=np.array([[9]], np.int32))
+    assert [(row.tokens, row.params.max_tokens, row.end_ids) for row in found.rows] == [([5, 6], 10, (9,))]
+
+
+@pytest.mark.parametrize("count", [98, 2**31 - 1])
+def test_more_tokens_than_the_model_takes_are_refused(count: int) -> None:
+    assert read(request_output_len=np.array([[97]], np.int32)).max_tokens == 97
+    with pytest.raises(SamplingError, match=f"'request_output_len' is {count} behind a prompt of 3 tokens"):
+        read(request_output_len=np.array([[count]], np.int32))
+
+
+@pytest.mark.parametrize("beams", [9, 10**6])
+def test_more_beams_than_are_written_at_once_are_refused(beams: int) -> None:
+    with pytest.raises(SamplingError, match="more than the 8 texts"):
+        read(beam_width=np.array([[beams]], np.int32))
+
+
+def test_a_prompt_without_tokens_is_its_start() -> None:
+    empty, start = np.zeros((1, 0), np.uint32), np.array([[8]], np.uint32)
+    found = read(input_ids=empty, input_lengths=np.array([[0]], np.uint32), start_id=start)
+    assert (found.rows[0].tokens, found.prompt_width) == ([8], 1)
+    assert read(start_id=start).rows[0].tokens == [5, 6, 7]
+    with pytest.raises(SamplingError, match="'input_lengths' must be between 1 and 0"):
+        read(input_ids=empty)
+
+
+REALS = {"top_p_decay": 0.5, "top_p_min": 0.2}
+
+
+@pytest.mark.parametrize("prefix", ["", "runtime_"])
+def test_top_p_may_decay_where_no_top_k_stands_before_it(prefix: str) -> None:
+    given = {prefix + name: np.array([[value]], np.float32) for name, value in REALS.items()}
+    given |= {"runtime_top_p": np.array([[0.9]], np.float32), f"{prefix}top_p_reset_ids": np.array([[4]], np.uint32)}
+    params = read(**given).rows[0].params
+    assert (params.top_p_decay, round(params.top_p_min, 6), params.top_p_reset_id) == (0.5, 0.2, 4)
+    params = read(**given, runtime_top_k=np.array([[5]], np.uint32)).rows[0].params
+    assert (params.top_k, params.top_p_decay, params.top_p_reset_id) == (5, 1.0, None)
+
+
+def test_a_decay_that_grows_is_refused() -> None:
+    given = {"runtime_top_p": np.array([[0.9]], np.float32), "top_p_decay": np.array([[1.5]], np.float32)}
+    with pytest.raises(SamplingError, match="'top_p_decay' must be above 0 and at most 1"):
+        read(**given)
+
+
+def test_a_search_is_told_of_length_diversity_and_its_end() -> None:
+    given = {"len_penalty": 0.5, "beam_search_diversity_rate": 0.25}
+    arrays = {name: np.array([[value]], np.float32) for name, value in given.items()}
+    params = read(**arrays, beam_width=np.array([[3]]), early_stopping=np.array([[True]])).rows[0].params
+    found = (params.beams, params.choices, params.length_penalty, params.diversity_rate, params.early_stopping)
+    assert found == (3, 3, 0.5, 0.25, True)
+    assert read(beam_width=np.array([[3]])).rows[0].params.length_penalty == LIMITS.length_penalty
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "words"),
+    [
+        ("prompt_embedding_table", np.ones((1, 2, 4), np.float16), "no embeddings are put in"),
+        ("prompt_learning_task_name_ids", np.array([[0]], np.uint32), "no embeddings are put in"),
+        ("request_prompt_embedding", np.ones((1, 2, 4), np.float16), "no embeddings are put in"),
+        ("lora_task_id", np.array([[1]], np.uint64), "merge the adapter"),
+        ("return_generation_logits", np.array([[True]]), "no logits are given"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_with_a_reason(name: str, array: Any, words: str) -> None:
+    with pytest.raises(SamplingError, match=f"'{name}' cannot be followed: .*{words}"):
+        read(**{name: array})
+
+
+def test_flags_that_ask_for_nothing_are_let_be() -> None:
+    assert read(return_context_logits=np.array([[False]]), draft_input_ids=np.array([[1, 2]], np.int32)).rows
+    assert read().has_prompt is None
+    assert read(exclude_input_in_output=np.array([[True]])).has_prompt is False
