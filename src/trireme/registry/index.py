@@ -47,10 +47,9 @@ class AbsentModels:
 
 
 def index_of(
-    models: ServedModels, repositories: Repositories, ready_only: bool, absent: AbsentModels | None = None
+    models: ServedModels, scan: Scan, ready_only: bool, absent: AbsentModels | None = None
 ) -> list[IndexEntry]:
-    """Sorted by name and version. Reads the disk; blocks for as long as listing the repositories takes."""
-    scan = _scan(repositories)
+    """Sorted by name and version."""
     entries = []
     for record in models.records.values():
         is_on_disk = record.id in scan.folders or record.id.name in scan.duplicates
@@ -66,7 +65,8 @@ def index_of(
     return sorted(entries, key=lambda entry: (entry.name, int(entry.version or -1)))
 
 
-def _scan(repositories: Repositories) -> Scan:
+def scan_or_nothing(repositories: Repositories) -> Scan:
+    """What is on disk; blocks for as long as listing the repositories takes. Any thread may ask."""
     try:
         return repositories.scan()
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from trireme.config.model_config import ModelConfig, TensorConfig
@@ -28,6 +29,7 @@ class Model:
     __slots__ = (
         "_labels",
         "_required",
+        "adapters_folder",
         "backend",
         "called",
         "checks",
@@ -75,6 +77,7 @@ class Model:
         self.stats = stats
         self.backend = backend  # None for an ensemble
         self.folder = folder  # keeps a temporary model folder as long as the model
+        self.adapters_folder: Path | None = None  # where a language model's adapters are, if it has any
         self.gate = gate  # None where executions are not limited
         self.called: object = None  # what front ends call, made by the server for the first of them
         self.is_serving = False  # set while the registry hands the model out

@@ -55,6 +55,10 @@ class RegistryOptions:
     """Prefers `configs/<name>.pbtxt` to `config.pbtxt`."""
     load_concurrency: int = 4
     """How many model versions load at the same time."""
+    load_slot_s: float = 60.0
+    """After how long a load counts no longer among these; 0 is never."""
+    load_timeout_s: float = 0.0
+    """How long a version may take to load; 0 is no limit. A model's configuration may say otherwise."""
     load_retry_count: int = 0
     """How often the load of a version is tried again after it failed."""
     has_namespacing: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trireme.config.model_config import ModelConfig
@@ -12,7 +13,7 @@ from trireme.core.errors import UnavailableError
 from trireme.core.ports import Backend
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.on_demand import OnDemandMetrics
-from trireme.registry.index import AbsentModels, IndexEntry, index_of
+from trireme.registry.index import AbsentModels, IndexEntry, index_of, scan_or_nothing
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader
 from trireme.registry.loading.poller import RepositoryPoller
@@ -23,7 +24,7 @@ from trireme.registry.on_demand.config import readable_configs
 from trireme.registry.on_demand.memory import ResidentBytes
 from trireme.registry.on_demand.models import NOT_LOADED, OnDemandModels
 from trireme.registry.options import RegistryOptions
-from trireme.registry.repository.repositories import Repositories
+from trireme.registry.repository.repositories import Repositories, Scan
 from trireme.registry.served_models import ServedModels
 from trireme.registry.shutdown import Progress, drain_models
 from trireme.registry.startup import StartupReport, load_startup_models
@@ -81,7 +82,8 @@ class ModelRegistry:
         first_load = load_startup_models(self.options, self.models, self._repositories, self._loader, load_named)
         report = await self._run(first_load)
         if self.options.control_mode == "poll" and self.options.poll_seconds > 0:
-            poller = RepositoryPoller(self.models, self._repositories, self._loader)
+            failed = [failure.name for failure in report.failures]
+            poller = RepositoryPoller(self.models, self._repositories, self._loader, self._begin, failed)
             self._poller = asyncio.create_task(poller.run(self.options.poll_seconds))
         if self._on_demand is not None:
             self._poller = asyncio.create_task(self._on_demand.sweep())
@@ -106,6 +108,14 @@ class ModelRegistry:
             self._on_demand.eviction.reasons.pop(name, None)
         await self._run(self._loader.unload(name, unload_dependents))
 
+    def register_repository(self, path: Path, names: Mapping[str, str]) -> None:
+        """One more repository; `names` are those of models, by folder, that are not their folders'. Loads nothing."""
+        self._repositories.register(path, names)
+
+    def unregister_repository(self, path: Path) -> None:
+        """Forgets a repository that was registered; unloads nothing."""
+        self._repositories.unregister(path)
+
     def end_old_copy(self, name: str) -> bool:
         """Ends the copies of a model that are being replaced before their replacement is ready; whether there are
         any. For what only one copy can have."""
@@ -129,14 +139,19 @@ class ModelRegistry:
             return list(self.models.records.values())
         return self._on_demand.eviction.pinned_records()
 
-    def index(self, ready_only: bool) -> list[IndexEntry]:
-        """Every version of every known model, and the models the repositories hold at this moment."""
+    def scan(self) -> Scan:
+        """What the repositories hold. Blocks on the file system; any thread may ask."""
+        return scan_or_nothing(self._repositories)
+
+    def index(self, ready_only: bool, scan: Scan | None = None) -> list[IndexEntry]:
+        """Every version of every known model, and the models the repositories hold: at this moment, which reads the
+        disk, or when they were last scanned."""
         absent = None
         if self._on_demand is not None:
             absent = AbsentModels(
                 self._on_demand.reasons(), frozenset(self._on_demand.loading_names()), otherwise=NOT_LOADED
             )
-        return index_of(self.models, self._repositories, ready_only, absent)
+        return index_of(self.models, scan or self.scan(), ready_only, absent)
 
     async def stop(self, timeout_s: float, progress: Progress | None = None) -> bool:
         """Ends all loads, waits for all requests, unloads everything; False where the time did not suffice."""

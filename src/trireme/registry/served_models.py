@@ -9,11 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from trireme.config.nearest import meant
-from trireme.core.errors import InvalidArgumentError, NotFoundError, NotReadyError, ServingError, UnavailableError
+from trireme.core.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    NotReadyError,
+    ServingError,
+    UnavailableError,
+    stopping_error,
+)
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.metric_labels import histogram_buckets, metric_labels
 from trireme.registry.model import Model
+from trireme.registry.repository.load_override import TemporaryFolder
 from trireme.registry.repository.repositories import ModelId
 
 log = logging.getLogger(__name__)
@@ -37,6 +45,8 @@ class ServedModels:
         self._metrics = metrics
         self._has_namespacing = has_namespacing
         self._lingering: list[Model] = []  # out of service, and there for the last requests of ensembles alone
+        self.is_stopped = False
+        """The server ends: models that were known do not serve any more, and will not."""
         self._routes: dict[str, dict[str, Model]] = {}  # name to version as asked for ("" is the newest) to model
 
     def find(self, name: str, version: str) -> Model:
@@ -155,6 +165,16 @@ class ServedModels:
             if record.is_temporary and not record.is_wanted and record.is_idle:
                 self.records.pop(record.id, None)  # in no repository: nothing is left of it
             self._note_change()
+        if isinstance(model.folder, TemporaryFolder):
+            await self.drop_unused(model.folder)
+
+    async def drop_unused(self, folder: TemporaryFolder) -> None:
+        """Removes the files of a load, where no model runs from them and none will."""
+        loaded = [record.loaded.override for record in self.records.values() if record.loaded is not None]
+        kept: list[object] = [override.folder for override in loaded if override is not None]
+        kept += [model.folder for model in (*self.serving(), *self.draining)]
+        if all(other is not folder for other in kept):
+            await asyncio.to_thread(folder.remove)
 
     def _note_change(self) -> None:
         if self.on_change is not None:
@@ -180,6 +200,8 @@ class ServedModels:
         number = parse_version(version)
         record = self._only_record(name)
         models = record.ready_models
+        if self.is_stopped:
+            raise stopping_error("")
         if name in self.reloading and not models:
             raise UnavailableError(
                 f"model '{name}' is being reloaded: its old copy ended because the new one needs its device; try again"

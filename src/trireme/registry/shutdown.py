@@ -33,17 +33,22 @@ async def drain_models(
             report(f"Model '{model.name}' (version {model.version}) has {count} in-flight inferences")
         return bool(busy)
 
+    def has_models() -> bool:
+        for record in models.records.values():  # again and again: a load that had all but ended puts its model in place
+            models.withdraw(record, list(record.versions))
+        return bool(models.draining or count_operations())
+
     def report_models() -> bool:
+        is_busy = has_models()
         live, operations = len(models.draining), count_operations()
         report(f"Timeout {_left(deadline)}: Found {live} live models and {operations} in-flight non-inference requests")
-        return bool(live or operations)
+        return is_busy
 
     if not await _until_done(report_requests, lambda: _has_requests(models), deadline):
         return False
     log.info("All models are stopped, unloading models")
-    for record in models.records.values():
-        models.withdraw(record, list(record.versions))
-    return await _until_done(report_models, lambda: bool(models.draining or count_operations()), deadline)
+    models.is_stopped = True
+    return await _until_done(report_models, has_models, deadline)
 
 
 async def _until_done(report: Callable[[], bool], is_busy: Callable[[], bool], deadline: float) -> bool:

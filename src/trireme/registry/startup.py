@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trireme.core.errors import ServingError
+from trireme.core.load_failure import LoadFailure
+from trireme.observe.logs import in_report
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader
 from trireme.registry.on_demand.config import pinned_names
@@ -28,10 +31,8 @@ class StartupReport:
 
     rows: tuple[tuple[str, str, str], ...]
     """Model, version and status, sorted; models whose folder could not be read are not among them."""
-    failures: tuple[str, ...]
-    """The names of all models that are not completely there."""
-    causes: Mapping[str, str]
-    """Why, in a line, by name; of those whose folder could be read."""
+    failures: tuple[LoadFailure, ...]
+    """All models that are not completely there, sorted."""
 
     @property
     def is_ok(self) -> bool:
@@ -45,52 +46,61 @@ async def load_startup_models(
     that is no folder raises ServingError."""
     repositories.check()
     if options.loads_every_model:
-        failures = await _load_every_model(repositories, loader)
+        reasons = await _load_every_model(repositories, loader)
     elif options.is_on_demand:
         pinned = await asyncio.to_thread(pinned_names, options, repositories)
-        failures = await _load_named_models(pinned, load_named)
+        reasons = await _load_named_models(pinned, load_named)
     else:
-        failures = await _load_named_models(options.startup_models, load_named)
+        reasons = await _load_named_models(options.startup_models, load_named)
     for model_id, record in models.records.items():
         if record.is_wanted and not _is_serving(record):
-            failures.add(model_id.name)
-    failed = [record for record in models.records.values() if record.id.name in failures]
-    causes = {record.id.name: cause for record in failed if (cause := _cause(record))}
+            reasons.setdefault(model_id.name, "it is not ready")
+        if model_id.name in reasons:
+            reasons[model_id.name] = _reason(record) or reasons[model_id.name]
+    folders = await asyncio.to_thread(_folders, repositories, reasons)
+    failures = tuple(LoadFailure(name, folders.get(name), reasons[name]) for name in sorted(reasons))
     rows = (row for record in models.records.values() if record.is_wanted for row in _rows(record))
-    return StartupReport(tuple(row for _, row in sorted(rows)), tuple(sorted(failures)), causes)
+    return StartupReport(tuple(row for _, row in sorted(rows)), failures)
 
 
-async def _load_every_model(repositories: Repositories, loader: ModelLoader) -> set[str]:
+async def _load_every_model(repositories: Repositories, loader: ModelLoader) -> dict[str, str]:
+    """Why models failed, by name."""
     scan = await asyncio.to_thread(repositories.scan)
     for name in sorted(scan.duplicates):
-        log.error("failed to poll model '%s': not unique across all model repositories", name)
+        log.error("failed to poll model '%s': not unique across all model repositories", name, extra=in_report(name))
     outcome, unreadable = await loader.load_all(dict(sorted(scan.folders.items())))
-    failed = {model_id.name for model_id, error in outcome.items() if error is not None}
-    return failed | scan.duplicates | {model_id.name for model_id in unreadable}
+    reasons = dict.fromkeys(scan.duplicates, "it is in two or more of the repositories, and none of them is loaded")
+    reasons |= {model_id.name: error.message for model_id, error in unreadable.items()}
+    return reasons | {model_id.name: error.message for model_id, error in outcome.items() if error is not None}
 
 
-async def _load_named_models(names: tuple[str, ...], load: Load) -> set[str]:
-    async def is_loaded(name: str) -> bool:
+async def _load_named_models(names: tuple[str, ...], load: Load) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+
+    async def note_failure(name: str) -> None:
         try:
             await load(name)
-        except ServingError:
-            return False
-        return True
+        except ServingError as error:
+            reasons[name] = error.message
 
-    unique = list(dict.fromkeys(names))
-    results = await asyncio.gather(*(is_loaded(name) for name in unique))
-    return {name for name, is_good in zip(unique, results, strict=True) if not is_good}
+    await asyncio.gather(*(note_failure(name) for name in dict.fromkeys(names)))
+    return reasons
+
+
+def _folders(repositories: Repositories, names: Iterable[str]) -> dict[str, Path]:
+    """The folder of each name that exactly one goes by."""
+    found = {name: list(repositories.locate(name).folders.values()) for name in names}
+    return {name: folders[0] for name, folders in found.items() if len(folders) == 1}
 
 
 def _is_serving(record: ModelRecord) -> bool:
     return bool(record.versions) and all(life.state == READY for life in record.versions.values())
 
 
-def _cause(record: ModelRecord) -> str:
+def _reason(record: ModelRecord) -> str:
     """The failure of its last version that has one, and did not go because of another's; else the model's own."""
     failures = [life.failure for life in record.versions.values() if life.failure not in ("", UNLOADED_REASON)]
-    text = failures[-1] if failures else record.failure
-    return next(iter(text.strip().splitlines()), "")
+    return failures[-1] if failures else record.failure
 
 
 def _rows(record: ModelRecord) -> list[tuple[tuple[str, int], tuple[str, str, str]]]:

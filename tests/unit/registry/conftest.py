@@ -112,6 +112,7 @@ class FakeBackend:
         self.outputs = list(config.outputs)
         self.is_started = True
         await self.resize(config)
+        self.backends.on_started()
 
     async def stop(self) -> None:
         await asyncio.sleep(0)
@@ -151,6 +152,7 @@ class FakeBackends:
         self.gate = asyncio.Event()
         self.loading = 0
         self.most_loading = 0
+        self.on_started: Callable[[], None] = lambda: None
         self.devices: DeviceOwnership | None = None  # where set, every backend takes what is wanted of them
         self.wanted = DeviceRequest("hpu")
 
@@ -191,6 +193,17 @@ class World:
             (folder / str(version)).mkdir(exist_ok=True)
             (folder / str(version) / "model.py").write_text(code)
         return folder
+
+    def add_chain(self, name: str, first: str, second: str) -> Path:
+        """A model `IN` to `OUT` that is made of two others, one behind the other."""
+        steps = ", ".join(
+            f'{{ model_name: "{model}" model_version: -1 input_map {{ key: "IN" value: "{given}" }} '
+            f'output_map {{ key: "OUT" value: "{made}" }} }}'
+            for model, given, made in ((first, "IN", "MID"), (second, "MID", "OUT"))
+        )
+        tensor = '[ {{ name: "{}" data_type: TYPE_FP32 dims: [ 4 ] }} ]'.format
+        tensors = f"input {tensor('IN')} output {tensor('OUT')}"
+        return self.add(name, f'platform: "ensemble" {tensors} ensemble_scheduling {{ step [ {steps} ] }}')
 
     def add_ensemble(self, name: str, composing: str, version: int = -1, has_folder: bool = True) -> Path:
         """A model `IN` to `OUT` that is made of another."""

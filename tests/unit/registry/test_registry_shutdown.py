@@ -31,6 +31,20 @@ def test_idle_models_stop_at_once_and_the_log_says_so(world: Any, caplog: pytest
     assert lines[-1].endswith("Found 0 live models and 0 in-flight non-inference requests")
 
 
+def test_models_that_have_ended_are_not_said_to_be_unknown(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await world.started()
+        server.begin_exit()
+        assert await server.registry.stop(30)
+        error = world.refused(lambda: server.inference.infer(world.request_for("model")[0]))
+        assert (error.kind, "Server is stopping" in error.message) == (ErrorKind.UNAVAILABLE, True)
+        error = world.refused(lambda: server.inference.infer(world.request_for("nothing")[0]))
+        assert error.kind is ErrorKind.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
 def test_requests_in_flight_are_waited_for(world: Any) -> None:
     async def scenario() -> None:
         world.add("model", code="hold")
@@ -96,17 +110,30 @@ def test_start_can_be_interrupted(world: Any) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_model_whose_load_ends_while_the_server_stops_is_ended_too(turns: int, world: Any) -> None:
+    async def scenario() -> None:
+        world.add("quick")
+        server = world.server()
+        stops: list[asyncio.Task[bool]] = []
+
+        async def stop() -> bool:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return bool(await server.registry.stop(5))
+
+        world.backends.on_started = lambda: stops.append(asyncio.create_task(stop()))
+        await asyncio.gather(server.registry.start(), return_exceptions=True)
+        assert await stops[0]
+        assert [backend.is_stopped for backend in world.backends.made] == [True]
+        assert not list(server.registry.models.serving())
+
+    asyncio.run(scenario())
+
+
 def test_exit_refuses_new_requests_and_finishes_ensembles(world: Any) -> None:
     async def scenario() -> None:
-        text = (
-            'platform: "ensemble" input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ] '
-            'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ] ensemble_scheduling { step [ '
-            '{ model_name: "first" model_version: -1 input_map { key: "IN" value: "IN" } '
-            'output_map { key: "OUT" value: "MID" } }, '
-            '{ model_name: "second" model_version: -1 input_map { key: "IN" value: "MID" } '
-            'output_map { key: "OUT" value: "OUT" } } ] }'
-        )
-        world.add("whole", text)
+        world.add_chain("whole", "first", "second")
         world.add("first", code="hold")
         world.add("second")
         server = await world.started()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from trireme.core.load_failure import LoadFailure
+
 
 def test_mode_none_loads_every_model_and_reports_sorted_rows(world: Any) -> None:
     async def scenario() -> None:
@@ -40,8 +42,7 @@ def test_broken_model_does_not_take_others_down(world: Any, caplog: pytest.LogCa
         server = world.server()
         report = await server.registry.start()
         assert report.rows == (("bad", "1", "UNAVAILABLE: Internal: ValueError: boom"), ("good", "1", "READY"))
-        assert report.failures == ("bad",)
-        assert report.causes == {"bad": "Internal: ValueError: boom"}
+        assert report.failures == (LoadFailure("bad", world.repository / "bad", "Internal: ValueError: boom"),)
         assert not report.is_ok
         assert (await world.infer(server, "good")).error is None
 
@@ -60,8 +61,7 @@ def test_cause_is_the_first_line_of_the_version_that_failed(world: Any) -> None:
             file.write("version_policy { all {} }")
         (folder / "1" / "model.py").write_text("fail one reason")
         report = await world.server().registry.start()
-        assert report.failures == ("two",)
-        assert report.causes == {"two": "Internal: one reason"}
+        assert [(failure.name, failure.cause) for failure in report.failures] == [("two", "Internal: one reason")]
 
     asyncio.run(scenario())
 
@@ -75,8 +75,9 @@ def test_unreadable_config_is_not_in_the_table_but_fails_the_start(
         server = world.server()
         report = await server.registry.start()
         assert report.rows == (("good", "1", "READY"),)
-        assert report.failures == ("garbled",)
-        assert report.causes == {}
+        (failure,) = report.failures
+        assert (failure.name, failure.folder) == ("garbled", folder)
+        assert failure.text.startswith(f"failed to read text proto from {folder}")
         assert ("garbled", "", "", "") in world.states(server)
         assert f"Poll failed for model directory 'garbled': failed to read text proto from {folder}" in caplog.text
 
@@ -89,7 +90,7 @@ def test_model_without_versions_is_shown_as_not_loaded(world: Any) -> None:
         report = await world.server().registry.start()
         assert report.rows == (("empty", "-", "Not loaded: No model version was found"),)
         text = "at least one version must be available under the version policy of model 'empty'"
-        assert report.causes == {"empty": text}
+        assert report.failures == (LoadFailure("empty", world.repository / "empty", text),)
         assert not report.is_ok
 
     asyncio.run(scenario())
@@ -131,7 +132,7 @@ def test_explicit_mode_with_a_star_loads_everything(world: Any) -> None:
 def test_missing_startup_model_fails_the_start(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     server = world.server(control_mode="explicit", startup_models=("nothere",))
     report = asyncio.run(server.registry.start())
-    assert report.failures == ("nothere",)
+    assert [(failure.name, failure.folder) for failure in report.failures] == [("nothere", None)]
     assert "failed to poll model 'nothere': model not found in any model repository." in caplog.messages
 
 
@@ -170,7 +171,7 @@ def test_same_name_in_two_repositories_is_not_loaded(world: Any, caplog: pytest.
         server = world.server(repositories=(world.repository, other))
         report = await server.registry.start()
         assert report.rows == (("once", "1", "READY"),)
-        assert report.failures == ("twice",)
+        assert [failure.name for failure in report.failures] == ["twice"]
         reason = "model appears in two or more repositories"
         assert world.states(server) == [("once", "1", "READY", ""), ("twice", "", "UNAVAILABLE", reason)]
         assert [entry.name for entry in server.model_control.index(True)] == ["once"]
@@ -195,7 +196,7 @@ def test_unreadable_model_folder_is_a_clear_failure(world: Any, caplog: pytest.L
         config.unlink()
         config.mkdir()  # a folder where a file belongs: reading it is an OSError for root, too
         report = await world.server().registry.start()
-        assert "locked" in report.failures
+        assert "locked" in [failure.name for failure in report.failures]
         assert ("good", "1", "READY") in report.rows
 
     asyncio.run(scenario())

@@ -29,6 +29,24 @@ def _match(plan: Mapping[ModelId, PolledModel], namespace: str, name: str) -> Mo
     return others[0] if len(others) == 1 else None
 
 
+def parts_of(plan: Mapping[ModelId, PolledModel]) -> list[dict[ModelId, PolledModel]]:
+    """The plan in parts, of which none needs a model of another."""
+    neighbours: dict[ModelId, set[ModelId]] = {model_id: set() for model_id in plan}
+    for model_id, direct in graph_of(plan).items():
+        for needed in direct:
+            neighbours[model_id].add(needed)
+            neighbours[needed].add(model_id)
+    together = {model_id: [*direct] for model_id, direct in neighbours.items()}
+    parts: list[dict[ModelId, PolledModel]] = []
+    placed: set[ModelId] = set()
+    for model_id in plan:
+        if model_id not in placed:
+            reached = {model_id, *_reachable(together, [model_id])}
+            placed |= reached
+            parts.append({member: polled for member, polled in plan.items() if member in reached})
+    return parts
+
+
 def circles(graph: Graph) -> dict[ModelId, str]:
     """Every model that needs itself, directly or through others, with the sentence that says so."""
     found = {}

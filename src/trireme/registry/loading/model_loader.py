@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.observe.logs import in_report
 from trireme.registry.lifecycle import ModelRecord, PolledModel
 from trireme.registry.loading import dependencies
+from trireme.registry.loading.interrupted_loads import LoadInterruptedError
 from trireme.registry.loading.model_poll import try_poll
 from trireme.registry.loading.related_names import RelatedNames
 from trireme.registry.loading.version_switch import VersionsFailedError, VersionSwitch
@@ -36,10 +38,19 @@ class ModelLoader:
         self._repositories = repositories
         self._switch = switch
         self._exclusive = RelatedNames()
+        self._under_way: dict[str, tuple[str, ...]] = {}  # what is being loaded, and what that is made of
 
     async def load(self, name: str, config_json: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads or reloads by name, as the API asks; raises ServingError with the API's texts."""
         override = await self._override(name, config_json, files or {})
+        try:
+            await self._load(name, override)
+        except BaseException:
+            if override is not None and override.folder is not None:
+                await self._models.drop_unused(override.folder)
+            raise
+
+    async def _load(self, name: str, override: LoadOverride | None) -> None:
         names = dependencies.related_names(self._models, name)
         while True:
             async with self._exclusive.hold(names):
@@ -50,13 +61,29 @@ class ModelLoader:
             names = needed
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Takes the model and the ensembles that need it out of service; does not wait for their last requests."""
-        async with self._hold_related(name):
-            for record in self._models.named(name):
-                composing = self._composing(record)
-                drains = self._withdraw(record)
-                if unload_dependents:
-                    self._unload_unused(composing, drains)
+        """Takes the model and the ensembles that need it out of service; does not wait for their last requests. A load
+        of the model that is under way ends, and fails."""
+        with self._switch.interruptions.ending(self._loads_for(name)):
+            async with self._hold_related({name}):
+                self._unload(name, unload_dependents)
+
+    def _unload(self, name: str, unload_dependents: bool) -> None:
+        for record in self._models.named(name):
+            composing = self._composing(record)
+            drains = self._withdraw(record)
+            if unload_dependents:
+                self._unload_unused(composing, drains)
+
+    def _loads_for(self, name: str) -> set[str]:
+        """The model, and those that are being loaded for it alone."""
+        names = {name}
+        pending = [name]
+        while pending:
+            for needed in self._under_way.get(pending.pop(), ()):
+                if needed not in names and not any(record.is_explicit for record in self._models.named(needed)):
+                    names.add(needed)
+                    pending.append(needed)
+        return names
 
     def is_at_work_on(self, name: str) -> bool:
         """Whether an operation on the model, or on one that is related to it, is under way."""
@@ -64,30 +91,43 @@ class ModelLoader:
 
     async def remove(self, model_id: ModelId) -> None:
         """Unloads a model whose folder has gone."""
-        async with self._hold_related(model_id.name):
-            if model_id in self._models.records:
-                self._withdraw(self._models.records[model_id])
+        with self._switch.interruptions.ending({model_id.name}):
+            async with self._hold_related({model_id.name}):
+                if model_id in self._models.records:
+                    self._withdraw(self._models.records[model_id])
 
     @asynccontextmanager
-    async def _hold_related(self, name: str) -> AsyncIterator[None]:
+    async def _hold_related(self, wanted: Set[str]) -> AsyncIterator[None]:
         """Relations may change while one waits for them, so they are looked up again until they did not."""
-        names = dependencies.related_names(self._models, name)
+        names = self._related(wanted)
         while True:
             async with self._exclusive.hold(names):
-                present = dependencies.related_names(self._models, name)
+                present = self._related(wanted)
                 if present <= names:
                     yield
                     return
             names = present
 
-    async def load_all(self, folders: Mapping[ModelId, Path]) -> tuple[Outcome, list[ModelId]]:
-        """Loads many models, composing models first; returns what became of each, and those whose poll failed."""
-        async with self._exclusive.hold({model_id.name for model_id in folders}):
-            plan = await asyncio.to_thread(self._poll_all, folders)
-            for polled in plan.values():
-                self._models.record(polled.id).is_explicit = True
-            outcome = await self._run(plan)
-            return outcome, [model_id for model_id in folders if model_id not in plan]
+    def _related(self, names: Set[str]) -> set[str]:
+        return set().union(*(dependencies.related_names(self._models, name) for name in names))
+
+    async def load_all(self, folders: Mapping[ModelId, Path]) -> tuple[Outcome, dict[ModelId, ServingError]]:
+        """Loads many models, composing models first; returns what became of each, and why the folders of others could
+        not be read. Models that have nothing to do with each other do not wait for each other."""
+        plan, unreadable = await asyncio.to_thread(self._poll_all, folders)
+        async with asyncio.TaskGroup() as group:
+            parts = [group.create_task(self._load_part(part)) for part in dependencies.parts_of(plan)]
+        outcome: Outcome = {}
+        for part in parts:
+            outcome.update(part.result())
+        return outcome, unreadable
+
+    async def _load_part(self, plan: Plan) -> Outcome:
+        names = {model_id.name for model_id in plan}
+        async with self._hold_related(names.union(*(polled.dependencies for polled in plan.values()))):
+            for model_id in plan:
+                self._models.record(model_id).is_explicit = True
+            return await self._run(plan)
 
     async def _override(self, name: str, config_json: str | None, files: Mapping[str, bytes]) -> LoadOverride | None:
         try:
@@ -96,9 +136,16 @@ class ModelLoader:
             log.error("Poll failed for model directory '%s': %s", name, error)
             raise _poll_failure(name) from error
 
-    def _poll_all(self, folders: Mapping[ModelId, Path]) -> Plan:
-        polled = (try_poll(self._options, model_id, folder) for model_id, folder in folders.items())
-        return {model.id: model for model in polled if model is not None}
+    def _poll_all(self, folders: Mapping[ModelId, Path]) -> tuple[Plan, dict[ModelId, ServingError]]:
+        plan: Plan = {}
+        unreadable: dict[ModelId, ServingError] = {}
+        for model_id, folder in folders.items():
+            polled = try_poll(self._options, model_id, folder)
+            if isinstance(polled, ServingError):
+                unreadable[model_id] = polled
+            else:
+                plan[model_id] = polled
+        return plan, unreadable
 
     async def _plan(self, name: str, override: LoadOverride | None) -> Plan:
         """The model and, for an ensemble, its composing models down to the last; raises where the model itself
@@ -130,7 +177,8 @@ class ModelLoader:
             folders = dict(scan.folders)
         found = [try_poll(self._options, model_id, folder, override) for model_id, folder in folders.items()]
         # With namespacing a name may be several models: all must be readable, or none is touched.
-        return [polled for polled in found if polled is not None] if all(found) else []
+        readable = [polled for polled in found if isinstance(polled, PolledModel)]
+        return readable if len(readable) == len(found) else []
 
     async def _load_named(self, name: str, plan: Plan) -> None:
         for model_id in plan:
@@ -139,12 +187,22 @@ class ModelLoader:
         outcome = await self._run(plan)
         errors = [error for model_id, error in outcome.items() if model_id.name == name and error is not None]
         if errors:
-            raise InvalidArgumentError(
-                "".join(f"load failed for model '{name}': {error.message}\n" for error in errors)
-            )
+            text = "".join(f"load failed for model '{name}': {error.message}\n" for error in errors)
+            if any(isinstance(error, VersionsFailedError) and error.was_interrupted for error in errors):
+                raise LoadInterruptedError(text)
+            raise InvalidArgumentError(text)
 
     async def _run(self, plan: Plan) -> Outcome:
         """Carries out a plan: composing models before their ensembles, unrelated models side by side."""
+        under_way = {model_id.name: polled.dependencies for model_id, polled in plan.items()}
+        self._under_way |= under_way
+        try:
+            return await self._run_plan(plan)
+        finally:
+            for name in under_way:
+                del self._under_way[name]
+
+    async def _run_plan(self, plan: Plan) -> Outcome:
         for model_id in plan:
             self._models.record(model_id).is_wanted = True
         graph = dependencies.graph_of(plan)
@@ -190,7 +248,7 @@ class ModelLoader:
             for life in [record.versions[version] for version in polled.versions if version in record.versions]:
                 life.reason = life.failure if isinstance(error, VersionsFailedError) else error.described()
         if not isinstance(error, VersionsFailedError):
-            log.error("failed to load model '%s': %s", record.id.name, error.message)
+            log.error("failed to load model '%s': %s", record.id.name, error.message, extra=in_report(record.id.name))
 
     def _fail_circular(self, polled: PolledModel, text: str) -> None:
         self._note_failure(self._models.record(polled.id), polled, dependencies.InvalidEnsembleError(text))

@@ -9,6 +9,7 @@ from trireme.config.load import read_config
 from trireme.config.message import ConfigMessage
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.observe.logs import in_report
 from trireme.registry.lifecycle import PolledModel
 from trireme.registry.options import RegistryOptions
 from trireme.registry.repository.folder_stamp import FolderStamp
@@ -30,13 +31,15 @@ def poll(options: RegistryOptions, model_id: ModelId, folder: Path, override: Lo
 
 def try_poll(
     options: RegistryOptions, model_id: ModelId, folder: Path, override: LoadOverride | None = None
-) -> PolledModel | None:
-    """The same, with the failure in the log."""
+) -> PolledModel | ServingError:
+    """The same; the failure is in the log, and returned."""
     try:
         return poll(options, model_id, folder, override)
     except ServingError as error:
-        log.error("Poll failed for model directory '%s': %s", model_id.name, error.message)
-        return None
+        log.error(
+            "Poll failed for model directory '%s': %s", model_id.name, error.message, extra=in_report(model_id.name)
+        )
+        return error
 
 
 def _poll(options: RegistryOptions, model_id: ModelId, folder: Path, override: LoadOverride | None) -> PolledModel:
@@ -50,6 +53,8 @@ def _poll(options: RegistryOptions, model_id: ModelId, folder: Path, override: L
         config_name=options.config_name,
         is_auto_complete_enabled=options.is_auto_complete_enabled,
         version_dirs=[folder / str(version) for version in available],
+        model_name=model_id.name,
+        is_renamed=model_id.name != folder.name,
     )
     return PolledModel(
         id=model_id,

@@ -4,67 +4,150 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+from trireme.core.errors import ServingError
+from trireme.observe.logs import leaving_out_reported
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader
+from trireme.registry.loading.retries import Retries
 from trireme.registry.repository.folder_stamp import FolderStamp
 from trireme.registry.repository.repositories import ModelId, Repositories, Scan
 from trireme.registry.served_models import ServedModels
 
 log = logging.getLogger(__name__)
 
+Begin = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+"""Runs an operation beside everything else; it is cancelled when the server stops."""
+Found = dict[ModelId, tuple[Path, FolderStamp]]
+"""Model folders, and what they looked like."""
+
 
 class RepositoryPoller:
-    """New folders are loaded, changed ones reloaded, and what has gone is unloaded."""
+    """New folders are loaded, changed ones reloaded, and what has gone is unloaded. What fails is tried again at once
+    when its files change, and seldom otherwise; the same error is logged once. A load that takes longer than the time
+    between two looks goes on beside the next one, which leaves the models that it is about alone."""
 
-    def __init__(self, models: ServedModels, repositories: Repositories, loader: ModelLoader) -> None:
+    def __init__(
+        self,
+        models: ServedModels,
+        repositories: Repositories,
+        loader: ModelLoader,
+        begin: Begin,
+        failed: Iterable[str] = (),
+    ) -> None:
+        """`failed` are the models whose failure was told already."""
         self._models = models
         self._repositories = repositories
         self._loader = loader
+        self._begin = begin
+        self._leaving: set[ModelId] = set()
+        self._retries = Retries()
+        self._told_at_start = set(failed)
+        self._told = ""
 
     async def run(self, interval_seconds: float) -> None:
         """Looks at every interval until it is cancelled; a look that fails is logged and followed by the next."""
         while True:
             await asyncio.sleep(interval_seconds)
             try:
-                await self.look()
+                await self.look(interval_seconds)
             except Exception:
                 log.exception("failed to poll the model repositories")
 
-    async def look(self) -> None:
-        """One look at the repositories, and the loads and unloads it leads to."""
+    async def look(self, patience_s: float | None = None) -> None:
+        """One look at the repositories, and the loads and unloads it leads to; loads are waited for for so long."""
         try:
             scan = await asyncio.to_thread(self._repositories.scan)
         except OSError as error:  # for example a network share that is away: no reason to unload its models
-            log.error("failed to poll model repository '%s': %s", error.filename, error.strerror)
+            self._tell_once(f"failed to poll model repository '{error.filename}': {error.strerror}")
             return
-        for name in sorted(scan.duplicates):
-            log.error("failed to poll model '%s': not unique across all model repositories", name)
-        for model_id in [known for known in self._models.records if self._is_gone(known, scan)]:
+        self._tell_once(
+            "\n".join(
+                f"failed to poll model '{name}': not unique across all model repositories"
+                for name in sorted(scan.duplicates)
+            )
+        )
+        gone = [known for known in self._models.records if self._is_gone(known, scan) and known not in self._leaving]
+        await self._wait_for([self._begin(self._remove(model_id)) for model_id in gone], patience_s)
+        idle = {known: folder for known, folder in scan.folders.items() if not self._loader.is_at_work_on(known.name)}
+        changed, due = await asyncio.to_thread(self._to_load, idle)
+        loads = [self._load(changed, is_repetition=False)] if changed else []
+        loads += [self._load(due, is_repetition=True)] if due else []
+        await self._wait_for([self._begin(load) for load in loads], patience_s)
+
+    @staticmethod
+    async def _wait_for(operations: list[asyncio.Task[Any]], patience_s: float | None) -> None:
+        if operations:
+            done, _ = await asyncio.wait(operations, timeout=patience_s)
+            for operation in done:
+                await operation
+
+    async def _remove(self, model_id: ModelId) -> None:
+        self._leaving.add(model_id)
+        self._retries.forget(model_id)
+        try:
             await self._loader.remove(model_id)
-        changed = await asyncio.to_thread(self._changed, scan)
-        if changed:
-            await self._loader.load_all(changed)
+        finally:
+            self._leaving.discard(model_id)
+
+    def _tell_once(self, text: str) -> None:
+        """Logs what keeps the look from being complete, unless the last look said the same."""
+        if text and text != self._told:
+            log.error("%s", text)
+        self._told = text
 
     def _is_gone(self, model_id: ModelId, scan: Scan) -> bool:
         return model_id not in scan.folders and self._models.records[model_id].is_wanted
 
-    def _changed(self, scan: Scan) -> dict[ModelId, Path]:
-        changed = {}
-        for model_id, folder in scan.folders.items():
+    async def _load(self, found: Found, *, is_repetition: bool) -> None:
+        """Loads; what failed with the same files before is logged only where it fails for another reason."""
+        names = {model_id.name for model_id in found}
+        with leaving_out_reported(names) if is_repetition else nullcontext():
+            outcome, unreadable = await self._loader.load_all({name: folder for name, (folder, _) in found.items()})
+        errors: Mapping[ModelId, ServingError | None] = {**outcome, **unreadable}
+        for model_id, (_, stamp) in found.items():
+            error = errors.get(model_id)
+            if error is None:
+                self._retries.forget(model_id)
+                continue
+            is_new = self._retries.note_failure(model_id, stamp, error.message)
+            if is_new and is_repetition:
+                log.error("failed to load '%s' again: %s", model_id.name, error.message)
+            elif is_new:
+                record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
+                serving = "; the copy before it serves on" if record is not None and record.ready_models else ""
+                log.info("'%s' is loaded again as soon as its files change%s", model_id.name, serving)
+
+    def _to_load(self, folders: Mapping[ModelId, Path]) -> tuple[Found, Found]:
+        """What is new or has changed, and what failed before and is to be tried again."""
+        changed: Found = {}
+        due: Found = {}
+        for model_id, folder in folders.items():
             try:
-                if self._is_changed(self._models.records.get(model_id), folder):
-                    changed[model_id] = folder
+                stamp = FolderStamp.of(folder)
             except OSError as error:
                 log.error("Poll failed for model directory '%s': %s", model_id.name, error)
-        return changed
+                continue
+            if not self._is_changed(self._models.records.get(model_id), folder, stamp):
+                continue
+            if model_id.name in self._told_at_start:
+                self._told_at_start.remove(model_id.name)
+                self._retries.note_failure(model_id, stamp, None)
+            if not self._retries.is_known(model_id, stamp):
+                changed[model_id] = folder, stamp
+            elif self._retries.is_due(model_id):
+                due[model_id] = folder, stamp
+        return changed, due
 
     @staticmethod
-    def _is_changed(record: ModelRecord | None, folder: Path) -> bool:
+    def _is_changed(record: ModelRecord | None, folder: Path, stamp: FolderStamp) -> bool:
         loaded = record.loaded if record is not None else None
         if record is None or loaded is None or loaded.stamp is None or loaded.folder != folder:
             return True
         if record.refused is not None and record.ready_models:
-            return not record.refused.is_same_as(FolderStamp.of(folder))
-        return record.retries or not loaded.stamp.is_same_as(FolderStamp.of(folder))
+            return not record.refused.is_same_as(stamp)
+        return record.retries or not loaded.stamp.is_same_as(stamp)

@@ -6,17 +6,24 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from trireme.backends.catalog import ModelSource
 from trireme.config.load import finalize_config
+from trireme.config.load_timeout import load_timeout_s, took_too_long
 from trireme.config.message import ConfigMessage
-from trireme.config.model_config import ModelConfig
+from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.ports import Backend, InferencePort
+from trireme.huggingface.adapters import PARAMETER as ADAPTERS
+from trireme.huggingface.adapters import find_adapters_folder
+from trireme.observe.logs import in_report
 from trireme.observe.stats import ModelStats
 from trireme.registry.lifecycle import PolledModel
+from trireme.registry.loading.interrupted_loads import Interruptions
+from trireme.registry.loading.load_slots import LoadSlots
 from trireme.registry.loading.warmup import WarmupGate, warm_up
 from trireme.registry.model import Model
 from trireme.registry.options import RegistryOptions
@@ -29,6 +36,7 @@ from trireme.scheduling.turn import Turn
 
 log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 BackendFactory = Callable[[ModelSource], Backend]
 EnsembleLink = Callable[[ConfigMessage], tuple[ConfigMessage, Mapping[str, Sequence[str]]]]
 """Ties an ensemble's message to its composing models: the message as they make it, and the labels they pass on.
@@ -49,20 +57,47 @@ class VersionLoader:
         self._create_backend = backend_factory
         self._cache = response_cache
         self._limiter = rate_limiter
-        self._slots = asyncio.Semaphore(max(1, options.load_concurrency))
+        self._slots = LoadSlots(options.load_concurrency, options.load_slot_s)
+        self.interruptions = Interruptions()
         self._turn = Turn()  # of all models together
 
     async def load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
-        """A model that can serve; raises ServingError when the last try has failed."""
-        async with self._slots:
+        """A model that can serve; raises ServingError when the last try has failed, or the model is unloaded."""
+        return await self.interruptions.run(polled.id.name, self._load_in_turn(polled, version, inference, link))
+
+    async def resize(self, polled: PolledModel, backend: Backend, config: ModelConfig) -> None:
+        """Gives a loaded model the instances of this configuration, within the limits of a load."""
+        resize = self._within_time(polled, backend.resize(config))
+        await self.interruptions.run(polled.id.name, resize)
+
+    async def _load_in_turn(
+        self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink
+    ) -> Model:
+        async with self._slots.hold(polled.id.name):
             for retries_left in range(max(0, self._options.load_retry_count), -1, -1):
                 try:
-                    return await self._try_load(polled, version, inference, link)
+                    return await self._within_time(polled, self._try_load(polled, version, inference, link))
                 except ServingError as error:
-                    log.error("failed to load '%s' version %d: %s", polled.id.name, version, error.described())
+                    text = "failed to load '%s' version %d: %s"
+                    log.error(text, polled.id.name, version, error.described(), extra=in_report(polled.id.name))
                     if not retries_left:
                         raise
             raise AssertionError("the last try returns or raises")
+
+    async def _within_time(self, polled: PolledModel, load: Coroutine[Any, Any, Result]) -> Result:
+        """Raises ServingError where it takes longer than the model may; nothing is left of the load then."""
+        try:
+            limit_s = load_timeout_s(polled.message, self._options.load_timeout_s)
+        except ServingError:
+            load.close()
+            raise
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                return await load
+        except TimeoutError:
+            if limit_s is None or not limit.expired():
+                raise
+            raise took_too_long(limit_s) from None
 
     async def _try_load(self, polled: PolledModel, version: int, inference: InferencePort, link: EnsembleLink) -> Model:
         log.info("loading: %s:%d", polled.id.name, version)
@@ -111,12 +146,14 @@ class VersionLoader:
             limits = self._limit(scheduler, config)
             await backend.start(config, scheduler)
             model = Model(polled.id, version, config, scheduler, stats, backend, labels, _keeper(polled), limits)
+            if config.backend == "llm" and ADAPTERS in config.parameters:
+                model.adapters_folder = find_adapters_folder(config.parameters[ADAPTERS], polled.folder, str(version))
             await warm_up(model, polled.folder, gate)
             await self._put_cache_before(scheduler, model, version_dir)
-        except BaseException:  # also a cancelled load leaves no process behind
+        except BaseException as error:  # also a cancelled load leaves no process behind
             if limits is not None:
                 limits.close()
-            await asyncio.shield(_stop(backend))
+            await asyncio.shield(_stop(backend, is_abandoned=isinstance(error, asyncio.CancelledError)))
             raise
         return model
 
@@ -137,28 +174,29 @@ class VersionLoader:
 
 def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
     """The lines of every label file of the outputs."""
-    labels: dict[str, Sequence[str]] = {}
-    for output in config.outputs.values():
-        if not output.label_filename:
-            continue
-        path = (folder / output.label_filename).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            raise UnsupportedError(
-                f"label file '{output.label_filename}' of output '{output.name}' must stay within model directory"
-            )
-        try:
-            labels[output.name] = path.read_text("utf-8", "surrogateescape").splitlines()
-        except OSError as error:
-            raise InvalidArgumentError(f"failed to read label file '{path}': {error.strerror}") from error
-    return labels
+    return {output.name: read_label_file(output, folder) for output in config.outputs.values() if output.label_filename}
+
+
+def read_label_file(output: TensorConfig, folder: Path) -> Sequence[str]:
+    """Raises ServingError where the file cannot be read, or is not in the model's folder."""
+    path = (folder / output.label_filename).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UnsupportedError(
+            f"label file '{output.label_filename}' of output '{output.name}' must stay within model directory"
+        )
+    try:
+        return path.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError as error:
+        raise InvalidArgumentError(f"failed to read label file '{path}': {error.strerror}") from error
 
 
 def _keeper(polled: PolledModel) -> object:
     return polled.override.folder if polled.override is not None else None
 
 
-async def _stop(backend: Backend) -> None:
+async def _stop(backend: Backend, *, is_abandoned: bool) -> None:
+    """A load that is not wanted any more may hang in its warm-up."""
     try:
-        await backend.stop()
+        await (getattr(backend, "abandon", backend.stop) if is_abandoned else backend.stop)()
     except Exception:
         log.exception("failed to stop a backend whose load failed")

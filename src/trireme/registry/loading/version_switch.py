@@ -14,6 +14,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.lifecycle import UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.loading.ensemble_link import link_ensemble
+from trireme.registry.loading.interrupted_loads import LoadInterruptedError
 from trireme.registry.loading.replacement import Replacements
 from trireme.registry.loading.version_loader import VersionLoader
 from trireme.registry.model import Model, ModelInference
@@ -30,6 +31,9 @@ _INTERRUPTION = InternalError("the load was interrupted")
 class VersionsFailedError(InvalidArgumentError):
     """Versions of a model failed to load; each of them is in the log already."""
 
+    was_interrupted = False
+    """Whether they did because the model was unloaded meanwhile."""
+
 
 class VersionSwitch:
     """Loads a polled model. Until everything is loaded nothing changes for those who use the model."""
@@ -41,6 +45,7 @@ class VersionSwitch:
         self._options = options
         self._models = models
         self._loader = loader
+        self.interruptions = loader.interruptions
         self._replacements = Replacements(options.on_demand, models, lambda: self.inference)
         self.end_old_copy = self._replacements.end_old_copy
         """`end_old_copy(name)` ends the copies of a model that the load under way replaces, because old and new cannot
@@ -83,7 +88,7 @@ class VersionSwitch:
             if failure is None:
                 return
             log.info("failed to load '%s'", polled.id.name)
-            if replacement.gone:
+            if replacement.gone and not failure.was_interrupted:
                 record.refused = polled.stamp
                 failure = replacement.failure = await self._bring_back(record, replacement.gone, failure)
         raise failure
@@ -96,7 +101,9 @@ class VersionSwitch:
         failures = {version: result for version, result in results.items() if isinstance(result, ServingError)}
         if failures:
             self._give_up(record, versions, results)
-            return VersionsFailedError("".join(_failure_text(*failure) for failure in failures.items()))
+            failed = VersionsFailedError("".join(_failure_text(*failure) for failure in failures.items()))
+            failed.was_interrupted = any(isinstance(error, LoadInterruptedError) for error in failures.values())
+            return failed
         self._models.install(record, [model for model in results.values() if isinstance(model, Model)])
         return None
 
@@ -184,7 +191,7 @@ class VersionSwitch:
             model.gate.change(instance_limits(config))
         try:
             if model.backend is not None and config.message.instance_group != model.config.message.instance_group:
-                await model.backend.resize(config)
+                await self._loader.resize(polled, model.backend, config)
         except BaseException:
             if model.gate is not None:
                 model.gate.change(instance_limits(model.config))

@@ -56,14 +56,28 @@ async def warm_up(model: Model, folder: Path, gate: WarmupGate) -> None:
         if not sample.batch_size:
             continue
         try:
-            _check_batch_size(model, sample.batch_size)
-            tensors = await asyncio.to_thread(_tensors, model, sample, folder)
+            tensors = await asyncio.to_thread(_read, model, sample, folder)
             for _ in range((sample.count or 1) * _instance_count(model)):
                 # One after the other, since the instance that has been free the longest is always next: so all
                 # of them have their turn.
                 await _run_together(model, [_request(model, tensors) for _ in range(sample.batch_size)], gate)
         except ServingError as error:
             raise InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
+
+
+def read_sample(model: Model, sample: model_config_pb2.ModelWarmup, folder: Path) -> None:
+    """Raises as the warm-up would where a sample does not fit the model's inputs; runs nothing."""
+    if not sample.batch_size:
+        return
+    try:
+        _read(model, sample, folder)
+    except ServingError as error:
+        raise InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {error.message}; ") from error
+
+
+def _read(model: Model, sample: model_config_pb2.ModelWarmup, folder: Path) -> dict[str, Tensor]:
+    _check_batch_size(model, sample.batch_size)
+    return _tensors(model, sample, folder)
 
 
 def _instance_count(model: Model) -> int:

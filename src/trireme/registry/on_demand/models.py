@@ -13,6 +13,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.version_policy import versions_in
 from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingError, UnavailableError
 from trireme.observe.on_demand import OnDemandMetrics
+from trireme.registry.loading.interrupted_loads import LoadInterruptedError
 from trireme.registry.loading.model_loader import ModelLoader
 from trireme.registry.model import Model, ModelInference
 from trireme.registry.on_demand.budget import MemoryBudget
@@ -155,6 +156,8 @@ class OnDemandModels:
         try:
             needs = await asyncio.to_thread(needs_of, self._options, self._repositories, name)
             await self._load_in_turn(name, needs, lambda: self._load_for(waiting))
+        except LoadInterruptedError as error:  # the next request may have it loaded again
+            self._end_load(waiting, UnavailableError(error.message.strip()))
         except ServingError as error:
             self._end_load(waiting, self._note_failure(name, error))
         except Exception as error:

@@ -47,7 +47,7 @@ class FolderStamp:
             if is_folder and mtime_ns:
                 times.setdefault(part, {})[path] = mtime_ns
         parts = {name: _Part(frozenset(entries), times.get(name, {})) for name, entries in files.items()}
-        versions = {int(name): part for name, part in parts.items() if name.isdigit()}
+        versions = {int(name): part for name, part in parts.items() if name.isdecimal()}
         return cls(parts[_CONFIG], versions, parts[_CONTENT])
 
     def is_same_as(self, other: FolderStamp) -> bool:
@@ -67,7 +67,7 @@ def _part_of(path: str) -> str:
     top = path.partition(os.sep)[0]
     if path in {"", "config.pbtxt"} or top == "configs":
         return _CONFIG
-    return top if top.isdigit() and str(int(top)) == top else _CONTENT
+    return top if top.isdecimal() and str(int(top)) == top else _CONTENT
 
 
 def tree_entries(folder: str) -> Iterator[tuple[str, bool, int, int]]:

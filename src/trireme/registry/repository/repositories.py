@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from trireme.core.errors import InvalidArgumentError
+from trireme.core.errors import AlreadyExistsError, InvalidArgumentError
 
 DUPLICATE_REASON = "model appears in two or more repositories"
 
@@ -38,6 +38,28 @@ class Repositories:
     def __init__(self, paths: Sequence[Path], has_namespacing: bool = False) -> None:
         self._paths = tuple(paths)
         self._has_namespacing = has_namespacing
+        self._registered: Mapping[Path, Mapping[str, str]] = {}
+        """Further ones, with the names of models that are not those of their folders, by folder. Replaced as a whole:
+        others read it in threads of their own."""
+
+    def register(self, path: Path, names: Mapping[str, str]) -> None:
+        """One more repository; `names` are those of models, by folder, that are not their folders'. A folder of such a
+        name elsewhere is no model meanwhile, and one of any other name is in one of such repositories alone. Reads the
+        disk; raises AlreadyExistsError."""
+        taken = {name for mapping in self._registered.values() for name in mapping.values()}
+        if path in self._registered or path in self._paths:
+            raise AlreadyExistsError(f"model repository '{path}' has already been registered")
+        for name in names.values():
+            if name in taken:
+                raise AlreadyExistsError(f"model name '{name}' is that of a model in another repository")
+        others = {name for known, mapping in self._registered.items() for name in _own_names(known, mapping)}
+        if shared := sorted(others & _own_names(path, names)):
+            raise AlreadyExistsError(f"model '{shared[0]}' of '{path}' is in another repository as well")
+        self._registered = {**self._registered, path: dict(names)}
+
+    def unregister(self, path: Path) -> None:
+        """Without the repository, where it was registered; its models stay as they are."""
+        self._registered = {known: names for known, names in self._registered.items() if known != path}
 
     def check(self) -> None:
         """Raises where a repository is not a folder."""
@@ -49,18 +71,30 @@ class Repositories:
         """Every model folder. A repository that cannot be read raises OSError: taking it for an empty one would
         unload its models."""
         found: dict[str, list[Path]] = {}
-        for path in self._paths:
+        registered = self._registered
+        given = {name for names in registered.values() for name in names.values()}
+        for path, names in self._all(registered):
+            if path in registered and not path.is_dir():
+                continue  # who had it registered has removed it
             with os.scandir(path) as entries:
                 for entry in entries:
                     # `.git` and the like are no models, although they are folders.
                     if entry.is_dir() and not entry.name.startswith("."):
-                        found.setdefault(entry.name, []).append(path / entry.name)
+                        name = names.get(entry.name, entry.name)
+                        if name not in given or entry.name in names:
+                            found.setdefault(name, []).append(path / entry.name)
         return self._resolve(found)
 
     def locate(self, name: str) -> Scan:
         """The same for the folders of one name."""
-        folders = [path / name for path in self._paths if os.path.isdir(path / name)]  # False for too long a name
+        repositories = self._all(self._registered)
+        renamed = [path / folder for path, names in repositories for folder, given in names.items() if given == name]
+        wanted = renamed or [path / name for path, names in repositories if name not in names]
+        folders = [folder for folder in wanted if os.path.isdir(folder)]  # False for too long a name
         return self._resolve({name: folders} if folders else {})
+
+    def _all(self, registered: Mapping[Path, Mapping[str, str]]) -> list[tuple[Path, Mapping[str, str]]]:
+        return [*((path, {}) for path in self._paths), *registered.items()]
 
     def _resolve(self, found: Mapping[str, Sequence[Path]]) -> Scan:
         folders: dict[ModelId, Path] = {}
@@ -73,3 +107,13 @@ class Repositories:
             else:
                 folders[ModelId("", name)] = paths[0]
         return Scan(folders, frozenset(duplicates))
+
+
+def _own_names(path: Path, names: Mapping[str, str]) -> set[str]:
+    """The folders of a repository that go by their own names."""
+    try:
+        return {
+            entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+        } - names.keys()
+    except OSError:
+        return set()

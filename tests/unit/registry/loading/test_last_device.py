@@ -221,7 +221,7 @@ def test_poller_does_not_try_the_same_failure_again_and_again(world: Any) -> Non
         world.add("model", versions=(1,))
         server = await started(world, control_mode="poll", poll_seconds=0)
         registry = server.registry
-        poller = RepositoryPoller(registry.models, registry._repositories, registry._loader)
+        poller = RepositoryPoller(registry.models, registry._repositories, registry._loader, registry._begin)
         folder = world.add("model", versions=(2,), code="fail no weights")
         await poller.look()
         assert world.backends.count == 3  # the old, the new that failed, the old again

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from trireme.registry.repository.repositories import Repositories
 
 def poller_of(server: Any) -> RepositoryPoller:
     registry = server.registry
-    return RepositoryPoller(registry.models, registry._repositories, registry._loader)
+    return RepositoryPoller(registry.models, registry._repositories, registry._loader, registry._begin)
 
 
 def polled(world: Any, **options: Any) -> Any:
@@ -53,15 +55,86 @@ def test_changed_folder_is_reloaded_and_others_are_left_alone(world: Any) -> Non
     asyncio.run(scenario())
 
 
-def test_failed_model_is_tried_again_at_every_look(world: Any) -> None:
+def test_folder_with_nothing_in_it_yet_is_told_of_in_words(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        folder = world.add("stays")
+        server = await polled(world)
+        (folder.parent / "begun" / "1").mkdir(parents=True)
+        await poller_of(server).look()
+        assert "'begun' is loaded again as soon as its files change" in caplog.messages
+        assert [entry.name for entry in server.model_control.index(True)] == ["stays"]
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+
+
+def test_failed_model_is_tried_again_ever_more_seldom(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world.add("bad", code="fail boom")
-        server = await polled(world)
-        await poller_of(server).look()
-        await poller_of(server).look()
-        assert len(world.backends.made) == 3
+        poller = poller_of(server := await polled(world))
+        tries = []
+        for _ in range(16):
+            await poller.look()
+            tries.append(len(world.backends.made))
+        assert tries == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5]
+        assert world.states(server) == [("bad", "1", "UNAVAILABLE", "Internal: boom")]
+
+    with_handler(caplog, lambda: asyncio.run(scenario()))
+    assert [text for text in caplog.messages if "Internal: boom" in text] == [
+        "failed to load 'bad' version 1: Internal: boom",  # at the start
+        "failed to load 'bad' version 1: Internal: boom",  # by the poller, which did not know of it
+    ]
+
+
+def test_failure_that_the_start_told_of_is_not_told_again(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        folder = world.add("bad", code="fail boom")
+        world.add("garbled", config="nonsense: 3")
+        registry = (await polled(world)).registry
+        caplog.clear()
+        poller = RepositoryPoller(
+            registry.models, registry._repositories, registry._loader, registry._begin, ["bad", "garbled"]
+        )
+        for _ in range(4):
+            await poller.look()
+        assert len(world.backends.made) == 2
+        assert "boom" not in caplog.text
+        assert "garbled" not in caplog.text
+        (folder / "1" / "model.py").write_text("fail another reason")
+        await poller.look()
+        assert "failed to load 'bad' version 1: Internal: another reason" in caplog.messages
+        assert "'bad' is loaded again as soon as its files change" in caplog.messages
+        (folder / "1" / "model.py").write_text("# mended")
+        await poller.look()
+        assert "successfully loaded 'bad'" in caplog.messages
+
+    caplog.set_level(logging.INFO, "trireme")
+    with_handler(caplog, lambda: asyncio.run(scenario()))
+
+
+def with_handler(caplog: pytest.LogCaptureFixture, run: Callable[[], None]) -> None:
+    """Runs with pytest's handler where the server's is, so that what that leaves out is left out."""
+    logger = logging.getLogger("trireme")
+    logger.addHandler(caplog.handler)
+    logger.propagate = False
+    try:
+        run()
+    finally:
+        logger.propagate = True
+        logger.removeHandler(caplog.handler)
+
+
+def test_repository_that_is_away_is_told_once(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        poller = poller_of(await polled(world))
+        moved = world.repository.rename(world.root / "moved")
+        await poller.look()
+        await poller.look()
+        moved.rename(world.repository)
+        await poller.look()
 
     asyncio.run(scenario())
+    assert caplog.text.count("failed to poll model repository") == 1
 
 
 def test_unreadable_config_keeps_what_serves(world: Any) -> None:

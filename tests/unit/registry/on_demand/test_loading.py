@@ -190,18 +190,18 @@ def test_cancelled_request_leaves_the_queue_and_the_others_stay(world: Any) -> N
     asyncio.run(run())
 
 
-def test_unload_while_requests_wait_serves_them_first(world: Any) -> None:
+def test_unload_while_requests_wait_ends_the_load_and_answers_them(world: Any) -> None:
     async def run() -> None:
         world.add("model", code="wait")
         server = await started(world)
         request, answer = world.request_for("model")
         server.inference.infer(request)
         await world.settle(lambda: world.backends.loading == 1)
-        unloading = asyncio.ensure_future(server.model_control.unload("model"))
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(server.model_control.unload("model"), 2)
+        error = (await asyncio.wait_for(answer, 2)).error
+        assert error.kind is ErrorKind.UNAVAILABLE
+        assert "the load was ended because model 'model' was unloaded meanwhile" in error.message
         world.backends.gate.set()
-        assert (await asyncio.wait_for(answer, 2)).error is None
-        await asyncio.wait_for(unloading, 2)
         await world.settle(lambda: entry_of(world, server, "model") == ("UNAVAILABLE", "unloaded"))
         assert (await world.infer(server, "model")).error is None  # and the next request has it loaded again
         assert world.backends.count == 2

@@ -51,7 +51,7 @@ def test_changes_of_versions_leave_the_content_beside_them_the_same(
 
 def test_changes_of_content_that_all_versions_may_use(folder: Path) -> None:
     before = FolderStamp.of(folder)
-    for name in ("labels.txt", "01"):
+    for name in ("labels.txt", "01", "²"):
         (folder / name).write_text("x")
         after = FolderStamp.of(folder)
         assert not before.is_same_as(after)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -165,3 +167,55 @@ def test_a_refused_load_leaves_no_folder(
 
     assert caught.value is not None  # which keeps the frames that know the folder
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_files_of_a_failed_load_are_removed_while_its_error_lives(world: Any) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        files = {"file:1/model.py": b"fail boom"}
+        error = await world.refused_later(server.model_control.load("model", world.override_json(), files))
+        assert "boom" in error.message
+        assert not world.backends.made[0].source.model_dir.parent.exists()
+
+    asyncio.run(scenario())
+
+
+def test_the_files_stay_until_the_version_that_did_load_has_ended(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    had_files = []
+    kind: Any = sys.modules[type(world).__module__].FakeBackend
+    stop = kind.stop
+
+    async def slow_stop(backend: Any) -> None:
+        await asyncio.sleep(0.05)
+        had_files.append(backend.source.model_dir.exists())
+        await stop(backend)
+
+    monkeypatch.setattr(kind, "stop", slow_stop)
+
+    async def scenario() -> None:
+        server = await explicit(world)
+        files = {"file:1/model.py": b"", "file:2/model.py": b"fail boom"}
+        config = world.override_json(version_policy={"all": {}})
+        await world.refused_later(server.model_control.load("model", config, files))
+        await world.settle(lambda: not world.backends.made[0].source.model_dir.parent.exists())
+        assert had_files == [True, True]
+
+    asyncio.run(scenario())
+
+
+def test_the_files_of_a_model_that_is_replaced_or_unloaded_go_without_a_collection(world: Any) -> None:
+    async def scenario() -> None:
+        server = await explicit(world)
+        gc.disable()
+        for _ in range(2):
+            await server.model_control.load("model", world.override_json(), {"file:1/model.py": b""})
+        first, second = (backend.source.model_dir.parent for backend in world.backends.made)
+        await world.settle(lambda: not first.exists())
+        assert second.exists()
+        await server.model_control.unload("model")
+        await world.settle(lambda: not second.exists())
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()

@@ -1,0 +1,50 @@
+"""Repositories on disk, and further ones that are registered with other names for their folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trireme.core.errors import AlreadyExistsError
+from trireme.registry.repository.repositories import ModelId, Repositories
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    for name in ("main/a", "main/b", "more/model", "more/step", "again/model"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_registered_folder_goes_by_its_other_name(folders: Path) -> None:
+    repositories = Repositories([folders / "main"])
+    repositories.register(folders / "more", {"model": "b"})
+    found = repositories.scan()
+    assert not found.duplicates
+    assert {one.name: path.relative_to(folders).as_posix() for one, path in found.folders.items()} == {
+        "a": "main/a", "b": "more/model", "step": "more/step",
+    }  # fmt: skip
+    assert repositories.locate("b").folders == {ModelId("", "b"): folders / "more" / "model"}
+    assert not repositories.locate("model").folders
+    assert repositories.locate("step").folders == {ModelId("", "step"): folders / "more" / "step"}
+    repositories.unregister(folders / "more")
+    assert repositories.locate("b").folders == {ModelId("", "b"): folders / "main" / "b"}
+    assert not repositories.locate("step").folders
+
+
+def test_a_repository_and_a_name_are_registered_once(folders: Path) -> None:
+    repositories = Repositories([folders / "main"])
+    repositories.register(folders / "more", {"model": "x"})
+    for path, names in (("more", {"model": "y"}), ("main", {"a": "y"}), ("again", {"model": "x"})):
+        with pytest.raises(AlreadyExistsError):
+            repositories.register(folders / path, names)
+    (folders / "again" / "step").mkdir()
+    with pytest.raises(AlreadyExistsError, match="model 'step' of"):
+        repositories.register(folders / "again", {"model": "y"})
+    (folders / "again" / "step").rmdir()
+    repositories.register(folders / "again", {"model": "y"})
+    assert repositories.scan().folders[ModelId("", "y")] == folders / "again" / "model"
+    shutil.rmtree(folders / "again")
+    assert ModelId("", "y") not in repositories.scan().folders
