@@ -153,12 +153,14 @@ class Http2Connection(FrameReader):
         """GOAWAY, and nothing after it."""
         if not self.is_closed:
             self.is_closed = True
+            self.has_backlog = False
             self.close_reason = reason
             self.outbound.pieces.append(goaway_frame(self.last_stream_id, code, reason.encode()))
 
     def end(self) -> None:
         """The socket is gone: nothing that waited is held any longer, nor whoever was reported to, which holds this."""
         self.is_closed = True
+        self.has_backlog = False
         self._partial.clear()
         self.outbound.drop_all()
         self._sink = _NOBODY

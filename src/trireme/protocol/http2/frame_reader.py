@@ -19,9 +19,13 @@ from trireme.protocol.http2.wire import (
     PADDED,
     PREFACE,
     PROTOCOL_ERROR,
+    SETTINGS,
     ConnectionFault,
 )
 
+FRAMES_PER_TURN: Final = 256
+"""Frames other than DATA that are read before others have their turn."""
+_SETTINGS_COST: Final = 32  # of those, since it may set every call that waits going again
 _NOT_WHOLE_MASK: Final = END_HEADERS | PADDED | HAS_PRIORITY
 
 
@@ -39,11 +43,14 @@ class FrameReader(ABC):
         "_max_frame",
         "_needed",
         "_partial",
+        "has_backlog",
         "is_closed",
     )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.is_closed = False
+        self.has_backlog = False
+        """There are more frames than may be read in one go: `receive(b"")` reads on."""
         self._max_frame = max_frame_bytes
         self._is_preface_done = False
         self._partial = bytearray()
@@ -90,6 +97,8 @@ class FrameReader(ABC):
             position = self._take_more_data(data)
         end = len(data)
         stop = 0
+        frames_left = FRAMES_PER_TURN
+        self.has_backlog = False
         while end - position >= FRAME_HEAD_BYTES and not self.is_closed:
             high, low, kind, flags, stream_id = FRAME_HEAD.unpack_from(data, position)
             size = high << 16 | low
@@ -108,9 +117,16 @@ class FrameReader(ABC):
                 self._begin_data(flags, stream_id, data, start, stop, size)
             elif stop > end:
                 break
+            elif frames_left <= 0:
+                self._partial += memoryview(data)[position:]
+                self._needed = FRAME_HEAD_BYTES
+                self.has_backlog = True
+                return
             elif kind == HEADERS and flags & _NOT_WHOLE_MASK == END_HEADERS:
+                frames_left -= 1
                 self._whole_block(stream_id, data[start:stop], flags & END_STREAM == END_STREAM)
             else:
+                frames_left -= _SETTINGS_COST if kind == SETTINGS else 1
                 self._frame(kind, flags, stream_id, data[start:stop])
             position = stop
         if position < end:

@@ -46,7 +46,7 @@ class RequestHeaders:
         return None
 
 
-class _WatchedTable(HeaderTable):
+class WatchedTable(HeaderTable):
     """A dynamic table that remembers whether a block put something in."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class HeaderBlockDecoder:
 
     def __init__(self, max_header_list_bytes: int) -> None:
         self._decoder = Decoder(max_header_list_size=max_header_list_bytes)
-        self._table = _WatchedTable()
+        self._table = WatchedTable()
         self._decoder.header_table = self._table
         self._cache: dict[bytes, RequestHeaders] = {}
 

@@ -120,9 +120,10 @@ class CompletionWriter:
         return self._logprobs.setdefault(index, LegacyLogprobs())
 
 
-def encode_model(name: str, created_s: int) -> dict[str, Any]:
-    """One model of the list."""
-    return {"id": name, "object": "model", "created": created_s, "owned_by": "trireme"}
+def encode_model(name: str, created_s: int, parent: str | None = None) -> dict[str, Any]:
+    """One model of the list; `parent` is the model that it is an adapter of."""
+    model = {"id": name, "object": "model", "created": created_s, "owned_by": "trireme"}
+    return model if parent is None else {**model, "parent": parent}
 
 
 def _text_choice(index: int, text: str, logprobs: Any, finish_reason: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def read_embedding(fields: Fields) -> EmbeddingRequest:
     encoding = fields.text("encoding_format") or "float"
     if encoding not in ("float", "base64"):
         raise FieldError("encoding_format", "'encoding_format' has to be 'float' or 'base64'.", "invalid_value")
-    inputs = read_prompts("input", fields.value("input"), MAX_INPUTS)
+    inputs = read_prompts("input", fields, MAX_INPUTS)
     if "" in inputs:
         raise FieldError("input", "'input' has an empty text.", "invalid_value")
     return EmbeddingRequest(model, inputs, encoding == "base64", fields.integer("dimensions", 1, 1 << 20))

@@ -59,8 +59,9 @@ class TooLargeError(InvalidArgumentError):
 class UnknownModelError(NotFoundError):
     """There is no such model, or not in this state."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The model '{name}' does not exist.")
+    def __init__(self, name: str, meant: str | None = None) -> None:
+        hint = f" Did you mean '{meant}'?" if meant is not None else ""
+        super().__init__(f"The model '{name}' does not exist.{hint}")
 
 
 def status_and_type(error: ServingError) -> tuple[int, str]:

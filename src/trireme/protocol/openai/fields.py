@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Set
 from typing import Any, Final
 
 from trireme.core.errors import InternalError, InvalidArgumentError
@@ -13,12 +15,17 @@ MAX_INTEGER: Final = 2**63 - 1
 
 
 class Fields:
-    """The members of a JSON object. A member that is null counts as absent; unknown ones are never looked at."""
+    """The members of a JSON object. A member that is null counts as absent."""
 
     __slots__ = ("_members",)
 
     def __init__(self, members: dict[str, Any]) -> None:
         self._members = members
+
+    @property
+    def names(self) -> Set[str]:
+        """Of all members."""
+        return self._members.keys()
 
     def has(self, name: str) -> bool:
         """Whether the member is there, and not null."""
@@ -39,8 +46,14 @@ class Fields:
         """A string that has to be there, and not empty."""
         value = self.text(name)
         if not value:
-            raise FieldError(name, f"'{name}' is required.", "missing_required_parameter")
+            raise self.missing(name)
         return value
+
+    def missing(self, name: str) -> FieldError:
+        """The error for a field that has to be there, with one that is there and looks like it."""
+        close = difflib.get_close_matches(name, self._members, n=1, cutoff=0.7)
+        instead = f" There is '{close[0]}' instead." if close and close[0] != name else ""
+        return FieldError(name, f"'{name}' is required.{instead}", "missing_required_parameter")
 
     def flag(self, name: str) -> bool | None:
         """A boolean."""

@@ -54,6 +54,22 @@ _FLAGS: Final = (
 _SIZED: Final = (
     "guided_json", "guided_regex", "guided_grammar", "guided_choice", "response_format", "bad_words", "stop",
 )  # fmt: skip
+_GUIDES: Final = {
+    "json": "guided_json",
+    "regex": "guided_regex",
+    "grammar": "guided_grammar",
+    "choice": "guided_choice",
+}
+"""By the member of vLLM's `structured_outputs`: the field that says the same."""
+OPTIONS: Final = frozenset(
+    {
+        *_INTEGERS, *_NUMBERS, *_FLAGS, *_SIZED, "max_tokens", "max_completion_tokens", "logit_bias", "early_stopping",
+        "stop_token_ids", "structured_outputs",
+    }
+)  # fmt: skip
+"""The names that `read_options` looks at."""
+TOOL_OPTIONS: Final = ("tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt")
+"""Those of `read_tools`."""
 _RESPONSE_FORMATS: Final = ("text", "json_object", "json_schema")
 
 
@@ -190,6 +206,7 @@ def _read_response_format(fields: Fields) -> dict[str, Any] | None:
 
 
 def _read_guides(found: Options, fields: Fields) -> None:
+    fields = _with_structured_outputs(fields)
     schema = fields.value("guided_json")
     if schema is not None and type(schema) is not str and not isinstance(schema, dict):
         raise wrong_type("guided_json", "a JSON schema", schema)
@@ -200,6 +217,21 @@ def _read_guides(found: Options, fields: Fields) -> None:
     if choices is not None and not (choices and all(type(choice) is str for choice in choices)):
         raise wrong_type("guided_choice", "an array of strings", choices)
     _take(found, "guided_choice", choices)
+
+
+def _with_structured_outputs(fields: Fields) -> Fields:
+    """vLLM's newer way to say `guided_json` and the like: one object with one of them."""
+    wanted = fields.object("structured_outputs")
+    if not wanted:
+        return fields
+    given = {name: value for name, value in wanted.items() if value is not None}
+    unknown = [name for name in given if name not in _GUIDES]
+    if unknown:
+        where = f"structured_outputs.{unknown[0]}"
+        raise FieldError(
+            where, f"'{where}' is not supported; use one of {', '.join(_GUIDES)}.", "unsupported_parameter"
+        )
+    return Fields({_GUIDES[name]: value for name, value in given.items()})
 
 
 def _read_token_lists(found: Options, fields: Fields) -> None:

@@ -38,6 +38,13 @@ class CompletionRequest:
     is_stream: bool
     includes_usage: bool
     has_echo: bool
+    adapter: str = ""
+    """Of the model, to write with; "": none."""
+
+    @property
+    def asked_model(self) -> str:
+        """What the client calls model and adapter."""
+        return asked_model(self.model, self.adapter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,18 @@ class ChatRequest:
     choice_count: int
     is_stream: bool
     includes_usage: bool
+    adapter: str = ""
+    """Of the model, to write with; "": none."""
+
+    @property
+    def asked_model(self) -> str:
+        """What the client calls model and adapter."""
+        return asked_model(self.model, self.adapter)
+
+
+def asked_model(model: str, adapter: str) -> str:
+    """The one name of both."""
+    return f"{model}:{adapter}" if adapter else model
 
 
 def read_completion(fields: Fields) -> CompletionRequest:
@@ -63,7 +82,7 @@ def read_completion(fields: Fields) -> CompletionRequest:
     logprobs = fields.integer("logprobs", 0, MAX_TOP_LOGPROBS)
     if logprobs is not None:
         options["logprobs"] = logprobs
-    prompts = read_prompts("prompt", fields.value("prompt"), MAX_PROMPTS)
+    prompts = read_prompts("prompt", fields, MAX_PROMPTS)
     if len(prompts) * count > MAX_PROMPTS:
         raise FieldError("n", f"'prompt' and 'n' ask for {len(prompts) * count} texts; at most {MAX_PROMPTS} can be.")
     if len(prompts) * count > 1:
@@ -92,7 +111,7 @@ def read_messages(fields: Fields) -> list[Message]:
     """The messages of a chat, each of a known role and with content."""
     messages = fields.array("messages", MAX_MESSAGES)
     if messages is None:
-        raise FieldError("messages", "'messages' is required.", "missing_required_parameter")
+        raise fields.missing("messages")
     if not messages:
         raise FieldError("messages", "'messages' is empty; a chat needs at least one message.", "empty_array")
     for position, message in enumerate(messages):
@@ -135,10 +154,11 @@ def _check_part(where: str, part: Any) -> None:
         raise FieldError(f"{where}.text", f"'{where}.text' has to be a string.", "invalid_type")
 
 
-def read_prompts(name: str, value: Any, max_count: int) -> list[Prompt]:
+def read_prompts(name: str, fields: Fields, max_count: int) -> list[Prompt]:
     """A text, token ids, or an array of either, in the field of that name."""
+    value = fields.value(name)
     if value is None or value == []:
-        raise FieldError(name, f"'{name}' is required.", "missing_required_parameter")
+        raise fields.missing(name)
     if type(value) is str:
         return [value]
     if type(value) is not list:

@@ -45,7 +45,7 @@ def read_detokenize(fields: Fields) -> DetokenizeRequest:
     model = fields.required_text("model")
     tokens = fields.array("tokens", MAX_INTEGER)
     if tokens is None:
-        raise FieldError("tokens", "'tokens' is required.", "missing_required_parameter")
+        raise fields.missing("tokens")
     if not is_token_ids(tokens):
         raise wrong_type("tokens", "an array of token ids", tokens)
     return DetokenizeRequest(model, tokens)

@@ -104,15 +104,25 @@ def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mappi
     datatype, metadata_shape = form
     elements = value if type(value) is list else [value]
     if datatype == BYTES:
-        data = decode_elements(datatype, elements, len(elements))
+        data = _decode(name, datatype, elements)
         _count_bytes(document, name, len(data), limit)
-        shape = _fit_shape(name, metadata_shape, len(elements))
+        shape = fit_shape(name, metadata_shape, len(elements))
     else:
-        shape = _fit_shape(name, metadata_shape, len(elements))
+        shape = fit_shape(name, metadata_shape, len(elements))
         check_json_input(name, datatype)
         _count_bytes(document, name, len(elements) * ITEM_SIZE[datatype], limit)
-        data = decode_elements(datatype, elements, len(elements))
+        data = _decode(name, datatype, elements)
     document.inputs[name] = Tensor(name, datatype, shape, data)
+
+
+def _decode(name: str, datatype: str, elements: list[Any]) -> bytes:
+    try:
+        return decode_elements(datatype, elements, len(elements))
+    except ServingError as error:
+        if "attempt to access" not in error.message:  # what is wrong is no value's kind
+            raise
+        takes = "text" if datatype == BYTES else datatype
+        raise ServingError(f"{error.message} (input '{name}' takes {takes})", error.kind) from None
 
 
 def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: int) -> None:
@@ -121,7 +131,7 @@ def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: 
         raise input_too_large(name, document.size_bytes, limit)
 
 
-def _fit_shape(name: str, metadata_shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+def fit_shape(name: str, metadata_shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     """Fixed dimensions divide the count; the innermost variable one takes what is left, the others are 1."""
     rest = count
     for dim in metadata_shape:

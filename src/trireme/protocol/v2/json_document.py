@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES
+from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, meant_datatype
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, Parameter, RegionPlace
@@ -232,7 +232,9 @@ def _read_input(entry: Any, max_input_size_bytes: int) -> InputEntry:
         raise _malformed_input(entry)
     shape = _read_shape(dims, name)
     if datatype not in WIRE_NAMES:
-        raise InvalidArgumentError(f"invalid datatype for input {name}")
+        meant = meant_datatype(datatype)
+        hint = f": '{datatype}', did you mean '{meant}'?" if meant is not None else ""
+        raise InvalidArgumentError(f"invalid datatype for input {name}{hint}")
     if has_data:
         data = _read_data(entry["data"], name, datatype, shape, max_input_size_bytes)
         return InputEntry(name, datatype, shape, data, len(data))

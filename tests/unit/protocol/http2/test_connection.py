@@ -73,6 +73,8 @@ class Peer:
 
     def feed(self, *parts: bytes) -> list[tuple[int, int, int, bytes]]:
         self.machine.receive(b"".join(parts))
+        while self.machine.has_backlog:
+            self.machine.receive(b"")
         return self.sent()
 
 

@@ -46,6 +46,8 @@ class Peer:
     def feed(self, *parts: bytes) -> list[tuple[int, bytes]]:
         """Streams and payloads of the DATA that follows."""
         self.machine.receive(b"".join(parts))
+        while self.machine.has_backlog:
+            self.machine.receive(b"")
         return self.sent()
 
     def open(self, count: int) -> None:

@@ -74,12 +74,13 @@ def test_other_keys_are_parameters_and_nested_ones_are_unpacked() -> None:
         (
             {"one": 1.5},
             INTERNAL,
-            "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer",
+            "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer "
+            "(input 'one' takes INT32)",
         ),
         (
             {"text": 1},
             INTERNAL,
-            "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+            "Unable to parse JSON bytes array: attempt to access JSON non-string as string (input 'text' takes text)",
         ),
         (
             {"half": 1.5},

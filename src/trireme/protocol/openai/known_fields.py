@@ -1,0 +1,92 @@
+"""Which fields a request may have: those that are followed, those that change nothing, and what is said of others."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trireme.protocol.openai.errors import FieldError
+from trireme.protocol.openai.fields import Fields
+from trireme.protocol.openai.options import OPTIONS, TOOL_OPTIONS
+
+_TEXTS: Final = frozenset({"model", "stream", "stream_options", "logprobs", *OPTIONS})
+CHAT: Final = _TEXTS | {"messages", "top_logprobs", *TOOL_OPTIONS}
+COMPLETION: Final = _TEXTS | {"prompt", "echo", "suffix"}
+EMBEDDING: Final = frozenset({"model", "input", "encoding_format", "dimensions"})
+TOKENIZE: Final = frozenset({"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"})
+DETOKENIZE: Final = frozenset({"model", "tokens"})
+
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        # OpenAI's: who asks, what is kept, what it costs, how hard to think.
+        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+        "prediction", "reasoning_effort", "verbosity", "moderation",
+        # vLLM's: names, places and helpers of its own.
+        "request_id", "cache_salt", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
+        "guided_decoding_backend", "guided_whitespace_pattern", "spaces_between_special_tokens",
+    }
+)  # fmt: skip
+"""Well-known ones that do not change the text, or are hints that a server may leave aside."""
+
+_NOT_FOLLOWED: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+    "functions": (([],), "use 'tools'"),
+    "function_call": (("none", "auto"), "use 'tool_choice'"),
+    "modalities": ((["text"],), "answers are texts"),
+    "audio": ((), "answers are texts"),
+    "web_search_options": ((), ""),
+    "allowed_token_ids": (([],), ""),
+    "chat_template": ((), "the model's own is used"),
+    "continue_final_message": ((False,), ""),
+    "documents": (([],), ""),
+    "detokenize": ((True,), ""),
+    "echo": ((False,), "'echo' is a field of /v1/completions"),
+    "include_reasoning": ((True,), ""),
+    "logits_processors": (([],), ""),
+    "return_token_ids": ((False,), ""),
+    "return_tokens_as_token_ids": ((False,), ""),
+    "structural_tag": ((), "use 'response_format'"),
+    "truncate_prompt_tokens": ((), "shorten the prompt"),
+    "add_special_tokens": ((), "a chat's template says them, and a prompt gets them"),
+    "extra_body": ((), "it is an argument of OpenAI's library: put its members into the request itself"),
+}
+"""Well-known ones that would change the answer: the values with which they change nothing, and what to do instead."""
+
+_NEAR: Final = 0.8
+
+
+def unknown_fields(fields: Fields, known: frozenset[str]) -> list[str]:
+    """Names that nobody knows, and that are ignored; raises FieldError for one that looks like a known one, and for a
+    field that would change the answer and cannot be followed."""
+    names = fields.names
+    if names <= known:
+        return []
+    return [name for name in sorted(names - known - _WITHOUT_EFFECT) if not _is_harmless(name, fields, known)]
+
+
+def _is_harmless(name: str, fields: Fields, known: frozenset[str]) -> bool:
+    """Whether there is nothing to say of it; False where it is not known."""
+    value = fields.value(name)
+    if value is None:
+        return True
+    if name in _NOT_FOLLOWED:
+        neutral, advice = _NOT_FOLLOWED[name]
+        if value in neutral or (name == "add_special_tokens" and value is ("prompt" in known)):
+            return True
+        hint = f": {advice}" if advice else ""
+        raise FieldError(name, f"'{name}' is not supported{hint}.", "unsupported_parameter")
+    elsewhere = [path for path, names in _PATHS.items() if name in names]
+    if elsewhere:
+        raise _unrecognized(name, f"It is a field of {elsewhere[0]}.")
+    close = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    if close:
+        raise _unrecognized(name, f"Did you mean '{close[0]}'?")
+    return False
+
+
+_PATHS: Final = {"/v1/chat/completions": CHAT, "/v1/completions": COMPLETION, "/v1/embeddings": EMBEDDING}
+
+
+def _unrecognized(name: str, hint: str) -> FieldError:
+    """In the words of OpenAI's own server."""
+    return FieldError(name, f"Unrecognized request argument supplied: {name}. {hint}", "unknown_parameter")

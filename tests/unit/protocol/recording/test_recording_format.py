@@ -1,0 +1,167 @@
+"""The format of recordings: what goes in comes out, a cut or damage costs no more than what it touches."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from io import BytesIO
+
+import pytest
+
+from trireme.core.recorded_call import RecordedCall, RecordedResponse
+from trireme.core.tensor import Tensor
+from trireme.protocol.recording.calls import BadCallError, decode_call, encode_begin, encode_call, encode_end
+from trireme.protocol.recording.frames import MAGIC, Damage, Frame, NoRecordingError, encode_frame, read_frames
+
+
+def tensor(name: str, datatype: str, shape: tuple[int, ...], data: bytes) -> Tensor:
+    return Tensor(name, datatype, shape, data)
+
+
+FULL = RecordedCall(
+    at_ns=5,
+    model="adder",
+    version="2",
+    served_version="2",
+    protocol="grpc",
+    request_id="r-1",
+    inputs=(tensor("A", "FP32", (1, 2), b"12345678"), tensor("T", "BYTES", (1,), b"\1\0\0\0x")),
+    outputs=("SUM",),
+    class_counts={"SUM": 3},
+    parameters={"flag": True, "n": 7, "share": 0.5, "word": "λ"},
+    correlation_id="s-1",
+    is_start=True,
+    is_end=True,
+    priority=2,
+    timeout_us=1000,
+    shared_memory=("A",),
+    responses=(
+        RecordedResponse(10, (tensor("SUM", "FP32", (1, 1), b"abcd"),), {"p": 1}),
+        RecordedResponse(20, (), {}, "boom", "Internal"),
+        RecordedResponse(30, is_empty=True),
+    ),
+    is_finished=False,
+    is_cut=True,
+    unplayable="",
+)
+
+
+def described(call: RecordedCall) -> object:
+    """Tensors compare by identity, so what they hold is compared."""
+
+    def tensors(found: object) -> list[tuple[object, ...]]:
+        return [(t.name, t.datatype, tuple(t.shape), bytes(t.data)) for t in found]  # type: ignore[attr-defined]
+
+    fields = {name: getattr(call, name) for name in RecordedCall.__slots__ if name not in ("inputs", "responses")}
+    fields["outputs"] = list(call.outputs)
+    fields["shared_memory"] = list(call.shared_memory)
+    responses = [
+        (r.after_ns, tensors(r.outputs), dict(r.parameters), r.error, r.error_kind, r.is_empty) for r in call.responses
+    ]
+    return fields, tensors(call.inputs), responses
+
+
+def frames_of(content: bytes) -> list[Frame | Damage]:
+    return list(read_frames(BytesIO(content)))
+
+
+def only_call(content: bytes) -> RecordedCall:
+    (frame,) = frames_of(MAGIC + content)
+    assert isinstance(frame, Frame)
+    return decode_call(frame)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        FULL,
+        RecordedCall(at_ns=0, model="m"),
+        RecordedCall(at_ns=1, model="m", correlation_id=2**64 - 1, has_answer=False, unplayable="too large"),
+    ],
+)
+def test_a_call_comes_back_as_it_was(call: RecordedCall) -> None:
+    assert described(only_call(encode_call(call))) == described(call)
+
+
+def test_bytes_of_a_frame() -> None:
+    text, data = b'{"kind":"x"}', b"abc"
+    head = b"\xf5REC" + struct.pack("<IQI", len(text), len(data), zlib.crc32(text + data))
+    assert encode_frame({"kind": "x"}, b"abc") == head + text + data
+    assert MAGIC == b"TRIREME-RECORDING 1\n"
+
+
+def test_a_file_cut_anywhere_is_read_up_to_the_cut() -> None:
+    parts = [encode_begin({"id": "x"}), encode_call(FULL), encode_call(RecordedCall(1, "m")), encode_end({})]
+    whole = MAGIC + b"".join(parts)
+    ends = [len(MAGIC)]
+    for part in parts:
+        ends.append(ends[-1] + len(part))
+    for cut in range(len(MAGIC), len(whole) + 1):
+        found = frames_of(whole[:cut])
+        count = sum(end <= cut for end in ends) - 1
+        assert [type(entry) for entry in found[:count]] == [Frame] * count
+        assert found[count:] == ([] if cut in ends else [Damage(ends[count], cut - ends[count], is_at_end=True)])
+
+
+def test_damage_in_the_middle_costs_the_frame_it_touches() -> None:
+    parts = [encode_frame({"number": number}, bytes([number]) * 100) for number in range(5)]
+    whole = bytearray(MAGIC + b"".join(parts))
+    place = len(MAGIC) + len(parts[0]) + len(parts[1])
+    for offset in range(len(parts[2])):
+        broken = bytearray(whole)
+        broken[place + offset] ^= 0xFF
+        found = frames_of(bytes(broken))
+        numbers = [entry.header["number"] for entry in found if isinstance(entry, Frame)]
+        assert numbers == [0, 1, 3, 4], offset
+        assert Damage(place, len(parts[2]), is_at_end=False) in found
+
+
+def test_lengths_that_promise_too_much_are_damage_and_take_no_memory() -> None:
+    frame = b"\xf5REC" + struct.pack("<IQI", 2**32 - 1, 2**64 - 1, 0) + b"{}"
+    found = frames_of(MAGIC + frame + encode_frame({"kind": "whole"}))
+    assert [type(entry) for entry in found] == [Damage, Frame]
+
+
+def test_what_is_no_text_or_no_json_number_harms_nobody() -> None:
+    raw = b"caf\xe9".decode("utf-8", "surrogateescape")
+    call = RecordedCall(1, "m", request_id=raw, parameters={raw: raw, "far": float("inf"), "near": 1.5})
+    found = only_call(encode_call(call))
+    assert (found.request_id, found.parameters) == ("caf?", {"caf?": "caf?", "near": 1.5})
+
+
+def test_a_call_too_large_to_describe_is_named() -> None:
+    call = RecordedCall(1, "m", parameters={"p": "x" * (17 << 20)}, inputs=(tensor("A", "UINT8", (1,), b"1"),))
+    found = only_call(encode_call(call))
+    assert (found.at_ns, found.model, found.inputs) == (1, "m", ())
+    assert found.unplayable.startswith("its description has 178")
+
+
+@pytest.mark.parametrize("content", [b"", b"TRIREME", b"PK\3\4" * 20, b'{"kind":"call"}'])
+def test_what_is_no_recording_is_told(content: bytes) -> None:
+    with pytest.raises(NoRecordingError):
+        frames_of(content)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"kind": "call"},
+        {"kind": "call", "at_ns": "soon", "model": "m", "inputs": []},
+        {"kind": "call", "at_ns": 1, "model": "m", "inputs": 3},
+        {
+            "kind": "call",
+            "at_ns": 1,
+            "model": "m",
+            "inputs": [{"name": "A", "datatype": "FP32", "shape": [1], "size": 99}],
+        },
+        {
+            "kind": "call",
+            "at_ns": 1,
+            "model": "m",
+            "inputs": [{"name": "A", "datatype": "FP32", "shape": [1], "size": -4}],
+        },
+    ],
+)
+def test_a_whole_frame_that_describes_no_call_is_refused(header: dict[str, object]) -> None:
+    with pytest.raises(BadCallError, match="at byte 20"):
+        only_call(encode_frame(header, b"1234"))
