@@ -63,6 +63,31 @@ def from_config(name: str) -> str:
     return BYTES if name == "TYPE_STRING" else name.removeprefix("TYPE_")
 
 
+_OTHER_NAMES: Final = {
+    "STRING": BYTES,
+    "STR": BYTES,
+    "TEXT": BYTES,
+    "OBJECT": BYTES,
+    "BOOLEAN": "BOOL",
+    "INT": "INT32",
+    "LONG": "INT64",
+    "HALF": "FP16",
+    "FLOAT": "FP32",
+    "DOUBLE": "FP64",
+    "BFLOAT16": BF16,
+    **{f"FLOAT{bits}": f"FP{bits}" for bits in (16, 32, 64)},
+}
+"""What config.pbtxt, numpy and other languages call them."""
+
+
+def meant_datatype(name: str) -> str | None:
+    """The wire name of a type that is written otherwise: `FP32` for `float32`, `TYPE_FP32` or `fp32`; None for a name
+    that nobody uses, or that is a wire name."""
+    upper = name.upper().removeprefix("TYPE_")
+    found = upper if upper in WIRE_NAMES else _OTHER_NAMES.get(upper)
+    return None if found == name else found
+
+
 def to_config(name: str) -> str:
     """`FP32` to `TYPE_FP32`; `BYTES` to `TYPE_STRING`."""
     return "TYPE_STRING" if name == BYTES else f"TYPE_{name}"

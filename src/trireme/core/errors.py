@@ -67,6 +67,10 @@ class InvalidArgumentError(ServingError):
     kind = ErrorKind.INVALID_ARGUMENT
 
 
+class UnsupportedMediaError(InvalidArgumentError):
+    """What was sent is of a kind that nothing here can be made of."""
+
+
 class UnavailableError(ServingError):
     kind = ErrorKind.UNAVAILABLE
 
@@ -116,3 +120,8 @@ def stopping_error(request_id: str) -> ServingError:
     return UnavailableError(
         "Server is stopping, scheduler for model has stopped accepting new inference requests"
     ).for_request(request_id)
+
+
+def unanswered_error() -> ServingError:
+    """For a request that is still under way when the server ends."""
+    return UnavailableError("Server is stopping, the request was not answered in time")

@@ -13,7 +13,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 
 Durations = Mapping[str, tuple[int, int]]
-"""What was measured, by name: how often, and nanoseconds altogether."""
+"""What was measured, by name: how often, and nanoseconds altogether; `..._tokens` are counts without a time."""
 
 
 class Instance(Protocol):
@@ -83,6 +83,10 @@ class Backend(Protocol):
 
     async def stop(self) -> None:
         """Finalizes and ends every instance; called once the runner has no batch out. Never raises."""
+
+    async def abandon(self) -> None:
+        """Ends every instance of a load that was given up, those that have a batch out without waiting for it. Never
+        raises. A backend of another package may lack it: `stop` is called in its place."""
 
     async def is_ready(self) -> bool:
         """Whether the instances live and the model itself, where it can say so, is willing to serve."""

@@ -28,13 +28,18 @@ class HostMetrics:
         if options.has_cpu_metrics:
             self._read()
 
+    def state(self) -> tuple[float | None, int | None, int | None]:
+        """Share of processor time in use, bytes of memory there are and in use; None where nobody tells."""
+        self._refresh()
+        total, used = self._memory or (None, None)
+        return None if self._cpu_times is None else self._utilization, total, used
+
     def write(self, writer: PageWriter) -> None:
         """Adds these metrics to a page."""
         self._write_pinned_pool(writer)
         if not self._options.has_cpu_metrics:
             return
-        if self._clock() - self._read_ns >= self._options.interval_ms * 1_000_000:
-            self._read()
+        self._refresh()
         if self._cpu_times is not None:
             writer.family("nv_cpu_utilization", "gauge", "Share of processor time in use, between 0 and 1")
             writer.sample("", self._utilization)
@@ -52,6 +57,10 @@ class HostMetrics:
         writer.sample("", self._options.pinned_memory_pool_bytes)
         writer.family("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory in use, in bytes")
         writer.sample("", 0)
+
+    def _refresh(self) -> None:
+        if self._options.has_cpu_metrics and self._clock() - self._read_ns >= self._options.interval_ms * 1_000_000:
+            self._read()
 
     def _read(self) -> None:
         self._read_ns = self._clock()

@@ -6,13 +6,15 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
+from trireme.observe.recent.lines import RecentLines
+from trireme.observe.terminal.appearance import Stream, painted
 
 ROOT = "trireme"
-MODEL_ROOT = "trireme.model"
 FORMATS = ("default", "ISO8601")
 SETTING_NAMES = ("log_file", "log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
 
@@ -74,11 +76,13 @@ def _escaped(message: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message unquoted, controls escaped."""
+    """`I0605 19:30:49.849066 98 file.py:2495] message`, in UTC; the message unquoted, controls escaped. Warnings and
+    errors stand out where the lines go to a terminal."""
 
-    def __init__(self, log_format: str) -> None:
+    def __init__(self, log_format: str, terminal: Stream | None = None) -> None:
         super().__init__()
         self._is_iso = log_format == "ISO8601"
+        self._terminal = terminal
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.gmtime(record.created)
@@ -91,7 +95,10 @@ class LineFormatter(logging.Formatter):
         message = _escaped(record.getMessage())
         if record.exc_info:
             message = f"{message}\n{_escaped(self.formatException(record.exc_info))}"
-        return f"{head} {record.process} {record.filename}:{record.lineno}] {message}"
+        head = f"{head} {record.process} {record.filename}:{record.lineno}]"
+        if self._terminal is not None and letter != "I":
+            head = painted(head, "yellow" if letter == "W" else "red", self._terminal)
+        return f"{head} {message}"
 
 
 class _LevelFilter(logging.Filter):
@@ -109,21 +116,48 @@ def configure(settings: LogSettings) -> None:
     Raises OSError, and leaves the log as it was, where the log file cannot be opened.
     """
     handler = _open_handler(settings)
-    handler.setFormatter(LineFormatter(settings.log_format))
+    handler.setFormatter(LineFormatter(settings.log_format, None if settings.log_file else sys.stderr))
     handler.addFilter(_LevelFilter(settings))
     logger = logging.getLogger(ROOT)
-    replaced, logger.handlers = logger.handlers, [handler]
+    kept = [old for old in logger.handlers if isinstance(old, RecentLines)]
+    replaced, logger.handlers = logger.handlers, [handler, *kept]
     for old in replaced:
-        old.close()
+        if old not in kept:
+            old.close()
     logger.propagate = False
     levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
     # The lowest wanted level, so that lines nobody wants cost no record.
     logger.setLevel(next((level for level in levels if settings.is_enabled(level)), logging.CRITICAL + 1))
 
 
-def model_logger(name: str) -> logging.Logger:
-    """The logger for what a model itself prints or logs."""
-    return logging.getLogger(f"{MODEL_ROOT}.{name}")
+def keep_lines() -> RecentLines:
+    """Keeps the last lines in memory from now on, whatever becomes of the settings."""
+    lines = RecentLines()
+    logging.getLogger(ROOT).addHandler(lines)
+    return lines
+
+
+def in_report(model: str) -> dict[str, str]:
+    """The `extra` of a line about a model that could not be loaded, which its report tells of as well."""
+    return {"reported_model": model}
+
+
+@contextmanager
+def leaving_out_reported(models: Collection[str] | None = None) -> Iterator[None]:
+    """Meanwhile what is marked as reported, of these models or of all, is not written: somebody shows the report."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        reported = getattr(record, "reported_model", None)
+        return reported is None or (models is not None and reported not in models)
+
+    handlers = logging.getLogger(ROOT).handlers
+    for handler in handlers:
+        handler.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_wanted)
 
 
 def _open_handler(settings: LogSettings) -> logging.Handler:

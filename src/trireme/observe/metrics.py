@@ -13,6 +13,7 @@ from trireme.observe.host_metrics import HostMetrics
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries, LatencySummary
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.prometheus import PageWriter, label_text
+from trireme.observe.recent.requests import RecentRequests
 from trireme.observe.stats import FAILURE_REASONS, ModelStats
 from trireme.observe.worker_health import WorkerHealth
 
@@ -134,10 +135,11 @@ class MetricsRegistry:
         self.response_cache: CacheStats | None = None  # set where the server has a cache of its own
         self.devices: DeviceMetrics | None = None  # set where there are accelerators to be shown
         self.on_demand: OnDemandMetrics | None = None  # set where requests load their models
+        self.requests: RecentRequests | None = None  # set where single requests are shown
         self.others: list[MetricsSource] = []  # of rooms above this one
         self.change_count = 0  # moves when a model comes or goes
         self._clock = clock
-        self._host = host or HostMetrics(options, clock=clock)
+        self.host = host or HostMetrics(options, clock=clock)
         self._models: dict[int, _ModelEntry] = {}
 
     def add_model(
@@ -156,6 +158,8 @@ class MetricsRegistry:
             stats.first_response = LatencyHistogram([round(bound * 1_000_000) for bound in bounds_ms])
         if self.options.summary_latencies:
             stats.summaries = LatencySummaries()
+        if self.requests is not None:
+            stats.watch = self.requests.watch(stats)
         base = {**labels, "model": stats.name, "version": str(stats.version)}
         failures = tuple((reason, label_text({**base, "reason": reason})) for reason in FAILURE_REASONS)
         self._models[id(stats)] = _ModelEntry(stats, label_text(base), failures, load_seconds, has_cache)
@@ -164,6 +168,8 @@ class MetricsRegistry:
     def remove_model(self, stats: ModelStats) -> None:
         """Shows the model no longer."""
         self._models.pop(id(stats), None)
+        if stats.watch is not None:
+            stats.watch.is_over = True
         self.change_count += 1
 
     def page(self) -> bytes:
@@ -171,7 +177,7 @@ class MetricsRegistry:
         writer = PageWriter()
         self._write_counters(writer)
         self._write_gauges(writer)
-        self._host.write(writer)
+        self.host.write(writer)
         if self.devices is not None:
             self.devices.write(writer)
         self._write_histograms(writer)

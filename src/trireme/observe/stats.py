@@ -12,6 +12,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
+from trireme.observe.recent.requests import NEVER_NS, RequestWatch
 
 REJECTED: Final = "REJECTED"
 CANCELED: Final = "CANCELED"
@@ -105,9 +106,11 @@ class ModelStats:
         "queue_ns",
         "request_buckets",
         "request_ns",
+        "slow_ns",
         "success_count",
         "summaries",
         "version",
+        "watch",
     )
 
     def __init__(
@@ -134,6 +137,8 @@ class ModelStats:
         self.summaries: LatencySummaries | None = None  # set where the metrics options ask for summaries
         self.first_response: LatencyHistogram | None = None  # set where they ask for histograms
         self.pending_count: Callable[[], int] = _nothing_pending  # set by the scheduler
+        self.watch: RequestWatch | None = None  # set where somebody wants to see single requests
+        self.slow_ns: int = NEVER_NS  # what the watch is told of
 
     def record_batch(
         self, requests: Sequence[InferenceRequest], batch_size: int, start_ns: int, end_ns: int, timing: BatchTiming
@@ -159,6 +164,7 @@ class ModelStats:
         """These requests of one execution were answered well; each is charged the whole execution's phases."""
         request_buckets, queue_buckets = self.request_buckets, self.queue_buckets
         inference_count = request_ns = queue_ns = 0
+        slow_ns = self.slow_ns
         for request in requests:
             arrival_ns = request.arrival_ns
             latency = end_ns - arrival_ns
@@ -168,6 +174,8 @@ class ModelStats:
             request_buckets[_bucket(latency)] += 1
             queue_buckets[_bucket(wait)] += 1
             inference_count += request.batch_size
+            if latency >= slow_ns and self.watch is not None:
+                slow_ns = self.slow_ns = self.watch.slow(request, start_ns, end_ns, timing)
         count = len(requests)
         compute_input_ns, compute_infer_ns, compute_output_ns = timing
         compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
@@ -184,8 +192,10 @@ class ModelStats:
             for request in requests:
                 self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
 
-    def record_failure(self, request: InferenceRequest, reason: str, end_ns: int) -> None:
+    def record_failure(self, request: InferenceRequest, reason: str, end_ns: int, message: str = "") -> None:
         """The request was taken and ended with an error."""
+        if self.watch is not None:
+            self.watch.failed(request, reason, message, end_ns)
         self.fail_counts[reason] += 1
         self.fail_ns += end_ns - request.arrival_ns
         self.last_arrival_ns = request.arrival_ns

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from typing import NamedTuple
+
 from trireme.observe.prometheus import PageWriter, label_text
 
 _Worker = tuple[str, int, str]  # model, version, instance
+
+
+_MAX_EVENTS = 500
+
+
+class WorkerEvent(NamedTuple):
+    """A worker process failed, or was started again."""
+
+    time_s: float
+    model: str
+    version: int
+    instance: str
+    reason: str
+    """The reason of a failure; "restarted" for the start that followed."""
 
 
 class WorkerHealth:
@@ -14,9 +32,10 @@ class WorkerHealth:
     them, so that counters go on over a reload.
     """
 
-    __slots__ = ("_series",)
+    __slots__ = ("_series", "events")
 
     def __init__(self) -> None:
+        self.events: deque[WorkerEvent] = deque(maxlen=_MAX_EVENTS)
         self._series: dict[_Worker, _Series] = {}
 
     def watch(self, model: str, version: int, instance: str) -> InstanceWatch:
@@ -40,6 +59,20 @@ class WorkerHealth:
             for reason, count in series.failure_counts.items():
                 writer.sample(_labels(worker, reason), count)
 
+    def states(self) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """By model and version: how many instances have workers, how many of these are up, how often they were started
+        again."""
+        found: dict[tuple[str, int], tuple[int, int, int]] = {}
+        for worker, series in self._series.items():
+            count, up_count, restart_count = found.get(worker[:2], (0, 0, 0))
+            is_up = all(watch.is_up for watch in series.watches)
+            found[worker[:2]] = count + 1, up_count + is_up, restart_count + series.restart_count
+        return found
+
+    def note(self, worker: _Worker, reason: str) -> None:
+        """Remembers when something happened to a worker."""
+        self.events.append(WorkerEvent(time.time(), *worker, reason))
+
     def forget(self, worker: _Worker) -> None:
         """Takes the series of an instance off the page."""
         self._series.pop(worker, None)
@@ -62,10 +95,12 @@ class InstanceWatch:
 
     def count_restart(self) -> None:
         self._series.restart_count += 1
+        self._health.note(self._worker, "restarted")
 
     def count_failure(self, reason: str) -> None:
         counts = self._series.failure_counts
         counts[reason] = counts.get(reason, 0) + 1
+        self._health.note(self._worker, reason)
 
     def close(self) -> None:
         watches = self._series.watches

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, ServingError, stopping_error
+from trireme.core.errors import CancelledError, stopping_error
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, OTHER, ModelStats
+from trireme.observe.stats import CANCELED, ModelStats
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
@@ -144,13 +144,6 @@ class DirectScheduler:
         fewest, until the call that is returned. Here nothing is bound."""
         return _nothing
 
-    def reject_queued(self, error: ServingError) -> None:
-        """Answers everything that still waits with this error, where no instance will come back to run it."""
-        now_ns = self._clock()
-        for request in self._queue.take(self._queue.count):
-            self._stats.record_failure(request, OTHER, now_ns)
-            self._end_queued(request, InferenceResponse.of_error(error))
-
     # Which request starts, and when.
 
     def _start_alone(self, request: InferenceRequest, now_ns: int) -> None:
@@ -250,4 +243,4 @@ def _nothing() -> None:
 def _held_requests() -> int:
     """How many requests must wait before the first is run (`TRITONSERVER_DELAY_SCHEDULER`, for tests)."""
     value = os.environ.get("TRITONSERVER_DELAY_SCHEDULER", "")
-    return int(value) if value.isdigit() else 0
+    return int(value) if value.isdecimal() else 0

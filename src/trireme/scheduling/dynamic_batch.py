@@ -217,7 +217,7 @@ class DynamicBatchScheduler(DirectScheduler):
         if deadline_ns is not None:
             self._alarm.set(deadline_ns)
         for request in rejected:
-            self._stats.record_failure(request, REJECTED, now_ns)
+            self._stats.record_failure(request, REJECTED, now_ns, "Request timeout expired")
             self._end_queued(request, InferenceResponse.of_error(UnavailableError("Request timeout expired")))
 
 

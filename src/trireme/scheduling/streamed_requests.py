@@ -12,13 +12,14 @@ from trireme.observe.stats import BACKEND, ModelStats
 class _Stream:
     """How far one request has come."""
 
-    __slots__ = ("batch", "count", "has_failed", "instance", "is_answered", "last_ns", "timing")
+    __slots__ = ("batch", "count", "failure", "has_failed", "instance", "is_answered", "last_ns", "timing")
 
     def __init__(self, last_ns: int) -> None:
         self.count = 0
         self.last_ns = last_ns
         self.is_answered = False
         self.has_failed = False
+        self.failure = ""
         self.instance: Instance | None = None  # these three once the execution is over
         self.batch: Batch | None = None
         self.timing: BatchTiming | None = None
@@ -46,6 +47,7 @@ class StreamedRequests:
         if response.is_final:
             stream.is_answered = True
             stream.has_failed = response.error is not None
+            stream.failure = "" if response.error is None else response.error.message
             if stream.batch is not None:
                 self._end(request, stream, now_ns)
 
@@ -77,6 +79,6 @@ class StreamedRequests:
     def _end(self, request: InferenceRequest, stream: _Stream, now_ns: int) -> None:
         del self._streams[request]
         if stream.has_failed:
-            self._stats.record_failure(request, BACKEND, now_ns)
+            self._stats.record_failure(request, BACKEND, now_ns, stream.failure)
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)

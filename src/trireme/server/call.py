@@ -7,11 +7,15 @@ called.start(request, arrival)              # checked and enqueued; `request.res
 
 from __future__ import annotations
 
+from trireme.config.picture_parameters import picture_config
 from trireme.core.request import InferenceRequest, OutputTarget, OutputWishes
 from trireme.registry.model import Model
 from trireme.server.inference import Inference
+from trireme.server.pictures.picture_input import PictureInput
+from trireme.server.recording.recorder import Recorder
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.text_models.forms import EmbeddingForm, GenerationForm, embedding_form, generation_form
+from trireme.server.text_models.mistaken_names import MistakenNames
 from trireme.server.trace.tracing import Arrival, Tracing
 
 
@@ -23,6 +27,8 @@ class Calls:
         self._find = inference.find
         self.tracing = tracing
         self.shared_memory = shared_memory
+        self.mistaken_names = MistakenNames()
+        self.recorder: Recorder | None = None  # while calls are recorded
         self.read_region = shared_memory.read
         """`read_region(region, offset, size_bytes)` is the data of an input that lies in shared memory."""
 
@@ -69,6 +75,11 @@ class CalledModel:
         """What runs the model, as its configuration says."""
         return self._model.config.backend
 
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the model can be asked to write with adapters."""
+        return self._model.adapters_folder is not None
+
     def generation(self) -> GenerationForm | None:
         """How the model is asked for texts; None where it writes none."""
         return generation_form(self._model.config)
@@ -76,6 +87,16 @@ class CalledModel:
     def embedding(self) -> EmbeddingForm | None:
         """How the model is asked for vectors; None where it makes none."""
         return embedding_form(self._model.config)
+
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return list(self._model.config.outputs)
+
+    def picture_input(self) -> PictureInput | None:
+        """The input that is made of pictures; None where the configuration does not say how."""
+        config = self._model.config
+        declared = picture_config(config.name, self.inputs(), config.parameters, self.has_batch)
+        return None if declared is None else PictureInput(declared, self.has_batch)
 
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, datatype and dims of each input, as the configuration has them."""
@@ -89,7 +110,16 @@ class CalledModel:
             request.wishes = OutputWishes(wishes.class_counts, wishes.places, self._targets(wishes))
         if arrival is not None:
             request.trace = calls.tracing.arrived(self._model.name, arrival)
-        calls.inference.infer_on(self._model, request)
+        if calls.recorder is None:
+            calls.inference.infer_on(self._model, request)
+        else:
+            calls.recorder.infer_on(self._model, request)
+
+    def start_generation(self, request: InferenceRequest, arrival: Arrival | None = None) -> None:
+        """The same for a request whose unknown names have become parameters."""
+        if request.parameters:
+            self._calls.mistaken_names.look_at(self._model, request)
+        self.start(request, arrival)
 
     def _targets(self, wishes: OutputWishes) -> dict[str, OutputTarget]:
         find = self._calls.shared_memory.target

@@ -33,13 +33,7 @@ class Health:
 
     def check_running(self) -> None:
         """Raises where the server exits or never came up, and answers no questions about models."""
-        self.check_staying()
-        if self._has_failed:
-            raise UnavailableError("Server not ready")
-
-    def check_staying(self) -> None:
-        """Raises where the server exits."""
-        if self._is_exiting:
+        if self._is_exiting or self._has_failed:
             raise UnavailableError("Server not ready")
 
     def is_live(self) -> bool:

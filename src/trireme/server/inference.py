@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
@@ -42,11 +43,15 @@ class Inference:
         self._shared_memory = shared_memory if shared_memory is not None and shared_memory.is_allowed else None
         self._max_queue_size = max_queue_size or sys.maxsize
         self._threads = create_threads("outputs")
+        self.on_refused: Callable[[InferenceRequest, str], None] | None = None
+        """Told of clients' requests that are not taken, and why."""
         self._is_exiting = False
+        self._exit_ns = 0
 
     def begin_exit(self) -> None:
         """From now on only what was begun is carried on: steps of running requests, and running sequences."""
         self._is_exiting = True
+        self._exit_ns = self._clock()
 
     def infer(self, request: InferenceRequest) -> None:
         """Resolves, checks and enqueues; raises ServingError where the request is refused."""
@@ -68,7 +73,7 @@ class Inference:
                 if mismatch is not None:
                     raise mismatch
             if self._is_exiting:
-                _refuse_new(model, request)
+                self._refuse_new(model, request)
             if model.scheduler.pending_count >= self._max_queue_size:
                 self._refuse_if_full(model, request)
             if model.reshaped_inputs:
@@ -81,6 +86,8 @@ class Inference:
         except ServingError as error:
             if request.trace is not None:
                 self._tracing.refuse(request, error)
+            if self.on_refused is not None and request.parent is None:
+                self.on_refused(request, error.message)
             raise
 
     def _refuse_if_full(self, model: Model, request: InferenceRequest) -> None:
@@ -107,10 +114,21 @@ class Inference:
     def _wait_at(self, placeholder: Model, request: InferenceRequest) -> None:
         """Leaves the request where it waits for its model; it comes back to `infer_on` with the model itself."""
         if self._is_exiting:
-            _refuse_new(placeholder, request)
+            self._refuse_new(placeholder, request)
         if not request.arrival_ns:
             request.arrival_ns = self._clock()
         placeholder.scheduler.enqueue(request)
+
+    def _refuse_new(self, model: Model, request: InferenceRequest) -> None:
+        """An ensemble is let in, and its first step refused: the error then says which ensemble it was."""
+        if model.is_sequence and request.correlation_id and not request.flags & SEQUENCE_START:
+            return
+        root = request
+        while root.parent is not None:
+            root = root.parent
+        is_new = root is request or root.arrival_ns >= self._exit_ns
+        if is_new and not model.config.is_ensemble:
+            raise stopping_error(request.id)
 
 
 def _reshape_inputs(model: Model, request: InferenceRequest) -> None:
@@ -120,9 +138,3 @@ def _reshape_inputs(model: Model, request: InferenceRequest) -> None:
         if tensor is not None:
             inputs[check.name] = Tensor(tensor.name, tensor.datatype, check.reshaped(tensor.shape), tensor.data)
     request.inputs = inputs
-
-
-def _refuse_new(model: Model, request: InferenceRequest) -> None:
-    continues_sequence = model.is_sequence and request.correlation_id and not request.flags & SEQUENCE_START
-    if request.parent is None and not continues_sequence:
-        raise stopping_error(request.id)

@@ -69,7 +69,6 @@ class Metadata:
         self._server = ServerMetadata(server_name, server_version, EXTENSIONS)
 
     def server(self) -> ServerMetadata:
-        self._health.check_staying()
         return self._server
 
     def model(self, name: str, version: str) -> ModelMetadata:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.registry.index import IndexEntry
+from trireme.registry.lifecycle import UNLOADING
 from trireme.registry.registry import ModelRegistry
 from trireme.server.audit import audited
 from trireme.server.health import Health
 
 __all__ = ["IndexEntry", "ModelControl"]
+
+_LOOK_EVERY_S = 0.1
+_UNLOAD_LOOKS = 3500
+"""So often is looked whether a model is gone: the platform that asks for it waits for 360 s."""
 
 
 class ModelControl:
@@ -38,9 +45,33 @@ class ModelControl:
             self._check(name)
             await self._registry.unload(name, unload_dependents)
 
+    async def load_from(self, repository: Path, folder: str, name: str) -> None:
+        """Loads a folder of another repository under that name; what its steps need is found there as well. Raises
+        ServingError, and then nothing is left of it."""
+        with audited("load", f"model '{name}' from '{repository}'"):
+            self._check(name)
+            self._registry.register_repository(repository, {folder: name})
+            try:
+                await self._registry.load(name, None, {})
+            except BaseException:
+                self._registry.unregister_repository(repository)
+                raise
+
+    async def unload_from(self, repository: Path, name: str) -> None:
+        """Unloads such a model and what only it needs, waits until it is gone, and forgets the repository."""
+        await self.unload(name, unload_dependents=True)
+        for _ in range(_UNLOAD_LOOKS):
+            if not self._is_unloading(name):
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
+        self._registry.unregister_repository(repository)
+
     async def is_model_ready(self, name: str, version: str) -> bool:
         """Whether that version, or the newest for "", can serve; raises ServingError for a malformed version."""
         return await self._health.is_model_ready(name, version)
+
+    def _is_unloading(self, name: str) -> bool:
+        return any(entry.name == name and entry.state == UNLOADING for entry in self._registry.index(False))
 
     @property
     def _obstacle(self) -> str:

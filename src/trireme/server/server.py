@@ -11,6 +11,8 @@ from trireme.server.health import Health
 from trireme.server.inference import Inference
 from trireme.server.metadata import TRITON_LEVEL, Metadata
 from trireme.server.model_control import ModelControl
+from trireme.server.pictures.decoder import PictureDecoder
+from trireme.server.recording.recorder import Recorder
 from trireme.server.settings import Settings
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.statistics import Statistics
@@ -33,6 +35,7 @@ class InferenceServer:
         trace_start: TraceSettings | None = None,
         shared_memory: SharedMemory | None = None,
         max_queue_size: int = 0,
+        allows_recording: bool = False,
     ) -> None:
         self.registry = registry
         self.is_exiting = False
@@ -43,11 +46,15 @@ class InferenceServer:
             registry, tracing=self.tracing, shared_memory=self.shared_memory, max_queue_size=max_queue_size
         )
         self.calls = Calls(self.inference, self.tracing, self.shared_memory)
+        self.recorder = Recorder(self.inference, self.shared_memory, allows_recording)
+        self.recorder.switch = self.calls
+        metrics.others.append(self.recorder)
         self.health = Health(registry)
         self.metadata = Metadata(registry, self.health, name, version)
         self.text_models = TextModels(registry, self.health)
         self.statistics = Statistics(registry, self.health, metrics)
         self.model_control = ModelControl(registry, self.health)
+        self.pictures = PictureDecoder()
         self.settings = Settings(registry, log_settings, trace_settings)
         registry.inference = self.inference
 

@@ -38,6 +38,11 @@ class SharedMemory:
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
         self._by_mapping: dict[int, SystemRegion] = {}  # by the identity of what views of them are views of
 
+    @property
+    def region_count(self) -> int:
+        """How many are registered."""
+        return len(self._regions)
+
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Maps bytes of the shared memory object that has this key."""
         self._check_new(name)
@@ -90,6 +95,14 @@ class SharedMemory:
                     if region is not None and region not in used:
                         used.append(region)
         return used
+
+    def inputs_inside(self, request: InferenceRequest) -> list[str]:
+        """The inputs whose data is a view of a registered system region; small ones were copied out of it."""
+        return [
+            tensor.name
+            for tensor in request.inputs.values()
+            if type(tensor.data) is memoryview and id(tensor.data.obj) in self._by_mapping
+        ]
 
     def check_allowed(self) -> None:
         """Raises UnsupportedError where the server was started without shared memory for clients."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trireme.core.errors import InvalidArgumentError
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.stats import ModelStatsSnapshot
 from trireme.registry.registry import ModelRegistry
 from trireme.registry.served_models import parse_version
 from trireme.server.health import Health
+
+BATCH_PHASES: Final = ("compute_input", "compute_infer", "compute_output")
+REQUEST_PHASES: Final = ("success", "fail", "queue", *BATCH_PHASES, "cache_hit", "cache_miss")
+RESPONSE_PHASES: Final = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+"""The durations of a snapshot, as the protocols name and order them."""
 
 
 class Statistics:

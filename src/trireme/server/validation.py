@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from trireme.config.nearest import meant
-from trireme.core.datatype import BYTES, WIRE_NAMES, from_config
+from trireme.config.nearest import meant, nearest
+from trireme.core.datatype import BYTES, WIRE_NAMES, from_config, meant_datatype
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.tensor import CountedTensor, Tensor
@@ -93,8 +93,15 @@ def _check_count(model: Model, request: InferenceRequest) -> None:
     raise InvalidArgumentError(
         f"expected {bounds} but got {count} inputs for model '{model.name}'. Got input(s) "
         f"[{_quoted(request.inputs)}], but missing required input(s) [{_quoted(missing)}]. "
-        "Please provide all required input(s)."
+        f"Please provide all required input(s).{_mistaken(model, request, missing)}"
     ).for_request(request.id)
+
+
+def _mistaken(model: Model, request: InferenceRequest, missing: Iterable[str]) -> str:
+    """Names in the request that may be meant as missing inputs: a generate request's are parameters by then."""
+    given = [name for name in (*request.inputs, *request.parameters) if name not in model.checks]
+    pairs = [(name, close) for name in missing if (close := nearest(name, given)) is not None]
+    return "".join(f" Did you mean '{name}' where you wrote '{close}'?" for name, close in pairs)
 
 
 def _check_rows_agree(model: Model, request: InferenceRequest) -> None:
@@ -131,9 +138,12 @@ def _empty_batch(model: Model, request: InferenceRequest) -> ServingError:
 
 
 def _wrong_type(model: Model, check: InputCheck, tensor: Tensor) -> ServingError:
-    got = tensor.datatype if tensor.datatype in WIRE_NAMES else "<invalid>"
+    given = tensor.datatype
+    got = given if given in WIRE_NAMES else "<invalid>"
+    meant_type = meant_datatype(given)
     return InvalidArgumentError(
         f"inference input '{check.name}' data-type is '{got}', but model '{model.name}' expects '{check.datatype}'"
+        + (f" ('{given}' is written '{meant_type}')" if meant_type is not None else "")
     )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from trireme.core.errors import ErrorKind, ServingError
-from trireme.observe.logs import LineFormatter, LogSettings, configure, model_logger
-from trireme.observe.table import render_table
+from trireme.observe.logs import LineFormatter, LogSettings, configure
+from trireme.observe.terminal.table import render_table
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_verbose_lines_are_logged_when_asked_for(capsys: pytest.CaptureFixture[s
     configure(settings)
     assert not logging.getLogger("trireme.app.application").isEnabledFor(logging.DEBUG)
     settings.update({"log_verbose_level": 1})
-    model_logger("resnet").debug("detail")
+    logging.getLogger("trireme.app.application").debug("detail")
     assert capsys.readouterr().err.endswith("] detail\n")
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from trireme.core.batch import BatchTiming
-from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import InferenceRequest
 from trireme.observe.host_metrics import HostMetrics
 from trireme.observe.metrics import FIRST_RESPONSE, MetricsRegistry
-from trireme.observe.metrics_options import MetricsOptions, with_metrics_config
+from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.prometheus import number
 from trireme.observe.stats import BACKEND, ModelStats
 
@@ -20,8 +19,8 @@ MS = 1_000_000
 NOWHERE = Path("/nonexistent/proc")
 
 
-def registry(*config: str, **fields: Any) -> MetricsRegistry:
-    options = with_metrics_config(MetricsOptions(**fields), config)
+def registry(**fields: Any) -> MetricsRegistry:
+    options = MetricsOptions(**fields)
     host = HostMetrics(options, clock=lambda: 0, proc=NOWHERE)
     return MetricsRegistry(options, clock=lambda: 1_000 * MS, host=host)
 
@@ -78,7 +77,7 @@ def test_all_four_failure_reasons_are_always_there() -> None:
 
 
 def test_every_family_has_help_and_type_before_its_first_sample() -> None:
-    metrics = registry("summary_latencies=true", "histogram_latencies=true")
+    metrics = registry(summary_latencies=True, histogram_latencies=True)
     served(metrics, has_cache=True)
     seen: set[str] = set()
     for line in lines(metrics):
@@ -119,7 +118,7 @@ def test_cache_counters_are_for_models_with_a_cache() -> None:
 
 
 def test_without_counter_latencies_the_counters_that_are_left_stay_zero() -> None:
-    metrics = registry("counter_latencies=false")
+    metrics = registry(counter_latencies=False)
     served(metrics, has_cache=True)
     text = metrics.page().decode()
     assert "duration_us" not in text
@@ -130,7 +129,7 @@ def test_without_counter_latencies_the_counters_that_are_left_stay_zero() -> Non
 
 
 def test_first_response_histogram_has_the_default_buckets() -> None:
-    metrics = registry("histogram_latencies=true")
+    metrics = registry(histogram_latencies=True)
     served(metrics)
     labels = LABELS[:-1]
     assert lines(metrics, FIRST_RESPONSE) == [
@@ -145,14 +144,14 @@ def test_first_response_histogram_has_the_default_buckets() -> None:
 
 
 def test_first_response_buckets_follow_the_model_configuration() -> None:
-    metrics = registry("histogram_latencies=true")
+    metrics = registry(histogram_latencies=True)
     served(metrics, histogram_buckets={FIRST_RESPONSE: [0.5, 400.0]})
     bounds = [line.split('le="')[1].split('"')[0] for line in lines(metrics, f"{FIRST_RESPONSE}_bucket")]
     assert bounds == ["0.5", "400", "+Inf"]
 
 
 def test_summaries_show_count_sum_and_quantiles() -> None:
-    metrics = registry("summary_latencies=true", "summary_quantiles=0.5:0.05,0.9:0.01")
+    metrics = registry(summary_latencies=True, summary_quantiles=(0.5, 0.9))
     served(metrics)
     labels = LABELS[:-1]
     assert lines(metrics, "nv_inference_request_summary_us") == [
@@ -164,7 +163,7 @@ def test_summaries_show_count_sum_and_quantiles() -> None:
 
 
 def test_request_summary_is_left_to_models_without_a_cache() -> None:
-    metrics = registry("summary_latencies=true")
+    metrics = registry(summary_latencies=True)
     served(metrics, has_cache=True)
     text = metrics.page().decode()
     assert "nv_inference_request_summary_us" not in text
@@ -172,7 +171,7 @@ def test_request_summary_is_left_to_models_without_a_cache() -> None:
 
 
 def test_quantile_of_nothing_is_nan() -> None:
-    metrics = registry("summary_latencies=true")
+    metrics = registry(summary_latencies=True)
     metrics.add_model(ModelStats("idle", 1), {}, 0.0)
     assert 'nv_inference_queue_summary_us{model="idle",version="1",quantile="0.999"} Nan' in lines(metrics)
 
@@ -262,19 +261,3 @@ def test_host_metrics_are_absent_where_they_are_not_allowed(tmp_path: Path) -> N
     options = MetricsOptions(has_cpu_metrics=False)
     metrics = MetricsRegistry(options, host=HostMetrics(options, proc=tmp_path))
     assert "nv_cpu" not in metrics.page().decode()
-
-
-@pytest.mark.parametrize(
-    "entry", ["summary_latencies", "summary_latencies=maybe", "summary_quantiles=0.5:x", "summary_quantiles=1.5"]
-)
-def test_malformed_metrics_config_is_refused(entry: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="--metrics-config"):
-        with_metrics_config(MetricsOptions(), [entry])
-
-
-def test_metrics_config_is_read_entry_by_entry() -> None:
-    options = with_metrics_config(
-        MetricsOptions(), ["counter_latencies=OFF", "summary_latencies=1", 'summary_quantiles="0.25:0.1"', "other=1"]
-    )
-    assert (options.counter_latencies, options.summary_latencies, options.histogram_latencies) == (False, True, False)
-    assert options.summary_quantiles == (0.25,)

@@ -147,6 +147,13 @@ def test_the_phases_of_a_request_add_up_to_its_time() -> None:
     assert sum(phase["duration_us"] for phase in table["phases"]) == pytest.approx(100.0)
 
 
+def test_what_a_model_counts_stands_beside_what_it_measures() -> None:
+    trace = traced()
+    pass_through(trace, 1_000)
+    trace.durations = {"output_token": (4, 8_000), "draft_tokens": (9, 0), "accepted_tokens": (0, 0), "queue": (0, 0)}
+    assert waterfall(trace)["engine"] == {"output_token_us": 2.0, "draft_tokens": 9, "accepted_tokens": 0}
+
+
 def test_steps_stand_in_their_request_with_times_of_one_clock() -> None:
     trace = traced()
     trace.mark(marks.REQUEST_START, 1_000)

@@ -324,14 +324,6 @@ def test_rescheduled_request_that_was_cancelled_meanwhile_is_answered(bench: Any
     assert bench.scheduler.inflight_count == 0
 
 
-def test_rejecting_the_queue_answers_all_that_wait(bench: Any) -> None:
-    bench.build()
-    bench.send("a", "b")
-    bench.scheduler.reject_queued(UnavailableError("gone"))
-    assert [bench.client.error(name).message for name in "ab"] == ["gone", "gone"]
-    assert bench.scheduler.inflight_count == 0
-
-
 def test_first_execution_is_held_until_enough_requests_wait(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
     bench.build()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.shared_memory import SharedMemory as ClientMemory
@@ -36,28 +35,20 @@ class Idle:
 
 
 @pytest.fixture
-def client() -> Iterator[ClientMemory]:
-    memory = ClientMemory(f"trireme-test-{uuid.uuid4().hex}", create=True, size=8192)
-    yield memory
-    memory.close()
-    memory.unlink()
-
-
-@pytest.fixture
-def memory(client: ClientMemory) -> SharedMemory:
+def memory(client_memory: ClientMemory) -> SharedMemory:
     memory = SharedMemory(is_allowed=True)
-    memory.register_system("large", client.name, 0, 8192)
+    memory.register_system("large", client_memory.name, 0, 8192)
     return memory
 
 
-def test_regions_have_a_limit(client: ClientMemory) -> None:
+def test_regions_have_a_limit(client_memory: ClientMemory) -> None:
     memory = SharedMemory(is_allowed=True, max_regions=2)
     for name in "ab":
-        memory.register_system(name, client.name, 0, 8)
+        memory.register_system(name, client_memory.name, 0, 8)
     with pytest.raises(UnavailableError, match="--max-shared-memory-regions"):
-        memory.register_system("c", client.name, 0, 8)
+        memory.register_system("c", client_memory.name, 0, 8)
     memory.unregister("system", "a")
-    memory.register_system("c", client.name, 0, 8)
+    memory.register_system("c", client_memory.name, 0, 8)
 
 
 @pytest.fixture
@@ -110,13 +101,13 @@ def test_classes_are_found_behind_the_reshape(threads: ThreadPoolExecutor) -> No
 
 
 def test_an_output_is_put_where_the_client_wants_it(
-    threads: ThreadPoolExecutor, memory: SharedMemory, client: ClientMemory
+    threads: ThreadPoolExecutor, memory: SharedMemory, client_memory: ClientMemory
 ) -> None:
     places = {"OUT": RegionPlace("large", 16, 12)}
     way = Way(threads, OutputWishes({}, places, {"OUT": memory.target("large", 16, 12)}))
     way.pass_on(scores(1, 2, 3))
     assert way.answers[0].outputs[0].data == b""
-    assert bytes(client.buf[16:28]) == np.array([1, 2, 3], np.float32).tobytes()
+    assert bytes(client_memory.buf[16:28]) == np.array([1, 2, 3], np.float32).tobytes()
 
 
 def test_a_wish_that_cannot_be_fulfilled_is_the_answer_and_not_the_end(

@@ -120,7 +120,7 @@ class EnsembleScheduler:
         if error.kind is ErrorKind.CANCELLED:
             self._stats.record_failure(run.request, CANCELED, now_ns)
             return
-        self._stats.record_failure(run.request, OTHER, now_ns)
+        self._stats.record_failure(run.request, OTHER, now_ns, error.message)
         if not run.calls:
             # As in Triton: the step's failure and the ensemble's own are both counted, unless other steps still run.
             self._stats.record_failure(run.request, OTHER, now_ns)

@@ -107,4 +107,4 @@ class SequenceDispatcher:
 def _held(kind: str) -> int:
     """How many requests must wait before the first is run (`TRITONSERVER_[BACKLOG_]DELAY_SCHEDULER`, for tests)."""
     value = os.environ.get(f"TRITONSERVER_{kind}DELAY_SCHEDULER", "")
-    return int(value) if value.isdigit() else 0
+    return int(value) if value.isdecimal() else 0

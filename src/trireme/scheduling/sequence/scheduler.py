@@ -253,7 +253,7 @@ class SequenceScheduler:
         runner = self._runner
         runner.inflight_count -= 1
         request.on_cancel = None
-        self._stats.record_failure(request, reason, self._clock())
+        self._stats.record_failure(request, reason, self._clock(), error.message)
         if runner.order is not None:
             runner.order.leave(request)
         try:

@@ -70,8 +70,17 @@ def _phases(trace: Trace, origin_ns: int) -> list[dict[str, Any]]:
 
 
 def _engine(trace: Trace) -> dict[str, float]:
-    """What the model has measured itself, the mean where it was often; it overlaps with the phases."""
-    return {f"{name}_us": _microseconds(ns // count) for name, (count, ns) in trace.durations.items() if count}
+    """What the model has measured itself, the mean where it was often; it overlaps with the phases.
+
+    Tokens and what is named a count were counted alone.
+    """
+    found: dict[str, float] = {}
+    for name, (count, ns) in trace.durations.items():
+        if name.endswith(("_tokens", "_count")):
+            found[name] = count
+        elif count:
+            found[f"{name}_us"] = _microseconds(ns // count)
+    return found
 
 
 def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:

@@ -1,0 +1,189 @@
+"""The slowest and the failed requests of the last minutes, told by the counts of each model as they happen.
+
+Under load a request costs one comparison: only those that are slower than the slowest few of their minute are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from trireme.core.batch import BatchTiming
+from trireme.core.clock import Clock, monotonic_ns
+from trireme.core.request import InferenceRequest
+from trireme.core.trace import Trace
+
+NEVER_NS: Final = 1 << 60
+"""A latency that no request has."""
+KEPT_MINUTES: Final = 10
+_SLICE_NS: Final = 60_000_000_000
+_SLOWEST: Final = 5
+_FAILED: Final = 20
+_REFUSED: Final = 50
+_MAX_MESSAGE: Final = 1000
+
+
+class RequestRecord(NamedTuple):
+    """One request that is over. Of its tensors nothing is kept."""
+
+    end_ns: int
+    model: str
+    version: str
+    request_id: str
+    batch_size: int
+    total_ns: int
+    parse_ns: int
+    queue_ns: int
+    timing: BatchTiming | None
+    """None for one that did not run, or that failed."""
+    reason: str
+    """Why it failed, as the failure metric labels it; "REFUSED" where it was never taken; else empty."""
+    message: str
+    trace: Trace | None
+    """Its whole way, where it was traced."""
+    own_id: int = 0
+    """By which the requests that it has made are known, together with the times: numbers are used again."""
+    parent_id: int = 0
+    """The same of the request that has made it; 0 for a client's."""
+
+
+class Watched(Protocol):
+    """The counts of a model, as far as its requests are watched."""
+
+    name: str
+    version: int
+    slow_ns: int
+    """Requests that took as long as this are told to the watch."""
+
+
+class RequestWatch:
+    """Watches over the requests of one model version. Used on the event loop's thread."""
+
+    __slots__ = ("_failed", "_past", "_slowest", "_stats", "is_over")
+
+    def __init__(self, stats: Watched) -> None:
+        self._stats = stats
+        self._slowest: list[RequestRecord] = []  # of the present minute
+        self._past: deque[list[RequestRecord]] = deque(maxlen=KEPT_MINUTES)
+        self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
+        self.is_over = False
+
+    def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
+        """Takes a request that was answered well; how slow the next one has to be to be taken."""
+        self._slowest.append(self._record(request, start_ns, end_ns, timing, "", ""))
+        if len(self._slowest) < _SLOWEST:
+            return 0
+        self._slowest.sort(key=lambda record: record.total_ns, reverse=True)
+        del self._slowest[_SLOWEST:]
+        return self._slowest[-1].total_ns + 1
+
+    def failed(self, request: InferenceRequest, reason: str, message: str, end_ns: int) -> None:
+        """Takes a request that ended with an error; some are counted twice, and kept once."""
+        if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
+            return
+        self._failed.append(self._record(request, 0, end_ns, None, reason, message))
+
+    def turn(self, oldest_ns: int) -> None:
+        """A minute is over."""
+        self._past.append(self._slowest)
+        self._slowest = []
+        self._stats.slow_ns = NEVER_NS if self.is_over else 0
+        while self._failed and self._failed[0].end_ns < oldest_ns:
+            self._failed.popleft()
+
+    def records(self) -> tuple[list[RequestRecord], list[RequestRecord]]:
+        """The slowest of each minute, and the failed."""
+        slowest = [record for minute in self._past for record in minute]
+        return slowest + self._slowest, list(self._failed)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._failed and not self._slowest and not any(self._past)
+
+    def _record(
+        self,
+        request: InferenceRequest,
+        start_ns: int,
+        end_ns: int,
+        timing: BatchTiming | None,
+        reason: str,
+        message: str,
+    ) -> RequestRecord:
+        arrival_ns, queued_ns = request.arrival_ns, request.queue_ns
+        was_queued = queued_ns >= arrival_ns
+        waited_until_ns = start_ns or end_ns
+        return RequestRecord(
+            end_ns,
+            self._stats.name,
+            str(self._stats.version),
+            request.id,
+            request.batch_size,
+            end_ns - arrival_ns,
+            queued_ns - arrival_ns if was_queued else 0,
+            waited_until_ns - queued_ns if was_queued else 0,
+            timing,
+            reason,
+            message[:_MAX_MESSAGE],
+            _kept(request.trace),
+            id(request),
+            0 if request.parent is None else id(request.parent),
+        )
+
+
+class RecentRequests:
+    """All watches of one server. Bounded by the number of models: a hundred records at most for each version."""
+
+    def __init__(self, clock: Clock = monotonic_ns) -> None:
+        self._clock = clock
+        self._watches: list[RequestWatch] = []
+        self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
+        self._next_turn_ns = clock() + _SLICE_NS
+        self.on_refused: Callable[[InferenceRequest, str], None] = self.refuse
+
+    def watch(self, stats: Watched) -> RequestWatch:
+        """Begins to watch a model's requests."""
+        watch = RequestWatch(stats)
+        self._watches.append(watch)
+        stats.slow_ns = 0
+        return watch
+
+    def refuse(self, request: InferenceRequest, message: str) -> None:
+        """A request was not taken."""
+        now_ns = self._clock()
+        total_ns = now_ns - request.arrival_ns if request.arrival_ns else 0
+        version = request.served_version or request.model_version
+        record = RequestRecord(
+            now_ns, request.model_name, version, request.id, 0, total_ns, total_ns, 0, None, "REFUSED", message, None
+        )
+        self._refused.append(record._replace(message=message[:_MAX_MESSAGE]))
+
+    def pass_time(self) -> None:
+        """To be called now and then: when a minute is over, another set of slowest requests begins."""
+        now_ns = self._clock()
+        if now_ns < self._next_turn_ns:
+            return
+        self._next_turn_ns = now_ns + _SLICE_NS
+        oldest_ns = now_ns - KEPT_MINUTES * _SLICE_NS
+        for watch in self._watches:
+            watch.turn(oldest_ns)
+        self._watches = [watch for watch in self._watches if not (watch.is_over and watch.is_empty)]
+        while self._refused and self._refused[0].end_ns < oldest_ns:
+            self._refused.popleft()
+
+    def records(self) -> tuple[list[RequestRecord], list[RequestRecord]]:
+        """The slowest requests, slowest first, and the failed and refused ones, the last one first."""
+        slowest: list[RequestRecord] = []
+        failed = list(self._refused)
+        for watch in self._watches:
+            of_model = watch.records()
+            slowest += of_model[0]
+            failed += of_model[1]
+        slowest.sort(key=lambda record: record.total_ns, reverse=True)
+        failed.sort(key=lambda record: record.end_ns, reverse=True)
+        return slowest, failed
+
+
+def _kept(trace: Trace | None) -> Trace | None:
+    """A trace that keeps tensors would keep them alive."""
+    return None if trace is None or trace.wants_tensors else trace

@@ -1,0 +1,1 @@
+"""Text for a person's terminal: tables and colour."""

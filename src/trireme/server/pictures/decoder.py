@@ -1,0 +1,154 @@
+"""Keeps decoder processes and gives them pictures. A picture that ends one, or takes too long, is refused, and the next
+one gets a new process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from trireme.config.picture_parameters import PictureConfig
+from trireme.core.elements import Buffer
+from trireme.core.errors import (
+    InvalidArgumentError,
+    ServingError,
+    UnavailableError,
+    UnsupportedError,
+    UnsupportedMediaError,
+)
+from trireme.core.tensor import Tensor
+from trireme.server.pictures.message import ANSWER, DONE, REQUEST, UNSUPPORTED, read_exactly
+from trireme.server.pictures.picture_input import PictureInput
+
+PROGRAM: Final = "trireme.server.pictures.decoder_main"
+MAX_SECONDS: Final = 20.0
+"""For one picture; the largest allowed take a few."""
+
+MAX_WAITING_BYTES: Final = 512 << 20
+"""Of requests with pictures that are not decoded yet, and of what becomes of them; one alone may be larger."""
+
+
+class PictureDecoder:
+    """Used on threads, each of which has a process for as long as it decodes; idle ones are kept."""
+
+    def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
+        self._max_seconds = max_seconds
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._waiting_bytes = 0
+
+    def reserve(self, size_bytes: int) -> None:
+        """So much waits for its turn, until `release`, be its client still there or not; raises UnavailableError where
+        there is no room for it."""
+        with self._lock:
+            if self._waiting_bytes + size_bytes > MAX_WAITING_BYTES and self._waiting_bytes:
+                raise UnavailableError("too many pictures wait to be decoded; try again later")
+            self._waiting_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """The counterpart of `reserve`."""
+        with self._lock:
+            self._waiting_bytes -= size_bytes
+
+    def tensor(self, files: Sequence[Buffer], picture_input: PictureInput) -> Tensor:
+        """One input of all the pictures; raises ServingError that says which one is wrong."""
+        if importlib.util.find_spec("PIL") is None:
+            raise UnsupportedError("pictures need the package 'pillow' in the server's environment; pip install pillow")
+        config = picture_input.config
+        front = (len(files),) if picture_input.has_batch or config.has_batch_dim else ()
+        if not front and len(files) > 1:
+            raise InvalidArgumentError(f"input '{config.input_name}' has no batch dimension and takes one picture")
+        parts = []
+        for number, content in enumerate(files, 1):
+            try:
+                parts.append(self._decode(content, config))
+            except ServingError as error:
+                where = f"picture {number} of input" if len(files) > 1 else "input"
+                raise type(error)(f"{where} '{config.input_name}': {error.message}") from None
+        return Tensor(config.input_name, config.datatype, (*front, *config.item_shape), b"".join(parts))
+
+    def close(self) -> None:
+        """Ends the processes; those that are at work end with their picture."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            _end(process)
+
+    def _decode(self, content: Buffer, config: PictureConfig) -> bytes:
+        process = self._take()
+        late = threading.Event()
+        watch = threading.Timer(self._max_seconds, _kill_late, (process, late))
+        watch.daemon = True
+        watch.start()
+        try:
+            kind, data = _ask(process, content, config)
+        except (OSError, EOFError):
+            _end(process)
+            reason = f"it took longer than {self._max_seconds:g} s" if late.is_set() else "its decoder ended"
+            raise InvalidArgumentError(f"the picture cannot be decoded: {reason}") from None
+        finally:
+            watch.cancel()
+        self._give_back(process)
+        if kind == DONE:
+            return data
+        message = data.decode("utf-8", "replace")
+        raise UnsupportedMediaError(message) if kind == UNSUPPORTED else InvalidArgumentError(message)
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.poll() is None:
+                    return process
+                _end(process)
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **threads},
+            start_new_session=True,
+        )
+
+    def _give_back(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(process)
+                return
+        _end(process)
+
+
+def _ask(process: subprocess.Popen[bytes], content: Buffer, config: PictureConfig) -> tuple[int, bytes]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    settings = json.dumps(asdict(config)).encode()
+    process.stdin.write(REQUEST.pack(len(settings), len(content)) + settings)
+    process.stdin.write(content)
+    process.stdin.flush()
+    kind, size = ANSWER.unpack(read_exactly(process.stdout, ANSWER.size))
+    return kind, read_exactly(process.stdout, size)
+
+
+def _kill_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Takes it from the system, its pipes closed."""
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                pass  # what was not written yet never will be
+    process.wait()

@@ -1,0 +1,106 @@
+"""The slowest and the failed requests of the last minutes."""
+
+from __future__ import annotations
+
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.core.trace import Trace
+from trireme.observe.metrics import MetricsRegistry
+from trireme.observe.metrics_options import MetricsOptions
+from trireme.observe.recent.requests import NEVER_NS, RecentRequests
+from trireme.observe.stats import BACKEND, ModelStats
+
+MINUTE_NS = 60_000_000_000
+TIMING = BatchTiming(10, 200, 30)
+
+
+class Watched:
+    """A model whose requests are watched, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.requests = RecentRequests(clock=lambda: self.now_ns)
+        self.metrics = MetricsRegistry(MetricsOptions())
+        self.metrics.requests = self.requests
+        self.stats = ModelStats("m", 1)
+        self.metrics.add_model(self.stats, {}, 0.0)
+
+    def answer(self, latency_ns: int, trace: Trace | None = None) -> None:
+        request = made(self.now_ns)
+        request.trace = trace
+        self.stats.record_batch([request], 1, self.now_ns + 5, self.now_ns + latency_ns, TIMING)
+
+    def slowest_ns(self) -> list[int]:
+        return [record.total_ns for record in self.requests.records()[0]]
+
+
+def made(arrival_ns: int) -> InferenceRequest:
+    request = InferenceRequest("m", "", "mine", {}, lambda response: None)
+    request.arrival_ns = request.queue_ns = arrival_ns
+    return request
+
+
+def test_slowest_of_a_minute_are_kept_and_only_slower_ones_are_looked_at() -> None:
+    watched = Watched()
+    for latency in range(100, 1100, 100):
+        watched.answer(latency)
+    assert watched.slowest_ns() == [1000, 900, 800, 700, 600]
+    assert watched.stats.slow_ns == 601
+    watched.answer(600)
+    assert watched.slowest_ns() == [1000, 900, 800, 700, 600]
+
+
+def test_every_minute_has_its_own_slowest() -> None:
+    watched = Watched()
+    for _ in range(6):
+        watched.answer(1000)
+    watched.now_ns += MINUTE_NS
+    watched.requests.pass_time()
+    watched.answer(10)
+    assert watched.slowest_ns() == [1000] * 5 + [10]
+
+
+def test_all_is_forgotten_after_ten_minutes() -> None:
+    watched = Watched()
+    watched.answer(1000)
+    watched.stats.record_failure(made(0), BACKEND, 500, "no")
+    watched.requests.refuse(made(0), "never")
+    for _ in range(12):
+        watched.now_ns += MINUTE_NS
+        watched.requests.pass_time()
+    assert watched.requests.records() == ([], [])
+
+
+def test_failure_has_its_message_and_a_refusal_too() -> None:
+    watched = Watched()
+    watched.stats.record_failure(made(100), BACKEND, 400, "it broke")
+    watched.now_ns = 900
+    watched.requests.refuse(made(850), "no such input")
+    refused, failed = watched.requests.records()[1]
+    assert (failed.reason, failed.message, failed.total_ns, failed.request_id) == (BACKEND, "it broke", 300, "mine")
+    assert (refused.reason, refused.message, refused.total_ns) == ("REFUSED", "no such input", 50)
+
+
+def test_trace_with_tensors_is_not_kept() -> None:
+    watched = Watched()
+    watched.answer(100, Trace(1))
+    watched.answer(90, Trace(2, wants_tensors=True))
+    slowest = watched.requests.records()[0]
+    assert [record.trace is not None for record in slowest] == [True, False]
+
+
+def test_model_that_is_gone_is_not_watched_any_more() -> None:
+    watched = Watched()
+    watched.answer(100)
+    watched.metrics.remove_model(watched.stats)
+    for _ in range(12):
+        watched.now_ns += MINUTE_NS
+        watched.requests.pass_time()
+    assert watched.stats.slow_ns == NEVER_NS
+    assert watched.slowest_ns() == []
+
+
+def test_without_a_watch_no_request_is_slow() -> None:
+    stats = ModelStats("m", 1)
+    stats.record_batch([made(0)], 1, 5, MINUTE_NS, TIMING)
+    assert stats.slow_ns == NEVER_NS
