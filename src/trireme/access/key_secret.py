@@ -9,7 +9,7 @@ from typing import Final
 
 PREFIX: Final = "trireme-"
 """Lets a person, and a scanner for leaked secrets, see what it is."""
-HASH_FORM: Final = "sha256:"
+_HASH_FORM: Final = "sha256:"
 _SECRET_BYTES: Final = 32
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -24,13 +24,13 @@ def digest_of(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def hash_text(secret: str) -> str:
-    """The hash as the key file has it."""
-    return HASH_FORM + digest_of(secret.encode()).hex()
+def hash_text(digest: bytes) -> str:
+    """The digest as the key file has it."""
+    return _HASH_FORM + digest.hex()
 
 
 def parse_hash(text: object) -> bytes | None:
     """The digest in a hash of the key file; None where it is none."""
     if not isinstance(text, str) or _HASH.fullmatch(text) is None:
         return None
-    return bytes.fromhex(text.removeprefix(HASH_FORM))
+    return bytes.fromhex(text.removeprefix(_HASH_FORM))

@@ -12,7 +12,7 @@ from typing import Final
 from trireme.access.api_key import QUOTA_NAMES, ApiKey
 from trireme.access.groups import EVERY_GROUP, GROUPS
 from trireme.access.key_file import KeyFileError, parse_keys, read_text
-from trireme.access.key_secret import HASH_FORM
+from trireme.access.key_secret import hash_text
 
 _HEADER: Final = """# Keys of a Trireme server. Only hashes are kept here: a key is shown once, when it is made.
 # A name has its hashes, the groups of API it may use, and optionally requests_per_second, bytes_per_second and
@@ -77,7 +77,7 @@ def _table(key: ApiKey) -> str:
     groups = [EVERY_GROUP] if key.groups == frozenset(GROUPS) else [group for group in GROUPS if group in key.groups]
     lines = [
         f"[keys.{name}]",
-        f"hashes = {_strings([HASH_FORM + digest.hex() for digest in key.hashes])}",
+        f"hashes = {_strings([hash_text(digest) for digest in key.hashes])}",
         f"groups = {_strings(groups)}",
     ]
     for limit in QUOTA_NAMES:

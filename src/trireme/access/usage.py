@@ -82,16 +82,16 @@ class KeyUsage:
         """So many are answered, or given up."""
         self.stats.in_flight -= count
 
-    def count_received(self, size_bytes: int) -> None:
-        """So much of requests has come."""
+    def count_received(self, size_bytes: int, is_free: bool = False) -> None:
+        """So much of requests has come; the quota does not know of it where it is free."""
         self.stats.received_bytes += size_bytes
-        if self._bytes is not None:
+        if self._bytes is not None and not is_free:
             self._bytes.take(size_bytes)
 
-    def count_sent(self, size_bytes: int) -> None:
-        """So much of answers is to be sent."""
+    def count_sent(self, size_bytes: int, is_free: bool = False) -> None:
+        """So much of answers is to be sent; the quota does not know of it where it is free."""
         self.stats.sent_bytes += size_bytes
-        if self._bytes is not None:
+        if self._bytes is not None and not is_free:
             self._bytes.take(size_bytes)
 
     def _refuse(self, limit: str, value: float | None, wait_s: float) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trireme.access.api_key import ANONYMOUS
+from trireme.access.groups import HEALTH
 from trireme.access.usage import KeyUsage
 from trireme.core.clock import monotonic_ns
 
@@ -62,6 +63,7 @@ class Visit:
         "_door",
         "_in_flight",
         "_is_ended",
+        "_is_free",
         "_log",
         "_received_bytes",
         "_request_count",
@@ -80,6 +82,7 @@ class Visit:
         self.model = door.model
         self.status = 0
         self._door = door
+        self._is_free = door.group == HEALTH  # or a probe would use up what its key has for requests
         self._log = log
         self._in_flight = 0
         self._request_count = 0
@@ -100,7 +103,9 @@ class Visit:
 
     def begin_request(self) -> None:
         """One request of the visit; raises QuotaExceededError where the key has had its share."""
-        if self.usage is not None:
+        if self.usage is not None and self._is_free:
+            self.usage.stats.request_count += 1
+        elif self.usage is not None:
             self.usage.begin_request(monotonic_ns())
             self._in_flight += 1
         self._request_count += 1
@@ -115,13 +120,13 @@ class Visit:
         """So much of its body has come."""
         self._received_bytes += size_bytes
         if self.usage is not None:
-            self.usage.count_received(size_bytes)
+            self.usage.count_received(size_bytes, self._is_free)
 
     def count_sent(self, size_bytes: int) -> None:
         """So much of its answer is to be sent; that of a refusal is not held against the key."""
         self._sent_bytes += size_bytes
         if self.usage is not None and self._request_count:
-            self.usage.count_sent(size_bytes)
+            self.usage.count_sent(size_bytes, self._is_free)
 
     def end(self, is_cut_off: bool = False) -> None:
         """It is answered, or its client is gone; only the first time counts."""

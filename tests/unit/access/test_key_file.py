@@ -12,17 +12,17 @@ from trireme.access.groups import GROUPS
 from trireme.access.key_file import MAX_FILE_BYTES, KeyFileError, read_key_file
 from trireme.access.key_secret import digest_of, hash_text
 
-HASH = hash_text("one")
+HASH = hash_text(digest_of(b"one"))
 GOOD = f"""
 [keys.ci]
-hashes = ["{HASH}", "{hash_text("two")}"]
+hashes = ["{HASH}", "{hash_text(digest_of(b"two"))}"]
 groups = ["inference", "health"]
 requests_per_second = 2.5
 bytes_per_second = 1000
 requests_in_flight = 4
 
 [keys."ops@home"]
-hashes = ["{hash_text("three")}"]
+hashes = ["{hash_text(digest_of(b"three"))}"]
 groups = ["all"]
 
 [anonymous]
