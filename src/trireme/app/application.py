@@ -9,17 +9,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
 from trireme.app import cache as app_cache
+from trireme.app import console as app_console
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
+from trireme.app.early_interrupt import INTERRUPTED
 from trireme.app.free_memory import keep_giving_back
-from trireme.app.interruption import INTERRUPTED
 from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables
 from trireme.app.worker_limits import worker_limits
@@ -29,7 +32,9 @@ from trireme.backends.python.host.thread_shares import ThreadShares
 from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
+from trireme.console.console import Console
 from trireme.core.errors import InternalError, ServingError
+from trireme.core.load_failure import LoadFailure
 from trireme.core.ports import Backend
 from trireme.devices.cpu import core_count
 from trireme.devices.inventory import DeviceSearch
@@ -37,12 +42,17 @@ from trireme.devices.ownership import DeviceOwnership
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.frontend import GrpcFrontend
 from trireme.frontends.http.frontend import HttpFrontend
+from trireme.frontends.http.platforms.multi_model import MultiModelEndpoints
 from trireme.frontends.metrics import MetricsFrontend
-from trireme.observe.logs import LogSettings, configure
+from trireme.observe.logs import LogSettings, configure, leaving_out_reported
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.registry import ModelRegistry
 from trireme.server.server import InferenceServer
 from trireme.server.shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from trireme.frontends.processes.pool import FrontendProcesses
+    from trireme.frontends.processes.starter import Starter
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +65,7 @@ REAP_INTERVAL_S = 10.0
 """How often processes that models left behind are collected."""
 
 OnReady = Callable[[Sequence[ModelConfig]], None]
-OnFailures = Callable[[Mapping[str, str]], None]
+OnFailures = Callable[[Sequence[LoadFailure]], None]
 Frontend = GrpcFrontend | HttpFrontend | MetricsFrontend
 
 
@@ -65,10 +75,12 @@ def run(
     fork_server: ForkServer | None = None,
     search: DeviceSearch | None = None,
     on_failures: OnFailures | None = None,
+    starter: Starter | None = None,
 ) -> int:
     """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served, `on_failures`
-    before that why models could not be loaded, in a line each; workers are forked by the fork server where there is
-    one, which ends with the server; `search` is a look for devices that was begun earlier."""
+    before that which models could not be loaded, and their errors are then its own to show; workers are forked by
+    the fork server where there is one, which ends with the server; `search` looks for devices already; where there is
+    a `starter`, it forks the processes that hold the sockets of clients."""
     settings = app_options.log_settings(options)
     try:
         configure(settings)
@@ -78,10 +90,10 @@ def run(
     for notice in options.notices:
         log.warning("%s", notice)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             application = _Application(
-                options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices)
+                options, settings, on_ready, on_failures, fork_server, search or DeviceSearch(options.devices), starter
             )
         except ServingError as error:
             print(f"error: creating server: {error.kind.label} - {error.message}", file=sys.stderr, flush=True)
@@ -94,6 +106,8 @@ def run(
             signal.signal(signal.SIGINT, before)
 
 
+_ANSWERING_S = 1.0
+"""What front ends have for answers when no model works on one any more; the sending may take the rest of the time."""
 _ECHO_S = 0.1
 """For so long the loop may tell once more of a signal that was kept for it."""
 
@@ -109,6 +123,7 @@ class _Application:
         on_failures: OnFailures | None,
         fork_server: ForkServer | None,
         search: DeviceSearch,
+        starter: Starter | None,
     ) -> None:
         self._options = options
         self._on_ready = on_ready
@@ -117,6 +132,7 @@ class _Application:
         self._threads = ThreadShares(core_count())
         self._log_settings = settings
         self._metrics = metrics = MetricsRegistry(app_options.metrics_options(options))
+        self._lines = app_console.prepare(options, metrics)
         self._access = Access(options, metrics)
         self._worker_limits = worker_limits(options)
         self._devices = DeviceOwnership(search.result())
@@ -147,8 +163,12 @@ class _Application:
                 max_regions=options.max_shared_memory_regions,
             ),
             max_queue_size=options.max_queue_size,
+            allows_recording=options.allow_recording,
         )
         self._frontends: list[Frontend] = []
+        self._starter = starter
+        self._processes: FrontendProcesses | None = None
+        self._console: Console | None = None
         self._inflight = app_options.inflight_bytes(options)
         self._signal = asyncio.Event()
         self._echo_until_s = 0.0
@@ -221,8 +241,10 @@ class _Application:
             self._on_ready(self._registry.available_configs())
 
     async def _load_models(self) -> None:
+        is_told = self._on_failures is not None and not self._options.log_file
         try:
-            report = await self._registry.start()
+            with leaving_out_reported() if is_told else nullcontext():
+                report = await self._registry.start()
         except ServingError as error:
             if self._options.exit_on_error:
                 raise
@@ -231,31 +253,53 @@ class _Application:
             return
         backends = backend_names(self._options.backend_config)
         metadata = self._server.metadata.server()
-        log_tables(self._options, backends, report.rows, metadata, is_brief=self._on_ready is not None)
+        rows = [(name, version, _state(status) if is_told else status) for name, version, status in report.rows]
+        log_tables(self._options, backends, rows, metadata, is_brief=self._on_ready is not None)
         if self._on_failures is not None:
-            self._on_failures(report.causes)
+            self._on_failures(report.failures)
         if report.is_ok:
             return
         if self._options.exit_on_error:
             raise InternalError("creating server: Internal - failed to load all models")
-        log.error("failed to load all models: %s", ", ".join(report.failures))
+        if not is_told:
+            log.error("failed to load all models: %s", ", ".join(failure.name for failure in report.failures))
 
     async def _open_frontends(self) -> None:
         options, gate = self._options, self._access.gate
         self._access.start()
         shared = SharedLimits(app_options.connection_slots(options), self._inflight)
+        relayed = replace(shared, accepting=self._start_processes())
+        if self._lines is not None:
+            devices = self._devices.inventory, self._device_reader
+            self._console = app_console.create(options, self._server, self._metrics, *devices, shared, self._lines)
+            self._console.start()
         if options.allow_grpc:
-            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate, shared))
+            await self._open("GRPC", GrpcFrontend(self._server, app_options.grpc_options(options), gate, relayed))
             log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, options.grpc_port)
         if options.allow_http:
             chosen_http = replace(app_options.http_options(options), translation=oci_translation(os.environ))
-            await self._open("HTTP", HttpFrontend(self._server, chosen_http, gate, shared))
+            routes = app_console.routes(options, self._console)
+            await self._open("HTTP", HttpFrontend(self._server, chosen_http, gate, relayed, routes))
             log.info("Started HTTPService at %s:%d", options.http_address, options.http_port)
         await self._open_platforms(gate, shared)
         if options.allow_metrics:
             chosen = app_options.metrics_frontend_options(options)
             await self._open("Metrics", MetricsFrontend(self._server, chosen, gate, shared))
             log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
+
+    def _start_processes(self) -> FrontendProcesses | None:
+        """Those that hold the sockets of clients, where there are any."""
+        if self._starter is None:
+            return None
+        from trireme.app.front_ends import FrontEndMetrics  # most servers do without
+        from trireme.frontends.processes.pool import FrontendProcesses
+
+        count = self._options.frontend_processes
+        self._processes = FrontendProcesses(self._starter, count, self._server.calls, self._inflight)
+        self._metrics.others.append(FrontEndMetrics(self._processes))
+        self._processes.start()
+        log.info("Started %d front-end processes", count)
+        return self._processes
 
     async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:
         """The ports that SageMaker and Vertex AI call, where they are asked for."""
@@ -264,7 +308,8 @@ class _Application:
         if options.allow_sagemaker:
             translation = sagemaker_translation(os.environ, models)
             own = replace(chosen, port=options.sagemaker_port, translation=translation, reuse_port=False)
-            await self._open("Sagemaker", HttpFrontend(self._server, own, gate, shared))
+            routes = MultiModelEndpoints(self._server).routes()
+            await self._open("Sagemaker", HttpFrontend(self._server, own, gate, shared, routes))
             log.info("Started Sagemaker HTTPService at %s:%d", options.http_address, options.sagemaker_port)
         if options.allow_vertex_ai:
             translation = vertex_ai_translation(os.environ, options.vertex_ai_default_model, models)
@@ -280,15 +325,23 @@ class _Application:
         self._frontends.append(frontend)
 
     async def _shut_down(self) -> int:
-        """Readiness turns false, front ends refuse new requests, those inside finish, models end, all is closed."""
+        """Readiness turns false, new requests are told so, those inside finish, models end, all is closed."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._options.exit_timeout_secs
         self._server.begin_exit()
-        for frontend in self._frontends:
-            frontend.stop_accepting()
         is_drained = await self._registry.stop(self._options.exit_timeout_secs)
-        for frontend in self._frontends:
-            await frontend.close(1.0)
+        if self._console is not None:
+            self._console.stop()
+        grace_s = _ANSWERING_S if is_drained else 0.0
+        sending_s = max(_ANSWERING_S, deadline_s - loop.time())
+        if self._processes is not None:
+            self._processes.answer_rest()
+        await asyncio.gather(*(frontend.close(grace_s, sending_s) for frontend in self._frontends))
+        if self._processes is not None:
+            await self._processes.close(max(_ANSWERING_S, deadline_s - loop.time()))
         self._access.stop()
         self._server.tracing.close()
+        self._server.pictures.close()
         if self._cache is not None:
             await self._cache.close()
         if self._device_reader is not None:
@@ -321,13 +374,21 @@ class _Application:
                 fork_server=self._fork_server,
                 compat=options.compat,
                 has_strict_outputs=options.strict_model_outputs,
+                trusted_paths=[Path(path) for path in options.trusted_model_path],
+                load_timeout_s=options.model_load_timeout,
                 threads=self._threads,
                 worker_limits=self._worker_limits,
             ),
         )
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def _state(status: str) -> str:
+    """Of a line of the table: the state without the reason."""
+    return status.partition(":")[0]
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the event loops of this server."""
     try:
         import uvloop
     except ImportError:  # not on every platform

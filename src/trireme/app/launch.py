@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from trireme.app.interruption import ending_at_once
+from trireme.app.early_interrupt import ending_at_once
 from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
+from trireme.core.load_failure import LoadFailure
 from trireme.devices.inventory import DeviceSearch
+
+if TYPE_CHECKING:
+    from trireme.frontends.processes.starter import Starter
 
 
 def run(
     options: ServerOptions,
     on_ready: Callable[[Sequence[ModelConfig]], None] | None = None,
-    on_failures: Callable[[Mapping[str, str]], None] | None = None,
+    on_failures: Callable[[Sequence[LoadFailure]], None] | None = None,
 ) -> int:
     """Serves until a signal comes; the exit code of the process. `on_ready` is told what is served, `on_failures`
-    before that why models could not be loaded, by name."""
-    fork_server = (
-        _start_fork_server()
-    )  # imports on another core what workers need, while this process imports the server
+    before that which models could not be loaded, and then shows their errors in the log's place."""
+    fork_server = ForkServer.start()  # imports elsewhere what workers need, while this process imports the server
     try:
+        starter = _front_end_starter(options) if options.frontend_processes > 1 else None
         search = DeviceSearch(options.devices)
         with ending_at_once():
             from trireme.app.application import run as run_application
 
-        return run_application(options, on_ready, fork_server, search, on_failures)
+        return run_application(options, on_ready, fork_server, search, on_failures, starter)
     finally:
         if fork_server is not None:
             fork_server.close()
 
 
-def _start_fork_server() -> ForkServer | None:
-    """Ctrl+C reaches the whole group, and the server decides who ends when: it is blocked in the fork server from its
-    first moment on, and comes to this process, late, all the same."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return ForkServer.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _front_end_starter(options: ServerOptions) -> Starter | None:
+    """The process that forks front-end processes: off this one behind its imports, and before it has a thread."""
+    with ending_at_once():
+        from trireme.app.application import GC_THRESHOLDS, loop_factory  # and all that the server imports
+        from trireme.app.front_ends import start_front_ends
+
+    return start_front_ends(options, loop_factory(), GC_THRESHOLDS)

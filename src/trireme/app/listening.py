@@ -47,6 +47,10 @@ def _listeners(options: ServerOptions) -> Iterator[_Listener]:
         yield _Listener("http-port", options.http_address, options.http_port, options.reuse_http_port)
     if options.allow_grpc:
         yield _Listener("grpc-port", options.grpc_address, options.grpc_port, options.reuse_grpc_port)
+    if options.allow_sagemaker:
+        yield _Listener("sagemaker-port", options.http_address, options.sagemaker_port)
+    if options.allow_vertex_ai:
+        yield _Listener("vertex-ai-port", options.http_address, options.vertex_ai_port)
     if options.allow_metrics:
         yield _Listener("metrics-port", options.effective_metrics_address, options.metrics_port)
 

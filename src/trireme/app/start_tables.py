@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 
 from trireme.config.options.server import ServerOptions
-from trireme.observe.table import render_table
+from trireme.observe.terminal.appearance import line_width
+from trireme.observe.terminal.table import render_table
 from trireme.server.metadata import ServerMetadata
 
 log = logging.getLogger(__name__)
@@ -22,13 +24,14 @@ def log_tables(
 ) -> None:
     """Logs the tables, each below an empty heading as Triton does it; only that of the models where it is to be
     brief."""
+    width = line_width(sys.stderr) if options.log_file is None else None
     if is_brief:
-        log.info("\n%s\n", render_table(("Model", "Version", "Status"), models))
+        log.info("\n%s\n", render_table(("Model", "Version", "Status"), models, width))
         return
     log.info("\n%s\n", render_table(("Repository Agent", "Path"), ()))
-    log.info("\n%s\n", render_table(("Backend", "Path", "Config"), backends))
-    log.info("\n%s\n", render_table(("Model", "Version", "Status"), models))
-    log.info("\n%s\n", render_table(("Option", "Value"), option_rows(options, server)))
+    log.info("\n%s\n", render_table(("Backend", "Path", "Config"), backends, width))
+    log.info("\n%s\n", render_table(("Model", "Version", "Status"), models, width))
+    log.info("\n%s\n", render_table(("Option", "Value"), option_rows(options, server), width))
 
 
 def option_rows(options: ServerOptions, server: ServerMetadata) -> list[tuple[str, str]]:

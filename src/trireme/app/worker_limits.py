@@ -45,7 +45,7 @@ def unreadable_paths(user: WorkerUser) -> list[Path]:
 
 def _find_user(name: str) -> WorkerUser:
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
         raise InvalidArgumentError(
             f"--worker-user={name}: there is no such user on this machine; name one of /etc/passwd, such as nobody"

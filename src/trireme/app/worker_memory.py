@@ -1,4 +1,4 @@
-"""How much memory the worker processes of a model have."""
+"""How much memory the worker processes of a model have, and how much processor time they have used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from trireme.backends.python.host.backend import PythonBackend
 from trireme.core.ports import Backend
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(backend: Backend) -> int:
@@ -16,6 +17,22 @@ def resident_bytes(backend: Backend) -> int:
     if not isinstance(backend, PythonBackend):
         return 0
     return sum(map(_resident_bytes_of, backend.worker_pids))
+
+
+def cpu_seconds(backend: Backend) -> float:
+    """The processor time that the backend's processes have used; 0 where it has none, or nobody tells."""
+    if not isinstance(backend, PythonBackend):
+        return 0.0
+    return sum(map(_cpu_ticks_of, backend.worker_pids)) / _TICKS_PER_S
+
+
+def _cpu_ticks_of(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+        return int(fields[11]) + int(fields[12])  # in user mode and in the kernel
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _resident_bytes_of(pid: int) -> int:

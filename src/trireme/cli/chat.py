@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trireme.cli.terminal_chat.client import KEY_VARIABLE, ChatClient, ChatError
-from trireme.cli.terminal_chat.local_server import LocalServer
+from trireme.cli.terminal_chat.local_server import local_server
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
+from trireme.config.options.flag_parser import FlagParser
 
 SUMMARY = "talk to a model in the terminal"
 
@@ -31,7 +32,7 @@ the output, and the counts to the error output."""
 
 def main(arguments: Sequence[str]) -> int:
     """Talks until Ctrl+D or `/exit`; the exit code of the process."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         "trireme chat", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="?", metavar="MODEL")
@@ -57,7 +58,7 @@ def _talk(found: argparse.Namespace) -> int:
     with ExitStack() as stack:
         url, name = found.url, found.model
         if name is not None and _is_folder(name):
-            url = stack.enter_context(LocalServer(Path(name).expanduser(), sys.stderr)).url
+            url = stack.enter_context(local_server(Path(name).expanduser(), sys.stderr))
             name = found.name
         client = ChatClient(url)
         return ChatSession(client, _choose(client, name), found.system, options).run()

@@ -5,31 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from trireme.config.device_parameter import device_choice
-from trireme.config.load import finalize_config, read_config
-from trireme.config.message import ConfigMessage
-from trireme.config.model_code import code_problems
-from trireme.config.version_policy import select_versions, versions_in
+from trireme.config.nearest import meant
+from trireme.config.options.server import ServerOptions
 from trireme.core.errors import ServingError
+
+if TYPE_CHECKING:
+    from trireme.app.config_check.checked_model import CheckedModel
 
 SUMMARY = "check or explain a model's configuration"
 
-USAGE = """Usage: trireme config check PATH [PATH ...]
-       trireme config explain PATH [PATH ...]
+USAGE = """Usage: trireme config check [--devices=DEVICES] PATH [PATH ...]
+       trireme config explain [--devices=DEVICES] PATH [PATH ...]
 
 PATH is a model folder, its config.pbtxt, or a repository of model folders.
 
-check    say what is wrong, with the file and the line, model.py read and not run; the exit code is 1 if anything is
-explain  print the configuration with everything that the server fills in"""
+check    say everything that is wrong, with the file and the line: the configuration, its parameters, the backend's
+         name, the files that it needs, the models of an ensemble, and model.py, which is read and not run
+explain  print the configuration with everything that the server fills in on this machine
 
+--devices=DEVICES  as if the machine had these devices, as trireme serve has it: --devices=cuda:2 for two GPUs,
+                   --devices=cpu for none
 
-class Subject(NamedTuple):
-    """A model folder, and the name of the file under configs/ where it is not config.pbtxt."""
+Exit codes: 0, nothing is wrong; 1, something is; 2, the command line is, or a path does not exist."""
 
-    folder: Path
-    config_name: str | None = None
+_VERBS = ("check", "explain")
+_MISTAKES, _MISUSED = 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,89 +39,66 @@ def main(arguments: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in arguments):
         print(USAGE)
         return 0
-    if len(arguments) < 2 or arguments[0] not in ("check", "explain"):
-        print(USAGE, file=sys.stderr)
-        return 1
-    is_explaining = arguments[0] == "explain"
-    results = []
-    for path in map(Path, arguments[1:]):
-        if not path.exists():
-            print(f"{path}: there is no such file or folder", file=sys.stderr)
-            results.append(False)
-        results += [_report(subject, is_explaining) for subject in subjects_of(path)]
-    return 0 if all(results) else 1
+    verb, *words = arguments or [""]
+    if verb not in _VERBS:
+        near = meant(verb, _VERBS)
+        print(f"there is no command 'trireme config {verb}'{near}\n" if verb else "", USAGE, sep="", file=sys.stderr)
+        return _MISUSED
+    flags = [word for word in words if word.startswith("-")]
+    unknown = [word for word in flags if not word.startswith("--devices=")]
+    paths = [Path(word) for word in words if word not in flags]
+    if unknown or not paths:
+        near = meant(unknown[0].partition("=")[0], ["--devices"]) if unknown else ""
+        print(f"there is no flag '{unknown[0]}'{near}\n" if unknown else "", USAGE, sep="", file=sys.stderr)
+        return _MISUSED
+    return _run(verb == "explain", paths, flags[-1].partition("=")[2] if flags else None)
 
 
-def subjects_of(path: Path) -> list[Subject]:
-    """The model folders that a path means; none where it does not exist."""
-    if path.is_file():
-        folder = path.absolute().parent
-        if folder.name == "configs":
-            return [Subject(folder.parent, path.stem)]
-        return [Subject(folder)]
-    if not path.is_dir():
-        return []
-    folders = sorted(entry.absolute() for entry in path.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    is_model = (path / "config.pbtxt").exists() or any(folder.name.isdigit() for folder in folders) or not folders
-    return [Subject(path.absolute())] if is_model else [Subject(folder) for folder in folders]
+def _run(is_explaining: bool, paths: Sequence[Path], devices: str | None) -> int:
+    # Imported late: the other commands start without them.
+    from trireme.app.config_check.repository import check, subjects_of
+    from trireme.devices.inventory import discover
 
-
-def _report(subject: Subject, is_explaining: bool) -> bool:
-    """Prints what there is to say about one model; whether its configuration can be used."""
     try:
-        message, notes = _examined(subject)
-        problems = [] if is_explaining else _code_problems(subject, message)
+        inventory = discover(devices)
     except ServingError as error:
-        print(f"{subject.folder.name}: {error.message}", file=sys.stderr)
-        return False
-    except OSError as error:
-        print(f"{subject.folder.name}: {error}", file=sys.stderr)
-        return False
-    if problems:
-        print("\n".join(f"{subject.folder.name}: {problem}" for problem in problems), file=sys.stderr)
-        return False
-    if is_explaining:
-        print(f"# {subject.folder.name}")
-        print("".join(f"# {note}\n" for note in notes) + str(message))
-    else:
-        print("".join([f"{subject.folder.name}: ok", *(f"; {note}" for note in notes)]))
-    return True
+        print(error.message, file=sys.stderr)
+        return _MISUSED
+    missing = [path for path in paths if not path.exists()]
+    for path in missing:
+        print(f"{path}: there is no such file or folder", file=sys.stderr)
+    subjects = list(dict.fromkeys(subject for path in paths for subject in subjects_of(path)))
+    models = check(subjects, inventory, Path(ServerOptions().backend_directory))
+    for model in models:
+        _explain(model) if is_explaining else _report(model)
+    wrong = [model for model in models if not model.is_ok]
+    if wrong and not is_explaining and len(models) > 1:
+        count = sum(len(model.findings) for model in wrong)
+        print(f"{len(wrong)} of {len(models)} models cannot be served: {_counted(count)}", file=sys.stderr)
+    if missing:
+        return _MISUSED
+    return _MISTAKES if wrong else 0
 
 
-def _examined(subject: Subject) -> tuple[ConfigMessage, list[str]]:
-    """The configuration as far as it goes without the model's code, and what it leaves open."""
-    available = versions_in(subject.folder)
-    message = read_config(
-        subject.folder,
-        override_json=None,
-        config_name=subject.config_name,
-        is_auto_complete_enabled=True,
-        version_dirs=[subject.folder / str(version) for version in available],
-    )
-    notes = []
-    if message.platform != "ensemble" and not select_versions(message, available):
-        notes.append("there is no version folder to load")
-    if message.input and message.output:
-        return finalize_config(message, _gpus_meant(message)), notes
-    notes.append("inputs and outputs are left to auto_complete_config of the model")
-    return message, notes
+def _report(model: CheckedModel) -> None:
+    if model.is_ok:
+        print("".join([f"{model.name}: ok", *(f"; {note}" for note in model.notes)]), flush=True)
+    _print_findings(model)
 
 
-def _code_problems(subject: Subject, message: ConfigMessage) -> list[str]:
-    """What is wrong with the files of a Python model, read and not imported."""
-    if message.backend != "python":
-        return []
-    problems = []
-    for version in select_versions(message, versions_in(subject.folder)):
-        path = subject.folder / str(version) / (message.default_model_filename or "model.py")
-        problems += code_problems(path) if path.is_file() else [f"{path}: there is no such file"]
-    return problems
+def _print_findings(model: CheckedModel) -> None:
+    for finding in model.findings:
+        print(f"{model.name}: {finding}", file=sys.stderr, flush=True)
 
 
-def _gpus_meant(message: ConfigMessage) -> int:
-    """As many GPUs as the configuration speaks of: whether this machine has them is not what is being asked."""
-    choice = device_choice(message)
-    named = [gpu for group in message.instance_group for gpu in group.gpus]
-    if choice is not None and choice.kind == "cuda" and choice.first is not None:
-        named.append(choice.first)
-    return max((gpu + 1 for gpu in named), default=1)
+def _explain(model: CheckedModel) -> None:
+    """A configuration that can be completed is shown, whatever else is wrong."""
+    message = model.final or model.message
+    if message is not None:
+        print(f"# {model.name}")
+        print("".join(f"# {note}\n" for note in model.notes) + str(message), flush=True)
+    _print_findings(model)
+
+
+def _counted(count: int) -> str:
+    return "1 mistake" if count == 1 else f"{count} mistakes"

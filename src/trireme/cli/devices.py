@@ -12,7 +12,8 @@ from trireme.core.errors import ServingError
 from trireme.devices.device import Device
 from trireme.devices.environment import whole_device
 from trireme.devices.inventory import Inventory, discover
-from trireme.observe.table import render_table
+from trireme.observe.terminal.appearance import line_width
+from trireme.observe.terminal.table import render_table
 
 SUMMARY = "list the devices that models can run on"
 
@@ -95,4 +96,4 @@ def _table(inventory: Inventory) -> str:
         )
         for device in inventory.devices
     ]
-    return render_table(_HEADERS, rows)
+    return render_table(_HEADERS, rows, line_width(sys.stdout))

@@ -14,8 +14,10 @@ from trireme.access.key_file import check_groups, check_name, check_quota, read_
 from trireme.access.key_secret import digest_of, new_secret
 from trireme.access.key_writer import add_key, remove_key, rotate_key
 from trireme.cli.command_line import CommandEnded
+from trireme.config.options.flag_parser import FlagParser
 from trireme.core.errors import ServingError
-from trireme.observe.table import render_table
+from trireme.observe.terminal.appearance import line_width
+from trireme.observe.terminal.table import render_table
 
 SUMMARY = "make, list, renew or remove the keys of clients"
 
@@ -39,9 +41,9 @@ The groups are {", ".join(GROUPS)};
 _HEADERS = ("Name", "Keys", "Groups", "Quotas")
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(FlagParser):
     def error(self, message: str) -> NoReturn:
-        print(f"trireme keys: {message}\n\n{USAGE}", file=sys.stderr)
+        print(f"trireme keys: {self.explained(message)}\n\n{USAGE}", file=sys.stderr)
         raise CommandEnded(1)
 
 
@@ -116,7 +118,7 @@ def _list(found: argparse.Namespace) -> int:
         (key.name, str(len(key.hashes) or "-"), ", ".join(g for g in GROUPS if g in key.groups), _quotas(key.quota))
         for key in read_key_file(found.file)
     ]
-    print(render_table(_HEADERS, rows))
+    print(render_table(_HEADERS, rows, line_width(sys.stdout)))
     return 0
 
 

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from trireme.app.interruption import INTERRUPTED, ending_at_once
+from trireme.app.early_interrupt import INTERRUPTED, ending_at_once
 
 with ending_at_once():
     import difflib
     import os
     import signal
     import sys
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from importlib import import_module
+    from typing import Protocol, cast
 
-    from trireme.cli import chat, config, convert, deploy, devices, keys, neuron_model, package, serve, version
 
-Command = tuple[str, Callable[[Sequence[str]], int]]
+class Command(Protocol):
+    """The module of a subcommand."""
 
-COMMANDS: dict[str, Command] = {
-    "serve": (serve.SUMMARY, serve.main),
-    "deploy": (deploy.SUMMARY, deploy.main),
-    "chat": (chat.SUMMARY, chat.main),
-    "devices": (devices.SUMMARY, devices.main),
-    "config": (config.SUMMARY, config.main),
-    "convert": (convert.SUMMARY, convert.main),
-    "package": (package.SUMMARY, package.main),
-    "keys": (keys.SUMMARY, keys.main),
-    "neuron-model": (neuron_model.SUMMARY, neuron_model.main),
-    "version": (version.SUMMARY, version.main),
+    SUMMARY: str
+    """One line of help."""
+
+    def main(self, arguments: Sequence[str]) -> int:
+        """Takes the words behind the command's name; the exit code of the process."""
+
+
+COMMANDS: dict[str, str] = {
+    "serve": "serve",
+    "new": "new",
+    "deploy": "deploy",
+    "chat": "chat",
+    "infer": "client.infer",
+    "models": "client.models",
+    "devices": "devices",
+    "config": "config",
+    "build": "checkpoints.build",
+    "convert": "convert",
+    "package": "package",
+    "perf": "load_tests.perf",
+    "analyze": "load_tests.analyze",
+    "record": "recording.record",
+    "replay": "recording.replay",
+    "keys": "keys",
+    "neuron-model": "neuron_model",
+    "version": "version",
 }
-"""By name: one line of help, and the function that takes the rest of the words and returns the exit code."""
+"""By name: the module below this package. Only the one that is asked for is read, since they need much each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,10 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def command(name: str) -> Command:
+    """The module of one of the commands."""
+    with ending_at_once():
+        return cast(Command, import_module(f"trireme.cli.{COMMANDS[name]}"))
+
+
 def usage() -> str:
     """The commands, one line each."""
+    summaries = [(name, command(name).SUMMARY) for name in COMMANDS]
     lines = ["Usage: trireme COMMAND [arguments]", ""]
-    lines += [f"  {name:<14}{summary}" for name, (summary, _) in COMMANDS.items()]
+    lines += [f"  {name:<14}{summary}" for name, summary in summaries]
     lines += ["  help          print this text, or that of a command: trireme help serve", ""]
     lines.append("The command tritonserver is the same server with Triton's own command line.")
     return "\n".join(lines)
@@ -60,12 +84,12 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(_unknown(name), file=sys.stderr)
         return 1
-    return COMMANDS[name][1](words[1:])
+    return command(name).main(words[1:])
 
 
 def _help(words: Sequence[str]) -> int:
     if words and words[0] in COMMANDS:
-        return COMMANDS[words[0]][1](["--help"])
+        return command(words[0]).main(["--help"])
     print(usage())
     return 0
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trireme.config.model_config import ModelConfig
+from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.server import ServerOptions
+from trireme.core.load_failure import LoadFailure
 from trireme.tools.package.archive import PackageError, unpack_archive, write_archive
 
 SUMMARY = "pack a model repository into a zip file that loads elsewhere"
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trireme package", description="Packs a model repository into a zip file.")
+    parser = FlagParser(prog="trireme package", description="Packs a model repository into a zip file.")
     parser.add_argument("repository", metavar="REPOSITORY", help="the folder with the models' folders")
     parser.add_argument("-o", "--output", default="model_artifact.zip", metavar="FILE", help="the zip file to write")
     parser.add_argument("--no-check", action="store_true", help="do not load the models from the package")
@@ -52,6 +54,9 @@ def _load(archive: Path) -> Mapping[str, str]:
     from trireme.app.launch import run  # reads the server from disk
 
     failures: dict[str, str] = {}
+
+    def note(failed: Sequence[LoadFailure]) -> None:
+        failures.update({failure.name: failure.text.strip() for failure in failed})
 
     def stop(configs: Sequence[ModelConfig]) -> None:
         if not configs and not failures:
@@ -67,6 +72,6 @@ def _load(archive: Path) -> Mapping[str, str]:
             exit_on_error=False,
             log_info=False,
         )
-        if run(options, on_ready=stop, on_failures=failures.update) != 0 and not failures:
+        if run(options, on_ready=stop, on_failures=note) != 0 and not failures:
             failures["the repository"] = "the server could not be started from it"
     return failures

@@ -7,14 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from trireme import __version__
-from trireme.app.interruption import ending_at_once
+from trireme.app.early_interrupt import ending_at_once
 from trireme.app.listening import port_problem
 from trireme.cli import mpi
 from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
+from trireme.cli.serving.failures import print_failures
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 
@@ -50,15 +52,19 @@ def main(arguments: Sequence[str]) -> int:
         options = read_options(COMMAND, _with_usual_folder(words), os.environ)
     except CommandEnded as end:
         return end.exit_code
-    reason = mpi.refusal(os.environ) or folder_problem(options) or _told(port_problem(options))
-    if reason is not None:
-        print(reason, file=sys.stderr)
-        return 1
-    # Imported late: a wrong flag is answered before the server is read from disk.
-    with ending_at_once():
-        from trireme.app.launch import run
+    with ExitStack() as links:
+        code = mpi.take_part(os.environ, links)
+        if code is not None:
+            return code
+        reason = folder_problem(options) or _told(port_problem(options))
+        if reason is not None:
+            print(reason, file=sys.stderr)
+            return 1
+        # Imported late: a wrong flag is answered before the server is read from disk.
+        with ending_at_once():
+            from trireme.app.launch import run
 
-    return run(options, on_ready=greeting(options))
+        return run(options, on_ready=greeting(options), on_failures=print_failures)
 
 
 def greeting(options: ServerOptions) -> Callable[[Sequence[ModelConfig]], None]:
@@ -77,7 +83,10 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
     lines = ["", f"Trireme {__version__} serves {len(models)} {noun}. Ctrl+C stops it."]
     is_tls = options.http_use_ssl or options.http_use_ssl_mutual
     if options.allow_http:
-        lines.append(f"  HTTP     {_scheme(is_tls)}://{_reachable(options.http_address)}:{options.http_port}")
+        address = f"{_scheme(is_tls)}://{_reachable(options.http_address)}:{options.http_port}"
+        lines.append(f"  HTTP     {address}")
+        if options.console != "off":
+            lines.append(f"  console  {address}/ in a browser")
     if options.allow_grpc:
         lines.append(f"  gRPC     {_reachable(options.grpc_address)}:{options.grpc_port}")
     if options.allow_metrics:
@@ -85,10 +94,10 @@ def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> lis
         scheme = _scheme(options.metrics_use_ssl or options.metrics_use_ssl_mutual)
         lines.append(f"  metrics  {scheme}://{address}:{options.metrics_port}/metrics")
     lines += openness_lines(options)
-    if any(address in _ALL_INTERFACES for address in _addresses(options)):
-        lines.append(
-            "It listens on all interfaces: other machines can reach it. --http-address 127.0.0.1 keeps it here."
-        )
+    lines += _interface_lines(options)
+    if options.watch:
+        folders = ", ".join(options.model_repository)
+        lines.append(f"It watches {folders}: a model whose files change is loaded again, and a new folder is loaded.")
     if options.allow_http and models:
         lines += ["", *_lines_to_try(options, models), ""]
     return lines
@@ -131,10 +140,20 @@ def _scheme(is_tls: bool) -> str:
     return "https" if is_tls else "http"
 
 
-def _addresses(options: ServerOptions) -> list[str]:
-    """Where services listen."""
-    http = [options.http_address] if options.allow_http else []
-    return http + ([options.grpc_address] if options.allow_grpc else [])
+def _interface_lines(options: ServerOptions) -> list[str]:
+    """A sentence for a server that other machines can reach, with the flags that change it; where metrics listen
+    follows HTTP unless their own flag says it."""
+    metrics_flag = "--metrics-address" if options.metrics_address else "--http-address"
+    services = (
+        (options.allow_http, options.http_address, "--http-address"),
+        (options.allow_grpc, options.grpc_address, "--grpc-address"),
+        (options.allow_metrics, options.effective_metrics_address, metrics_flag),
+    )
+    flags = dict.fromkeys(flag for is_on, address, flag in services if is_on and address in _ALL_INTERFACES)
+    if not flags:
+        return []
+    listed = " ".join(f"{flag} 127.0.0.1" for flag in flags)
+    return [f"It listens on all interfaces: other machines can reach it. To keep it here: {listed}"]
 
 
 def _reachable(address: str) -> str:
@@ -166,7 +185,7 @@ def folder_problem(options: ServerOptions) -> str | None:
 
 
 def _first_model(path: Path) -> str:
-    return f"mkdir -p {path / 'my_model' / '1'}    # with model.py in it, and config.pbtxt beside it"
+    return f"trireme new my_model --repository {path}    # 'trireme new --help' lists what there are templates for"
 
 
 def _told(problem: str | None) -> str | None:

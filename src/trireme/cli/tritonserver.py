@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from trireme.app.interruption import INTERRUPTED, ending_at_once
+from trireme.app.early_interrupt import INTERRUPTED, ending_at_once
 
 with ending_at_once():
     import os
     import signal
     import sys
     from collections.abc import Sequence
+    from contextlib import ExitStack
 
     from trireme.cli import mpi, version
     from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
@@ -33,12 +34,12 @@ def _run(words: Sequence[str]) -> int:
         options = read_options(COMMAND, words, os.environ)
     except CommandEnded as end:
         return end.exit_code
-    reason = mpi.refusal(os.environ)
-    if reason is not None:
-        print(reason, file=sys.stderr)
-        return 1
-    # Imported late: a wrong flag is answered before the server is read from disk.
-    with ending_at_once():
-        from trireme.app.launch import run
+    with ExitStack() as links:
+        code = mpi.take_part(os.environ, links)
+        if code is not None:
+            return code
+        # Imported late: a wrong flag is answered before the server is read from disk.
+        with ending_at_once():
+            from trireme.app.launch import run
 
-    return run(options)
+        return run(options)

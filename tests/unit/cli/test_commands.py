@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -45,18 +46,17 @@ def test_missing_repository_is_said_without_the_usage(capsys: pytest.CaptureFixt
     )
 
 
-def test_one_process_under_mpirun_is_a_server() -> None:
-    assert mpi.refusal({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}) is None
-    assert mpi.refusal({}) is None
+@pytest.mark.parametrize("environ", [{}, {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}])
+def test_one_process_under_mpirun_is_a_server(environ: dict[str, str]) -> None:
+    with ExitStack() as links:
+        assert mpi.take_part(environ, links) is None
+    assert not any(name.startswith("TRIREME") for name in environ)
 
 
-@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_more_processes_under_mpirun_are_refused(
-    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(variable, "2")
-    assert tritonserver_command.main(["--model-repository=x"]) == 1
-    assert "mpirun started 2 processes" in capsys.readouterr().err
+@pytest.mark.parametrize("words", ["OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK", "PMI_SIZE PMI_RANK"])
+def test_processes_of_mpirun_know_which_they_are(words: str) -> None:
+    environ = dict(zip(words.split(), ("4", "3"), strict=True))
+    assert (mpi.process_count(environ), mpi.process_rank(environ)) == (4, 3)
 
 
 def test_trireme_without_words_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,3 +120,12 @@ def test_output_that_nobody_reads_on_ends_the_command_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_command_does_not_read_the_others() -> None:
+    program = (
+        "import sys; from trireme.cli.main import main; main(['version'])\n"
+        "print(*[name for name in sys.modules if name.startswith('trireme.cli.')], 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "trireme.cli.main trireme.cli.version False"

@@ -103,6 +103,13 @@ def test_long_input_is_made_by_a_line_of_python() -> None:
     assert json.loads(made)["inputs"] == [{"name": "x", "datatype": "BOOL", "shape": [3, 10], "data": [True] * 30}]
 
 
+def test_input_that_is_made_of_a_picture_gets_a_file() -> None:
+    declared = {"image_input": {"string_value": "data"}}
+    config = model(max_batch_size=1, input=[tensor("data", "TYPE_FP16", [3, 224, 224])], parameters=declared)
+    (line,) = curl_lines("h:1", [config])
+    assert line.startswith("curl h:1/v2/models/m/infer -F data=@picture.jpg  #")
+
+
 def test_type_that_json_cannot_carry_is_said_so() -> None:
     half = model(input=[tensor("x", "TYPE_FP16", [1])], output=[tensor("y", "TYPE_FP16", [1])])
     (line,) = curl_lines("h:1", [half])

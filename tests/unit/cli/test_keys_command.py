@@ -47,7 +47,7 @@ def test_the_list_has_names_groups_and_quotas(capsys: pytest.CaptureFixture[str]
     _, out, _ = run(capsys, "list", path)
     assert "| ci   | 1    | health " in out
     assert "requests_in_flight 3" in out
-    assert "statistics, trace, logging, metrics" in out
+    assert "statistics, trace, logging, recording, metrics" in out
 
 
 def test_a_rotated_name_has_two_keys_and_a_removed_one_has_none(capsys: pytest.CaptureFixture[str], path: Path) -> None:

@@ -41,16 +41,28 @@ def test_empty_folder_may_fill_later_where_models_can_come(tmp_path: Path) -> No
     assert serve.folder_problem(ServerOptions(model_repository=(str(tmp_path),), model_control_mode="poll")) is None
 
 
-def test_taken_port_is_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("flag", "more"),
+    [
+        ("http-port", []),
+        ("grpc-port", []),
+        ("metrics-port", []),
+        ("sagemaker-port", ["--allow-sagemaker=true"]),
+        ("vertex-ai-port", ["--allow-vertex-ai=true"]),
+    ],
+)
+def test_taken_port_is_told_before_anything_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, more: list[str]
+) -> None:
     (tmp_path / "mine/1").mkdir(parents=True)
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert trireme_command.main(["serve", str(tmp_path), f"--http-port={port}"]) == 1
+        assert trireme_command.main(["serve", str(tmp_path), f"--{flag}={port}", *more]) == 1
     printed = capsys.readouterr().err
-    assert f"0.0.0.0:{port} (--http-port)" in printed
-    assert "--http-port " in printed.splitlines()[-1]
+    assert f"0.0.0.0:{port} (--{flag})" in printed
+    assert f"--{flag} " in printed.splitlines()[-1]
 
 
 def test_wrong_flag_shows_its_neighbour_and_not_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +78,22 @@ def test_greeting_says_that_other_machines_can_reach_it() -> None:
     assert any(sentence in line for line in serve.greeting_lines(ServerOptions(), []))
     alone = ServerOptions(http_address="127.0.0.1", grpc_address="127.0.0.1")
     assert not any(sentence in line for line in serve.greeting_lines(alone, []))
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        (ServerOptions(), "--http-address 127.0.0.1 --grpc-address 127.0.0.1"),
+        (ServerOptions(http_address="127.0.0.1"), "--grpc-address 127.0.0.1"),
+        (ServerOptions(allow_grpc=False), "--http-address 127.0.0.1"),
+        (
+            ServerOptions(http_address="127.0.0.1", grpc_address="127.0.0.1", metrics_address="0.0.0.0"),
+            "--metrics-address 127.0.0.1",
+        ),
+    ],
+)
+def test_greeting_names_the_flags_that_keep_it_here(options: ServerOptions, flags: str) -> None:
+    assert any(line.endswith(f"To keep it here: {flags}") for line in serve.greeting_lines(options, []))
 
 
 def test_tritonserver_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trireme.cli.curl.samples import file_of, sample_inputs, sample_text
 from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.config.picture_parameters import INPUT as IMAGE_INPUT
 from trireme.core.datatype import BYTES
 from trireme.core.elements import element_count
 
@@ -30,6 +31,9 @@ def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     if model.backend == _LANGUAGE_MODELS:
         return _language_model_lines(base_url, url, model.name)
     inputs = sample_inputs(model)
+    picture = model.parameters.get(IMAGE_INPUT, "")
+    if [tensor.name for tensor in inputs] == [picture]:
+        return [f"curl {url}/infer -F {shlex.quote(picture)}=@picture.jpg  # with a file of yours for picture.jpg"]
     binary = next((tensor for tensor in inputs if tensor.datatype in _BINARY_ONLY), None)
     if binary is not None:
         return [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trireme.cli.command_line import CommandEnded
+from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.option import OptionError
 from trireme.config.options.parser import parse_options
 from trireme.config.options.scanner import HelpRequested
@@ -56,10 +57,10 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=_HELP_COLUMN)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(FlagParser):
     def error(self, message: str) -> NoReturn:
         hint = " (options of the server go after --)" if message.startswith("unrecognized") else ""
-        print(f"trireme deploy: {message}{hint}\nSee: trireme deploy --help", file=sys.stderr)
+        print(f"trireme deploy: {self.explained(message)}{hint}\nSee: trireme deploy --help", file=sys.stderr)
         raise CommandEnded(1)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from trireme.app.interruption import INTERRUPTED, ending_at_once
+from trireme.app.early_interrupt import INTERRUPTED, ending_at_once
 from trireme.cli import mpi
 from trireme.cli.serve import greeting_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import UnavailableError
+from trireme.core.load_failure import LoadFailure
 from trireme.tools.deploy.plan import Plan
 from trireme.tools.deploy.progress import Progress, children_bytes
 
@@ -35,7 +36,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
     with ending_at_once():
         from trireme.app.launch import run
 
-    failures: dict[str, str] = {}  # why models could not be loaded, by name
+    failures: dict[str, LoadFailure] = {}
     progress = Progress(f"loading {plan.name}", plan.estimate.total_bytes, children_bytes)
     is_ready = False
 
@@ -47,18 +48,23 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
         progress.stop(is_done=True)
         print("\n".join(greeting_lines(options, models)), flush=True)
         served = {model.name for model in models}
-        for name, cause in failures.items():
+        for name, failure in failures.items():
             if name not in served:
-                warn(f"another model of the repository, '{name}', could not be loaded: {cause}")
+                warn(f"another model of the repository, '{name}', could not be loaded: {failure.text.strip()}")
         for sentence in warnings:
             warn(sentence)
 
+    def note(failed: Sequence[LoadFailure]) -> None:
+        failures.update({failure.name: failure for failure in failed})
+
     with progress:
-        exit_code = run(options, on_ready=greet, on_failures=failures.update)
+        exit_code = run(options, on_ready=greet, on_failures=note)
         progress.stop(is_done=False)  # too late where it was greeted
     if not is_ready and exit_code:
         for sentence in warnings:
             warn(sentence)
+        for failure in failures.values():  # where in the code it was; the last line has the cause
+            print("\n".join(failure.text.strip().splitlines()[1:]), file=sys.stderr)
         cause = _cause(plan.name, failures, exits_on_error=options.exit_on_error)
         print(f"error: '{plan.name}' could not be deployed: {cause}", file=sys.stderr, flush=True)
     return exit_code if is_ready or exit_code else INTERRUPTED
@@ -69,10 +75,11 @@ def _is_missing(name: str, models: Sequence[ModelConfig], options: ServerOptions
     return options.model_control_mode in LOADING_ALL and all(model.name != name for model in models)
 
 
-def _cause(name: str, failures: Mapping[str, str], *, exits_on_error: bool) -> str:
+def _cause(name: str, failures: Mapping[str, LoadFailure], *, exits_on_error: bool) -> str:
     """Why the server with this model did not come up."""
     if name in failures:
-        return failures[name]
+        return failures[name].cause
     if failures and exits_on_error:
-        return f"other models of the repository could not be loaded: {', '.join(failures)}"
+        others = "; ".join(f"'{failure.name}': {failure.cause}" for failure in failures.values())
+        return f"other models of the repository could not be loaded: {others}"
     return "the server could not start; its error is above"

@@ -7,13 +7,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from trireme.app.interruption import INTERRUPTED
+from trireme.app.early_interrupt import INTERRUPTED
 from trireme.app.listening import port_problem
 from trireme.cli.command_line import CommandEnded
 from trireme.cli.deployment.arguments import parse_arguments, read_server_options
 from trireme.cli.deployment.serving import LOADING_ALL, serve_deployed, warn
 from trireme.config.options.server import ServerOptions
-from trireme.observe.table import render_table
+from trireme.observe.terminal.appearance import line_width
+from trireme.observe.terminal.table import render_table
 from trireme.tools.deploy.checks.task import is_conversing, is_engine_served
 from trireme.tools.deploy.hub.hub import token_of
 from trireme.tools.deploy.hub.resolve import fetch_weights
@@ -79,7 +80,7 @@ def _print_plan(plan: Plan, options: DeployOptions, *, loads_all: bool) -> None:
     print(f"{plan.model.reference}, from {plan.model.where}, is served as '{plan.name}'")
     others = other_models(options.repository, plan.name) if loads_all else []
     rows = [*plan.estimate.table(plan.memory), *other_model_rows(others)]
-    print(render_table(("Memory", "Size"), rows), flush=True)
+    print(render_table(("Memory", "Size"), rows, line_width(sys.stdout)), flush=True)
     if is_engine_served(plan.model, options, plan.memory.device):
         print("The engine for language models serves it: send 'text_input' to go on with, or 'messages' to chat.")
     elif is_conversing(plan.model, options):

@@ -48,15 +48,6 @@ class ChatClient:
         finally:
             connection.close()
 
-    def is_ready(self) -> bool:
-        """Whether the server has loaded its models."""
-        try:
-            connection, _ = self._ask("GET", "/v2/health/ready", None)
-        except ChatError:
-            return False
-        connection.close()
-        return True
-
     def stream(self, model: str, messages: list[Message], options: dict[str, Any]) -> Iterator[ChatDelta]:
         """The answer as it is written; leaving the iterator ends it at the server too."""
         wishes = {"stream": True, "stream_options": {"include_usage": True}}
@@ -81,9 +72,7 @@ class ChatClient:
         connection = self._connect(self._host, self._port)
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
-            key = os.environ.get(KEY_VARIABLE)
-            if key:
-                headers["Authorization"] = f"Bearer {key}"
+            headers |= key_headers()
             connection.request(method, self._base + path, json.dumps(body) if body is not None else None, headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
@@ -94,6 +83,12 @@ class ChatClient:
             connection.close()
             raise ChatError(_reason(text, response.status))
         return connection, response
+
+
+def key_headers() -> dict[str, str]:
+    """What shows the key to the server, where the environment has one."""
+    key = os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _read_chunk(chunk: dict[str, Any]) -> ChatDelta:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from trireme.app.interruption import INTERRUPTED
+from trireme.app.early_interrupt import INTERRUPTED
 from trireme.cli.terminal_chat.client import ChatClient, ChatDelta, ChatError, Message
 
 COMMANDS = """/reset         begin anew; what /system said stays

@@ -1,0 +1,59 @@
+"""All model folders of a path: each by itself, then the ensembles among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trireme.app.config_check.checked_model import CheckedModel
+from trireme.app.config_check.ensembles import check_ensembles
+from trireme.app.config_check.load_stage import check_load
+from trireme.app.config_check.reading import read_model
+from trireme.devices.inventory import Inventory
+
+
+class Subject(NamedTuple):
+    """A model folder, and the name of the file under configs/ where it is not config.pbtxt."""
+
+    folder: Path
+    config_name: str | None = None
+
+
+def subjects_of(path: Path) -> list[Subject]:
+    """The model folders that a path means; none where it does not exist."""
+    if path.is_file():
+        folder = path.absolute().parent
+        if folder.name == "configs":
+            return [Subject(folder.parent, path.stem)]
+        return [Subject(folder)]
+    if not path.is_dir():
+        return []
+    folders = _folders_in(path.absolute())
+    is_model = (path / "config.pbtxt").exists() or any(folder.name.isdecimal() for folder in folders) or not folders
+    return [Subject(path.absolute())] if is_model else [Subject(folder) for folder in folders]
+
+
+def check(subjects: list[Subject], inventory: Inventory, backend_directory: Path) -> list[CheckedModel]:
+    """What is wrong with each, in the same order. Models beside them are read where an ensemble needs them."""
+    checked: dict[Subject, CheckedModel] = {}
+    for repository in dict.fromkeys(subject.folder.parent for subject in subjects):
+        wanted = {subject.folder: subject for subject in subjects if subject.folder.parent == repository}
+        models: dict[str, CheckedModel] = {}
+        for folder, subject in wanted.items():
+            models[folder.name] = checked[subject] = _checked(subject, inventory, backend_directory)
+        if any(model.message is not None and model.message.ensemble_scheduling.step for model in models.values()):
+            for folder in _folders_in(repository):
+                if folder not in wanted:
+                    models[folder.name] = _checked(Subject(folder), inventory, backend_directory)
+            check_ensembles(models)
+    return [checked[subject] for subject in subjects]
+
+
+def _checked(subject: Subject, inventory: Inventory, backend_directory: Path) -> CheckedModel:
+    model = read_model(subject.folder, subject.config_name, inventory.gpu_count)
+    check_load(model, inventory, backend_directory)
+    return model
+
+
+def _folders_in(repository: Path) -> list[Path]:
+    return sorted(entry for entry in repository.iterdir() if entry.is_dir() and entry.name[0] != ".")

@@ -1,0 +1,82 @@
+"""The front-end processes that the options ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from trireme.app import options as app_options
+from trireme.app.platforms import oci_translation
+from trireme.backends.catalog import ModelSource
+from trireme.config.options.server import ServerOptions
+from trireme.core.errors import InternalError
+from trireme.core.ports import Backend
+from trireme.frontends.processes.front_loop import FrontPlan, serve_clients
+from trireme.frontends.processes.pool import FrontendProcesses
+from trireme.frontends.processes.starter import Starter, start_starter
+from trireme.observe.logs import configure
+from trireme.observe.metrics import MetricsRegistry
+from trireme.observe.prometheus import PageWriter, label_text
+from trireme.registry.options import RegistryOptions
+from trireme.registry.registry import ModelRegistry
+from trireme.server.server import InferenceServer
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def start_front_ends(
+    options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]
+) -> Starter | None:
+    """Forks the process that forks them; None where the system cannot do it, and the server has one process."""
+    if sys.platform != "linux":
+        return None
+    return start_starter(partial(serve_clients, _front_plan(options, loop_factory, gc_thresholds)))
+
+
+def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]) -> FrontPlan:
+    """What they are told. Where somebody looks at every request, they pass all bytes on."""
+    is_watched = options.api_keys is not None or options.access_log is not None
+    grpc = app_options.grpc_options(options)
+    is_delayed = bool(grpc.process_delay_s or grpc.response_delay_s)
+    return FrontPlan(
+        http=app_options.http_options(options),
+        grpc=grpc,
+        loop_factory=loop_factory,
+        open_log=partial(configure, app_options.log_settings(options)),
+        gc_thresholds=gc_thresholds,
+        create_server=partial(_server_without_models, options),
+        reads_requests=not is_watched and not is_delayed and oci_translation(os.environ) is None,
+    )
+
+
+def _server_without_models(options: ServerOptions) -> InferenceServer:
+    metrics = MetricsRegistry(app_options.metrics_options(options))
+    registry = ModelRegistry(RegistryOptions(repositories=()), _no_backend, metrics)
+    return InferenceServer(registry, metrics, app_options.log_settings(options))
+
+
+def _no_backend(source: ModelSource) -> Backend:
+    raise InternalError("a front-end process runs no model")
+
+
+class FrontEndMetrics:
+    """Shows the processes on the metrics page."""
+
+    def __init__(self, processes: FrontendProcesses) -> None:
+        self._processes = processes
+
+    def write(self, writer: PageWriter) -> None:
+        """Adds these metrics to a page."""
+        processes, counts = self._processes, self._processes.connection_counts
+        writer.family("trireme_frontend_processes", "gauge", "Front-end processes that run")
+        writer.sample("", sum(count is not None for count in counts))
+        writer.family("trireme_frontend_process_restarts_total", "counter", "Front-end processes that were replaced")
+        writer.sample("", processes.restart_count)
+        writer.family("trireme_frontend_process_hangs_total", "counter", "Front-end processes replaced for hanging")
+        writer.sample("", processes.hang_count)
+        writer.family("trireme_frontend_connections", "gauge", "Connections that each front-end process holds")
+        for number, count in enumerate(counts):
+            writer.sample(label_text({"process": str(number)}), count or 0)

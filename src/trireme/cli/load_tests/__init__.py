@@ -1,0 +1,1 @@
+"""Commands that load a server and measure it."""

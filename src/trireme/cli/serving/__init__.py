@@ -1,0 +1,1 @@
+"""What `trireme serve` tells the person who started it."""

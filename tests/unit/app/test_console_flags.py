@@ -1,0 +1,16 @@
+"""The flags that the console shows: their values for people, secrets left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trireme.app.console import flag_states
+from trireme.config.options.server import ServerOptions
+from trireme.config.options.setting_values import CacheSettings
+
+
+def test_passwords_are_hidden_wherever_they_stand() -> None:
+    cache = CacheSettings("redis", {"host": "localhost", "password": "hunter2"})
+    states = {state.flag: state.value for state in flag_states(replace(ServerOptions(), cache_config=cache))}
+    assert states["cache-config"] == "name=redis, settings=host=localhost, password=•••"
+    assert "hunter2" not in str(states)
