@@ -12,6 +12,7 @@ import argparse
 import json
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +20,10 @@ import torch
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.cuda.executor import CudaExecutor
-from trireme.llm.executors.cuda.weights import join, random_tensors
+from trireme.llm.executors.cuda.weights import join
+from trireme.llm.kernels.packed_matrix import PackedMatrix
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import EngineOptions, WarmUpMode
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingParams
 
@@ -42,6 +44,54 @@ MODELS = {
         is_gated=False, is_parallel=True, rope=rope(10000.0, 64), is_tied=True,
     ),
 }  # fmt: skip
+
+
+def random_tensors(spec: DecoderSpec, device: torch.device, dtype: torch.dtype) -> Iterable[tuple[str, torch.Tensor]]:
+    """Weights of the right shapes that mean nothing, made on the device: for measurements."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).normal_(0, 0.02, generator=generator)
+
+    def ones(size: int) -> torch.Tensor:
+        return torch.ones(size, dtype=dtype, device=device)
+
+    hidden, gated = spec.hidden_size, 2 if spec.is_gated else 1
+    yield "embed.weight", normal(spec.vocab_size, hidden)
+    for index in range(spec.layer_count):
+        prefix = f"layers.{index}."
+        for name in ("attention_norm",) if spec.is_parallel else ("attention_norm", "mlp_norm"):
+            yield f"{prefix}{name}.weight", ones(hidden)
+            if spec.norm == "layer":
+                yield f"{prefix}{name}.bias", torch.zeros(hidden, dtype=dtype, device=device)
+        yield f"{prefix}qkv.weight", normal(spec.qkv_size, hidden)
+        yield f"{prefix}o.weight", normal(hidden, spec.head_count * spec.head_size)
+        yield f"{prefix}up.weight", normal(gated * spec.mlp_size, hidden)
+        yield f"{prefix}down.weight", normal(hidden, spec.mlp_size)
+    yield "norm.weight", ones(hidden)
+    if spec.norm == "layer":
+        yield "norm.bias", torch.zeros(hidden, dtype=dtype, device=device)
+    if not spec.is_tied:
+        yield "head.weight", normal(spec.vocab_size, hidden)
+
+
+def few_bits(named: Iterable[tuple[str, torch.Tensor]], bits: str) -> Iterator[tuple[str, torch.Tensor | PackedMatrix]]:
+    """The matrices in so many bits, with random numbers of the same size; the head in eight, as it is built."""
+    for name, tensor in named:
+        if not bits or tensor.dim() < 2 or name == "embed.weight":
+            yield name, tensor
+            continue
+        rows, columns = tensor.shape
+        if bits == "int4" and name != "head.weight":
+            codes = torch.randint(-(2**31), 2**31 - 1, (rows, columns // 8), dtype=torch.int32, device=tensor.device)
+            groups = columns // (64 if columns % 128 else 128)
+            yield name, PackedMatrix("int4", codes, torch.full_like(tensor[:, :groups], 0.0043, dtype=torch.float16))
+            continue
+        is_fp8 = bits != "int8"
+        scales = tensor.float().abs().amax(1, keepdim=True) / (448 if is_fp8 else 127)
+        codes = tensor.float() / scales
+        codes = codes.to(torch.float8_e4m3fn) if is_fp8 else codes.round().to(torch.int8)
+        yield name, PackedMatrix("fp8" if is_fp8 else "int8", codes, scales)
 
 
 def run_batch(engine: EngineCore, batch: int, prompt: int, new: int, seed: int, share: int = 0) -> dict[str, float]:
@@ -175,6 +225,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--step-tokens", type=int, default=16384)
+    parser.add_argument("--quantize", choices=["", "fp8", "int8", "int4"], default="", help="the layers' matrices")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--long", action="store_true", help="also prompts of 4,096 tokens, and shared ones of 1,024")
     parser.add_argument("--out", default="")
@@ -186,9 +237,14 @@ def main() -> None:
     for name in options.models:
         spec = MODELS[name]
         began = time.perf_counter()
-        weights = join(random_tensors(spec, device, dtype), spec, device, dtype)
+        weights = join(few_bits(random_tensors(spec, device, dtype), options.quantize), spec, device, dtype)
         torch.cuda.synchronize()
-        settings = EngineOptions(max_sequences=256, max_step_tokens=options.step_tokens, has_prefix_cache=False)
+        settings = EngineOptions(
+            max_sequences=256,
+            max_step_tokens=options.step_tokens,
+            has_prefix_cache=False,
+            warm_up=WarmUpMode.OFF,  # what is measured runs once before
+        )
         executor = CudaExecutor(spec, weights, settings, device, dtype)
         engine = EngineCore(executor, settings)
         print(f"{name}: weights {weights.size_bytes / 1e9:.2f} GB, {executor.limits.block_count} blocks", flush=True)

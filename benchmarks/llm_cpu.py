@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from trireme.llm.engine import EngineCore
-from trireme.llm.loading import load_executor
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingParams

@@ -33,7 +33,7 @@ START = """
 import sys, time
 began = time.time()
 from trireme.llm.engine import EngineCore
-from trireme.llm.loading import load_executor
+from trireme.llm.executor_choice import load_executor
 from trireme.llm.options import EngineOptions
 from trireme.llm.sampling_params import SamplingParams
 import queue
@@ -64,7 +64,7 @@ def build(name: str, folder: Path) -> Any:
 def compare(model: Any, folder: Path, count: int, new: int) -> None:
     """In bfloat16 against the library's own distance from float32, and in float32 token by token."""
     from trireme.llm.engine import EngineCore
-    from trireme.llm.loading import load_executor
+    from trireme.llm.executor_choice import load_executor
     from trireme.llm.options import EngineOptions
 
     generator = torch.Generator().manual_seed(1)

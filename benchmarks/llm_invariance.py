@@ -13,20 +13,20 @@ import queue
 from typing import Any
 
 import torch
-from llm import MODELS, run_batch
+from llm import MODELS, random_tensors, run_batch
 
 from trireme.llm.engine import EngineCore
 from trireme.llm.executors.cuda.executor import CudaExecutor
-from trireme.llm.executors.cuda.weights import DecoderWeights, join, random_tensors
+from trireme.llm.executors.cuda.weights import DecoderWeights, join
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import EngineOptions, WarmUpMode
 from trireme.llm.sampling_params import SamplingParams
 
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
 
 
 def start(spec: DecoderSpec, weights: DecoderWeights, **settings: Any) -> EngineCore:
-    options = EngineOptions(**{"max_sequences": 256, "cache_bytes": 16 << 30, **settings})
+    options = EngineOptions(**{"max_sequences": 256, "cache_bytes": 16 << 30, "warm_up": WarmUpMode.OFF, **settings})
     return EngineCore(CudaExecutor(spec, weights, options, DEVICE, DTYPE), options)
 
 

@@ -1,6 +1,7 @@
 """Measures how products of few rows are best cut on this GPU: the table behind `trireme/llm/kernels/tilings.py`.
 
     python benchmarks/llm_kernels.py --rows 1 8 64 --out tilings.json
+    python benchmarks/llm_kernels.py --rows 1 8 64 --bits int4
 
 Each product is timed in a recorded graph over matrices that together exceed the cache; the vendor's library beside it.
 In a step a launch begins while the one before it ends, where both fit into a processor's shared memory together: of
@@ -12,14 +13,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import multiprocessing
 import time
 
 import torch
 from torch.nn import functional
 
-from trireme.llm.kernels import matmul
+from trireme.llm.kernels import activations, int4_fragments, matmul
+from trireme.llm.kernels.int4_fragments import Cut, Int4Fragments
 from trireme.llm.kernels.matmul import Tiling
+from trireme.llm.kernels.packed_matrix import PackedMatrix
 
 SHAPES = {
     "llama-2-7b qkv": (12288, 4096, False),
@@ -39,8 +43,49 @@ SHAPES = {
 NORMED = ("qkv", "up")
 
 
-def candidates(rows: int, k: int, is_gated: bool) -> list[Tiling]:
+def matrix(rows: int, columns: int, bits: str) -> torch.Tensor | PackedMatrix:
+    """Random numbers of so many bits."""
+    if bits == "bf16":
+        return torch.empty(rows, columns, dtype=torch.bfloat16, device="cuda").normal_(0, 0.02)
+    if bits == "int4":
+        codes = torch.randint(-(2**31), 2**31 - 1, (rows, columns // 8), dtype=torch.int32, device="cuda")
+        scales = torch.full((rows, columns // (64 if columns % 128 else 128)), 0.01, dtype=torch.float16, device="cuda")
+        return PackedMatrix("int4", codes, scales)
+    codes = torch.randint(-100, 100, (rows, columns), dtype=torch.int8, device="cuda")
+    scales = torch.full((rows, 1), 0.01, dtype=torch.float32, device="cuda")
+    return PackedMatrix("int8", codes, scales) if bits == "int8" else PackedMatrix("fp8", _float8(codes), scales)
+
+
+def _float8(codes: torch.Tensor) -> torch.Tensor:
+    return codes.to(torch.float8_e4m3fn)
+
+
+def candidates(rows: int, k: int, is_gated: bool, bits: str) -> list[Tiling] | list[Cut]:
     """The cuts worth trying."""
+    if bits == "int4":
+        tiles = 1 if rows <= 8 else 2 if rows <= 16 else 4 if rows <= 32 else 8
+        return [
+            Cut(blocks, warps, ahead, resident)
+            for blocks, warps, ahead, resident in itertools.product((1, 2, 4), (4, 8, 16), (2, 4), (1, 2, 3))
+            if resident * warps <= 32
+            and warps * blocks * 16 * (tiles * 8 + 1) * 4 <= 47 << 10
+            and (blocks > 1 or not is_gated)
+            and blocks * tiles <= 16
+            and blocks * ahead <= 8
+        ]
+    if rows == 1 and bits != "bf16":
+        return [
+            Tiling(1, block_n, block_k, warps, 2)
+            for block_n, block_k, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096), (1, 2, 4, 8))
+            if 8 <= block_n * block_k / (warps * 32) <= 64 and block_k < 2 * k
+        ]
+    if bits != "bf16":
+        block_m = 16 if rows <= 16 else 32 if rows <= 32 else 64
+        return [
+            Tiling(block_m, block_n, 128, 4, stages, splits)
+            for block_n, stages, splits in itertools.product((32, 64, 128), (2, 3, 4), (1, 2, 4))
+            if splits == 1 or not is_gated
+        ]
     if rows == 1:
         return [
             Tiling(1, block_n, block_k, warps, 2)
@@ -61,21 +106,22 @@ def candidates(rows: int, k: int, is_gated: bool) -> list[Tiling]:
 class Case:
     """One product at one number of rows."""
 
-    def __init__(self, name: str, rows: int) -> None:
+    def __init__(self, name: str, rows: int, bits: str) -> None:
         self.name, self.rows = name, rows
         self.n, self.k, self.is_gated = SHAPES[name]
         self.height = self.n * (2 if self.is_gated else 1)
-        self.bytes = self.height * self.k * 2
-        copies = max(2, min(24, (600 << 20) // self.bytes))
-        self.weights = [
-            torch.empty(self.height, self.k, dtype=torch.bfloat16, device="cuda").normal_(0, 0.02)
-            for _ in range(copies)
-        ]
+        self.weights = [matrix(self.height, self.k, bits)]
+        self.bytes = self.weights[0].nbytes
+        copies = max(2, min(48, (600 << 20) // self.bytes))
+        self.weights += [matrix(self.height, self.k, bits) for _ in range(copies - 1)]
         self.x = torch.randn(rows, self.k, dtype=torch.bfloat16, device="cuda")
         self.out = torch.empty(rows, self.n, dtype=torch.bfloat16, device="cuda")
         self.scratch = matmul.SplitScratch(torch.device("cuda"))
 
-    def launch(self, tiling: Tiling, weight: torch.Tensor) -> None:
+    def launch(self, tiling: Tiling | Cut, weight: torch.Tensor | PackedMatrix | Int4Fragments) -> None:
+        if isinstance(tiling, Cut):
+            self.launch_fragments(tiling, weight)
+            return
         is_normed = self.name.endswith(NORMED) and self.rows == 1
         residual = None if self.is_gated or is_normed else self.out
         matmul.few_rows(
@@ -85,9 +131,22 @@ class Case:
             out=self.out,
             residual=residual,
             norm_eps=1e-5 if is_normed else None,
-            activation=matmul.SILU if self.is_gated else matmul.NONE,
+            activation=activations.SILU if self.is_gated else activations.NONE,
             is_gated=self.is_gated,
             scratch=self.scratch,
+        )
+
+    def launch_fragments(self, cut: Cut, weight: Int4Fragments) -> None:
+        is_normed = self.name.endswith(NORMED) and self.rows <= int4_fragments.NORMED_ROWS
+        int4_fragments.product(
+            self.x,
+            weight,
+            out=self.out,
+            residual=None if self.is_gated or is_normed else self.out,
+            norm_eps=1e-5 if is_normed else None,
+            activation=activations.SILU if self.is_gated else activations.NONE,
+            is_gated=self.is_gated,
+            cut=cut,
         )
 
     def time_us(self, launch: object) -> float:
@@ -111,11 +170,11 @@ class Case:
         return sorted(times)[2]
 
 
-def _compile(job: tuple[int, Tiling, bool, bool]) -> None:
-    rows, tiling, is_gated, is_normed = job
-    n, k = 256, 4096
+def _compile(job: tuple[int, int, Tiling, bool, bool, str]) -> None:
+    rows, k, tiling, is_gated, is_normed, bits = job
+    n = 256
     x = torch.zeros(rows, k, dtype=torch.bfloat16, device="cuda")
-    w = torch.zeros(2 * n if is_gated else n, k, dtype=torch.bfloat16, device="cuda")
+    w = matrix(2 * n if is_gated else n, k, bits)
     out = torch.zeros(rows, n, dtype=torch.bfloat16, device="cuda")
     try:
         matmul.few_rows(
@@ -125,7 +184,7 @@ def _compile(job: tuple[int, Tiling, bool, bool]) -> None:
             out=out,
             residual=None if is_gated or is_normed else out,
             norm_eps=1e-5 if is_normed else None,
-            activation=matmul.SILU if is_gated else matmul.NONE,
+            activation=activations.SILU if is_gated else activations.NONE,
             is_gated=is_gated,
             scratch=matmul.SplitScratch(torch.device("cuda")),
         )
@@ -133,13 +192,15 @@ def _compile(job: tuple[int, Tiling, bool, bool]) -> None:
         return
 
 
-def precompile(rows: list[int], names: list[str]) -> None:
+def precompile(rows: list[int], names: list[str], bits: str) -> None:
     """Compiles on all cores at once."""
     jobs = set()
     for count, name in itertools.product(rows, names):
         _, k, is_gated = SHAPES[name]
         is_normed = name.endswith(NORMED) and count == 1
-        jobs |= {(count, tiling, is_gated, is_normed) for tiling in candidates(count, k, is_gated)}
+        jobs |= {(count, k, tiling, is_gated, is_normed, bits) for tiling in candidates(count, k, is_gated, bits)}
+    if bits == "int4":  # compiled by another compiler, in moments
+        return
     with multiprocessing.get_context("spawn").Pool(14) as pool:
         pool.map(_compile, sorted(jobs, key=str), chunksize=4)
 
@@ -148,17 +209,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 16, 32, 64, 128])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), metavar="NAME", help="of those named above alone")
+    parser.add_argument("--bits", choices=["bf16", "fp8", "int8", "int4"], default="bf16", help="of the matrices")
     parser.add_argument("--out", default="")
     options = parser.parse_args()
     began = time.time()
-    precompile(options.rows, options.shapes)
+    precompile(options.rows, options.shapes, options.bits)
     print(f"compiled in {time.time() - began:.0f} s", flush=True)
     results = []
     for name, rows in itertools.product(options.shapes, options.rows):
-        case = Case(name, rows)
-        library = case.time_us(lambda weight, case=case: functional.linear(case.x, weight))
+        case = Case(name, rows, options.bits)
+        library = math.inf
+        if options.bits == "bf16":
+            library = case.time_us(lambda weight, case=case: functional.linear(case.x, weight))
         measured = []
-        for tiling in candidates(rows, case.k, case.is_gated):
+        if options.bits == "int4":
+            case.weights = [int4_fragments.fragments_of(weight) for weight in case.weights]
+        for tiling in candidates(rows, case.k, case.is_gated, options.bits):
             try:
                 measured.append((case.time_us(lambda weight, t=tiling, case=case: case.launch(t, weight)), tiling))
             except Exception:  # out of shared memory
@@ -174,7 +240,9 @@ def main() -> None:
             json.dump(results, file)
 
 
-def _values(tiling: Tiling) -> tuple[int, ...]:
+def _values(tiling: Tiling | Cut) -> tuple[int, ...]:
+    if isinstance(tiling, Cut):
+        return tiling.blocks, tiling.warps, tiling.ahead, tiling.resident
     return tiling.block_m, tiling.block_n, tiling.block_k, tiling.warps, tiling.stages, tiling.splits
 
 

@@ -121,7 +121,7 @@ def engine_clients(options: argparse.Namespace) -> tuple[float, Tally]:
     import threading
 
     from trireme.llm.engine import EngineCore
-    from trireme.llm.loading import load_executor
+    from trireme.llm.executor_choice import load_executor
     from trireme.llm.options import EngineOptions
     from trireme.llm.sampling_params import SamplingParams
 

@@ -1,9 +1,9 @@
-"""Batched generation and classification through the transformers backend, against one request at a time.
+"""Batched generation and classification through our backends, against one request at a time.
 
     python benchmarks/transformers_backend.py [--seconds 6] [--clients 16] [--vocabulary 50432]
 
-The same random weights are served twice by one server: by `backend: "transformers"`, and by a model.py of the python
-backend that calls the library for each request in turn. Sizes are chosen so that a batch has something to gain on a
+The same random weights are served by one server in two or three ways: by `backend: "transformers"`, by `backend: "llm"`
+where they generate, and by a model.py of the python backend that calls the library for each request in turn. Sizes are chosen so that a batch has something to gain on a
 CPU: a Llama with 4 layers of 512, a BERT with 4 layers of 256, short texts, few words unless `--vocabulary` says how
 many. The last lines compare one client with calling the library in this process.
 """
@@ -92,16 +92,20 @@ def build_models(folder: Path, vocabulary: int) -> dict[str, Path]:
 
 
 def write_repository(repository: Path, models: dict[str, Path]) -> None:
-    """Each model by our backend and by a model.py."""
+    """Each model by our backends and by a model.py."""
     for task, files in models.items():
         given = {"model": str(files), "task": task}
         if task == "text-generation":
             given["max_new_tokens"] = str(NEW_TOKENS)
         lines = [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in given.items()]
-        for name, head in (("batched", 'backend: "transformers"'), ("naive", f'backend: "python" {TENSORS[task]}')):
+        heads = {"naive": f'backend: "python" {TENSORS[task]}', "batched": 'backend: "transformers"'}
+        if task == "text-generation":
+            heads["engine"] = 'backend: "llm"'
+        for name, head in heads.items():
             folder = repository / f"{task}.{name}"
             (folder / "1").mkdir(parents=True)
-            (folder / "config.pbtxt").write_text("\n".join([head, *lines]))
+            known = [line for line in lines if name != "engine" or '"task"' not in line]
+            (folder / "config.pbtxt").write_text("\n".join([head, *known]))
             if name == "naive":
                 (folder / "1" / "model.py").write_text(NAIVE)
 
@@ -207,14 +211,14 @@ def main() -> None:
         with running_server(folder / "model_repository") as port:
             print(f"{given.clients} clients, answers per second")
             for task in models:
-                rates = {
-                    kind: throughput(port, f"{task}.{kind}", INPUTS[task], given.clients, given.seconds)
-                    for kind in ("naive", "batched")
-                }
-                times = rates["batched"] / rates["naive"]
-                print(
-                    f"  {task:22} one at a time {rates['naive']:7.1f}   batched {rates['batched']:7.1f}   {times:.1f}x"
-                )
+                kinds = ("naive", "batched", "engine") if task == "text-generation" else ("naive", "batched")
+                rates = [
+                    throughput(port, f"{task}.{kind}", INPUTS[task], given.clients, given.seconds) for kind in kinds
+                ]
+                print(f"  {task:22} one at a time {rates[0]:7.1f}", end="")
+                for kind, rate in zip(kinds[1:], rates[1:], strict=True):
+                    print(f"   {kind} {rate:7.1f}   {rate / rates[0]:.2f}x", end="")
+                print(flush=True)
             print("one client, median milliseconds")
             for task, files in models.items():
                 direct = direct_call(task, files)

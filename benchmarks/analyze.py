@@ -1,0 +1,162 @@
+"""The default search of `trireme analyze` beside an exhaustive one, on three models with different limits.
+
+    python benchmarks/analyze.py
+    python benchmarks/analyze.py --models wait --max-instances 3 --max-batch 16 --max-clients 64
+
+For each model every configuration is measured under every load, then the default search runs under the same constraint.
+Both winners are measured again in turns, because a machine is never the same for as long as an exhaustive search takes;
+the ratio of their median throughputs is what counts, beside the ratio of the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from trireme.tools.analyze.measuring.trial_run import LoadedModel, TrialRunner
+from trireme.tools.analyze.options import AnalyzeOptions, MeasuringOptions, ServerPlace
+from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.server.target import open_target
+from trireme.tools.analyze.trial import Result, Trial, result_from_json
+from trireme.tools.perf.measure.interruption import Interruption
+
+HEAD = """import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        rng = np.random.default_rng(0)
+        {initialize}
+
+    def execute(self, requests):
+        rows = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        count = sum(map(len, rows))
+        {execute}
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one)]) for one in rows]
+"""
+MODELS = {
+    "compute": (
+        HEAD.format(
+            initialize="self.matrix = rng.standard_normal((384, 384), dtype=np.float32) / 20",
+            execute="x = np.ones((count, 384), np.float32)\n        for _ in range(24):\n            x = np.tanh(x @ self.matrix)",
+        ),
+        "p99<120ms",
+    ),
+    "wait": (HEAD.format(initialize="pass", execute="time.sleep(0.010 + 0.0005 * count)"), "p99<80ms"),
+    "memory": (
+        HEAD.format(
+            initialize="self.table = np.ones(8_000_000, np.float32)",
+            execute="self.table.sum()\n        for _ in range(count):\n            self.table[:400_000].sum()",
+        ),
+        "p99<150ms",
+    ),
+}
+CONFIG = """backend: "python"
+max_batch_size: 4
+input [{ name: "IN" data_type: TYPE_FP32 dims: [ 16 ] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] }]
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--max-instances", type=int, default=4)
+    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--max-clients", type=int, default=128)
+    parser.add_argument("--window-ms", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # an instance is a thread of work; libraries' own would hide it
+    print(f"{os.cpu_count()} cores, load average {', '.join(f'{value:.1f}' for value in os.getloadavg())}", flush=True)
+    print("| model | wish | exhaustive | default | times | of the best throughput | loads measured |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for model in options.models.split(","):
+            write_model(folder, model)
+            print(row(folder, model, options), flush=True)
+    print(f"load average {', '.join(f'{value:.1f}' for value in os.getloadavg())}")
+
+
+def write_model(folder: pathlib.Path, model: str) -> None:
+    version = folder / "models" / model / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(MODELS[model][0])
+    (version.parent / "config.pbtxt").write_text(CONFIG)
+
+
+def row(folder: pathlib.Path, model: str, options: argparse.Namespace) -> str:
+    wish = MODELS[model][1]
+    whole_s, whole = search(folder, model, "brute", options)
+    quick_s, quick = search(folder, model, "fit", options)
+    best, found = winner(whole, wish), winner(quick, wish)
+    ratio = side_by_side(folder, model, best.trial, found.trial, options)
+    return (
+        f"| {model} | {wish} | {whole_s:.0f} s: {described(best)} | {quick_s:.0f} s: {described(found)} "
+        f"| 1/{whole_s / quick_s:.1f} | {ratio:.3f} | {len(whole)} / {len(quick)} |"
+    )
+
+
+def search(folder: pathlib.Path, model: str, mode: str, options: argparse.Namespace) -> tuple[float, list[Result]]:
+    """Seconds of the whole command, and what it measured."""
+    work = folder / f"{model}-{mode}"
+    work.mkdir()
+    clients = [str(1 << power) for power in range(options.max_clients.bit_length())]
+    command = [sys.executable, "-m", "trireme", "analyze", model, "-m", str(folder / "models")]
+    command += ["--run-config-search-mode", mode, "--slo", MODELS[model][1], "--concurrency", ",".join(clients)]
+    command += ["--run-config-search-max-instance-count", str(options.max_instances)]
+    command += ["--run-config-search-max-model-batch-size", str(options.max_batch)]
+    command += ["--measurement-interval", str(options.window_ms)]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        sys.exit(f"{mode} of {model} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    content = json.loads((work / "checkpoints/0.ckpt").read_text())
+    return seconds, [result_from_json(entry) for entry in content["results"]]
+
+
+def winner(results: list[Result], wish: str) -> Result:
+    limit = float(wish.partition("<")[2].removesuffix("ms"))
+    good = [one for one in results if not one.is_probe and one.measured[0].metrics["perf_latency_p99"] <= limit]
+    return max(good, key=lambda one: one.measured[0].metrics["perf_throughput"])
+
+
+def described(result: Result) -> str:
+    setting, metrics = result.trial.settings[0][1], result.measured[0].metrics
+    name = "as it is" if setting.is_default else f"{setting.instances} x {setting.max_batch_size}"
+    return f"{name}, {result.trial.loads[0].concurrency} clients, {metrics['perf_throughput']:.0f}/s"
+
+
+def side_by_side(folder: pathlib.Path, model: str, best: Trial, found: Trial, options: argparse.Namespace) -> float:
+    """How much of the exhaustive winner's throughput the other has, measured in turns."""
+    if best == found:
+        return 1.0
+    target = open_target(AnalyzeOptions(repository=str(folder / "models"), place=ServerPlace()))
+    try:
+        control = ModelControl(target.client, 5, print)
+        loaded = LoadedModel(model, target.load_words(False))
+        measuring = MeasuringOptions(window_ms=options.window_ms * 2)
+        runner = TrialRunner(target.client, [loaded], measuring, None, Interruption(), lambda state: None)
+        rates: dict[Trial, list[float]] = {best: [], found: []}
+        for _ in range(options.rounds):
+            for trial, values in rates.items():
+                control.use(model, trial.settings[0][1])
+                values.append(runner.run(trial, is_probe=False).measured[0].metrics["perf_throughput"])
+        return statistics.median(rates[found]) / statistics.median(rates[best])
+    finally:
+        target.stop()
+
+
+if __name__ == "__main__":
+    main()

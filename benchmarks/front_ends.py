@@ -1,0 +1,159 @@
+"""Processor time per request of each process of the server, with one process and with front-end processes.
+
+    python benchmarks/front_ends.py --processes 1,2,4 --instances 1,8 --clients 64,256
+
+The time that a process takes for a request says what it can do at most, also on a machine where it shares the cores with
+the load; what the whole server does says `serving.py`, where there are cores for all. The model and the requests are the
+same. The load comes from wrk and h2load (Debian: wrk, nghttp2-client).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from serving import CONFIG, MODEL, free_port
+
+WARM_UP_S = 1
+VALUES = struct.pack("<16f", *range(16))
+
+
+def main() -> None:
+    """One table per number of processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", default="1,2,4")
+    parser.add_argument("--instances", default="1,8")
+    parser.add_argument("--clients", default="64,256")
+    parser.add_argument("--seconds", type=int, default=3)
+    arguments = parser.parse_args()
+    instances = [int(text) for text in arguments.instances.split(",")]
+    print("processes instances protocol clients  requests  batch  server  front ends  ceiling")
+    print("                                                      us/req    us/req  requests/s")
+    with tempfile.TemporaryDirectory() as folder:
+        write_models(pathlib.Path(folder), instances)
+        for count in (int(text) for text in arguments.processes.split(",")):
+            with Server(pathlib.Path(folder), count) as server:
+                for instance_count in instances:
+                    for clients in (int(text) for text in arguments.clients.split(",")):
+                        for protocol in ("http", "grpc"):
+                            server.load(protocol, instance_count, clients, WARM_UP_S)
+                            print(server.measure(protocol, instance_count, clients, arguments.seconds), flush=True)
+
+
+class Server:
+    """A server with so many front-end processes."""
+
+    def __init__(self, folder: pathlib.Path, count: int) -> None:
+        self._folder = folder
+        self._count = count
+        self._ports = {kind: free_port() for kind in ("http", "grpc", "metrics")}
+        command = [str(pathlib.Path(sys.executable).with_name("tritonserver")), "--model-repository", str(folder)]
+        command += [f"--{kind}-port={port}" for kind, port in self._ports.items()]
+        command += [f"--frontend-processes={count}", "--log-info=false"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def __enter__(self) -> Server:
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self._ports['http']}/v2/health/ready", timeout=1)
+                return self
+            except OSError:
+                time.sleep(0.1)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def measure(self, protocol: str, instances: int, clients: int, seconds: int) -> str:
+        """A line of the table."""
+        pids = self._front_ends()
+        counts, times = self._counts(instances), [cpu_s(pid) for pid in (self._process.pid, *pids)]
+        self.load(protocol, instances, clients, seconds)
+        spent = [after - before for after, before in zip(map(cpu_s, (self._process.pid, *pids)), times, strict=True)]
+        requests, executions = (after - before for after, before in zip(self._counts(instances), counts, strict=True))
+        server_us, front_us = 1e6 * spent[0] / requests, 1e6 * sum(spent[1:]) / requests
+        busiest_us = max([server_us, *(1e6 * each / requests for each in spent[1:])])
+        return (
+            f"{self._count:9} {instances:9} {protocol:8} {clients:7} {requests:9} {requests / executions:6.2f}"
+            f" {server_us:7.1f} {front_us:9.1f} {1e6 / busiest_us:11,.0f}"
+        )
+
+    def load(self, protocol: str, instances: int, clients: int, seconds: int) -> None:
+        """Requests of so many clients for so long."""
+        load = _wrk if protocol == "http" else _h2load
+        command = load(self._folder, self._ports[protocol], f"identity{instances}", clients, seconds)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def _counts(self, instances: int) -> tuple[int, int]:
+        url = f"http://127.0.0.1:{self._ports['http']}/v2/models/identity{instances}/stats"
+        (stats,) = json.load(urllib.request.urlopen(url))["model_stats"]
+        return stats["inference_count"], stats["execution_count"]
+
+    def _front_ends(self) -> list[int]:
+        return [pid for child in children_of(self._process.pid) for pid in children_of(child) if is_front_end(pid)]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started."""
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_front_end(pid: int) -> bool:
+    """Whether it holds connections of clients."""
+    return pathlib.Path(f"/proc/{pid}/comm").read_text() == "trireme-front\n"
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time of all threads of the process so far, which the scheduler counts to the nanosecond."""
+    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def write_models(folder: pathlib.Path, instances: list[int]) -> None:
+    """The same model with other numbers of instances."""
+    for count in instances:
+        version = folder / f"identity{count}" / "1"
+        version.mkdir(parents=True)
+        (version / "model.py").write_text(MODEL)
+        group = f"instance_group [{{ kind: KIND_CPU count: {count} }}]\n"
+        (version.parent / "config.pbtxt").write_text(CONFIG.partition("instance_group")[0] + group)
+
+
+def _wrk(folder: pathlib.Path, port: int, model: str, clients: int, seconds: int) -> list[str]:
+    tensor = {"name": "INPUT0", "shape": [1, 16], "datatype": "FP32", "parameters": {"binary_data_size": 64}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    body, script = folder.with_suffix(".body"), folder.with_suffix(".lua")
+    body.write_bytes(head + VALUES)
+    script.write_text(
+        f'local f = io.open("{body}", "rb"); wrk.body = f:read("*a"); f:close(); wrk.method = "POST"\n'
+        f'wrk.headers["Inference-Header-Content-Length"] = "{len(head)}"\n'
+    )
+    url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
+    return ["wrk", "-t", str(min(4, clients)), "-c", str(clients), "-d", f"{seconds}s", "-s", str(script), url]
+
+
+def _h2load(folder: pathlib.Path, port: int, model: str, clients: int, seconds: int) -> list[str]:
+    tensor = _field(1, b"INPUT0") + _field(2, b"FP32") + _field(3, bytes([1, 16]))
+    message = _field(1, model.encode()) + _field(5, tensor) + _field(7, VALUES)
+    data = folder.with_suffix(".grpc")
+    data.write_bytes(len(message).to_bytes(5, "big") + message)
+    connections = min(clients, 16)
+    command = ["h2load", "-t", str(min(4, connections)), "-c", str(connections), "-m", str(clients // connections)]
+    headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+    url = f"http://127.0.0.1:{port}/inference.GRPCInferenceService/ModelInfer"
+    return [*command, "-D", str(seconds), "-d", str(data), *headers, url]
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+if __name__ == "__main__":
+    main()
