@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Decodes rows as they are."""
+    """Decodes rows as they are, without what fills up the shorter ones where their sizes are told."""
 
     def initialize(self, args):
         config = json.loads(args["model_config"])
@@ -23,5 +23,11 @@ class TritonPythonModel:
 
     def answer(self, request):
         rows = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
-        texts = [self.tokenizer.decode(beam.tolist(), skip_special_tokens=False) for row in rows for beam in row]
+        given = pb_utils.get_input_tensor_by_name(request, "SEQUENCE_LENGTH")
+        sizes = np.full(rows.shape[:2], rows.shape[2]) if given is None else given.as_numpy()
+        texts = [
+            self.tokenizer.decode(beam[:size].tolist(), skip_special_tokens=False)
+            for row, row_sizes in zip(rows, sizes, strict=True)
+            for beam, size in zip(row, row_sizes, strict=True)
+        ]
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array(texts, np.object_))])

@@ -47,14 +47,14 @@ class TritonPythonModel:
         return np.array(lines, np.int32)
 
     def row_of_words(self, row):
-        """Each entry is a line of words with commas between them; blanks before a word belong to it."""
+        """Each entry is a line of words with commas between them. A word means the same at the beginning of a text and
+        inside of it, behind a blank, where a tokenizer has other tokens for it."""
         words = [word for entry in row for line in csv.reader([entry.decode()]) for word in line]
+        forms = [form for word in words if word for form in (word, word if word[0].isspace() else f" {word}")]
         ids, ends = [], []
-        for word in words:
-            tokens = self.tokenizer.encode(word, add_special_tokens=False).ids
-            if tokens:
-                ids += tokens
-                ends.append(len(ids))
+        for tokens in dict.fromkeys(tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms):
+            ids += tokens
+            ends.append(len(ids))
         return ids, ends
 
 

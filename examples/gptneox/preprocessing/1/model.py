@@ -1,0 +1,75 @@
+"""Turns texts into token ids, and lists of words into tensors."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+import triton_python_backend_utils as pb_utils
+
+FILL = 2
+"""What stands behind the shorter prompts of a batch."""
+
+
+class TritonPythonModel:
+    """Rows of a request are independent of each other."""
+
+    def initialize(self, args):
+        self.tokenizer = load_tokenizer(args)
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        rows = [self.tokenizer.encode(row[0].decode()).ids for row in values(request, "QUERY")]
+        ids = np.full((len(rows), max(map(len, rows))), FILL, np.uint32)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+        return pb_utils.InferenceResponse(
+            [
+                pb_utils.Tensor("INPUT_ID", ids),
+                pb_utils.Tensor("REQUEST_INPUT_LEN", np.array([[len(row)] for row in rows], np.uint32)),
+                pb_utils.Tensor("REQUEST_OUTPUT_LEN", values(request, "REQUEST_OUTPUT_LEN")),
+                pb_utils.Tensor("BAD_WORDS_IDS", self.words(values(request, "BAD_WORDS_DICT"), len(rows))),
+                pb_utils.Tensor("STOP_WORDS_IDS", self.words(values(request, "STOP_WORDS_DICT"), len(rows))),
+            ]
+        )
+
+    def words(self, given, count):
+        """Two lines for each row: the ids of all its words, filled up with 0, and where each ends, with -1."""
+        found = [self.row_of_words(row) for row in given] if given is not None else [([], [])] * count
+        width = max(1, *(len(ids) for ids, _ in found))
+        lines = [(ids + [0] * (width - len(ids)), ends + [-1] * (width - len(ends))) for ids, ends in found]
+        return np.array(lines, np.int32)
+
+    def row_of_words(self, row):
+        """Each entry is a line of words with commas between them; a blank before a word belongs to it."""
+        ids, ends = [], []
+        for word in (word for entry in row for line in csv.reader([entry.decode()]) for word in line):
+            tokens = self.tokenizer.encode(word, add_special_tokens=False).ids
+            if tokens:
+                ids += tokens
+                ends.append(len(ids))
+        return ids, ends
+
+
+def values(request, name):
+    """The tensor's rows; None where the request does not have it."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    return None if tensor is None else tensor.as_numpy()
+
+
+def load_tokenizer(args):
+    """The file that the configuration names, as seen from the repository or from where the server was started; where
+    there is none, the one of that name beside this file."""
+    named = Path(json.loads(args["model_config"])["parameters"]["tokenizer_path"]["string_value"])
+    places = [Path(args["model_repository"]).parent / named, named.absolute(), Path(__file__).parent / named.name]
+    for path in places:
+        if path.is_file():
+            if path == places[-1]:
+                pb_utils.Logger.log_warn(f"tokenizer_path '{named}' is not there: '{path}' is read")
+            return Tokenizer.from_file(str(path))
+    tried = ", ".join(f"'{path}'" for path in places)
+    raise pb_utils.TritonModelException(f"there is no tokenizer: looked for {tried}; set the parameter tokenizer_path")
