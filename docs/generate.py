@@ -9,7 +9,7 @@ from typing import Any
 
 from trireme.config.options.deprecated import DEPRECATED_OPTIONS
 from trireme.config.options.option import Option, OptionStatus
-from trireme.config.options.server import GROUPS, server_options
+from trireme.config.options.server import server_options
 from trireme.config.options.usage import default_text
 from trireme.proto import model_config_pb2
 
@@ -32,7 +32,7 @@ def flags_page() -> str:
         "An option marked *no effect* is accepted with a warning that says why; one marked *refused* stops the start.",
         "Given at their default value, both are silent.",
     ]
-    for title in (group.TITLE for group in GROUPS):
+    for title in dict.fromkeys(entry.group for entry in server_options()):
         lines += ["", f"## {title}", "", "| Option | Default | Meaning |", "|---|---|---|"]
         lines += [_flag_row(entry) for entry in server_options() if entry.group == title]
     lines += ["", "## Old names", "", "| Option | Write instead |", "|---|---|"]
