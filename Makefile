@@ -8,28 +8,35 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest
+# The dependencies are installed without bytecode: what is used of them writes its own.
+unexport PYTHONDONTWRITEBYTECODE
 CORE := $(VENV)/.core-installed
+DEPENDENCIES := $(VENV)/.dependencies-installed
+WHEEL := $(VENV)/wheel
 TEST := $(VENV)/.test-installed
 DEVELOP := $(VENV)/.develop
 
 # What the installed package is made of; in a development environment it follows src by itself.
 ifeq ($(wildcard $(DEVELOP)),)
 PACKAGE := .
+COMPILED := $(WHEEL)
 SOURCES := hatch_build.py $(shell find src -name '*.py')
 else
 PACKAGE := -e .
+COMPILED :=
 SOURCES :=
 endif
 
-.PHONY: install develop serve test lint format reference bench clean
+.PHONY: install develop serve test tests tests-compiled lint format reference dashboards screenshots bench clean
 
-install: $(TEST)
+install:
+	@$(MAKE) --no-print-directory --jobs=2 $(TEST)
 
 develop: | $(BIN)/python
-	TRIREME_COMPILE=0 $(PIP) -e '.[test]'
-	@touch $(DEVELOP) $(CORE) $(TEST)
+	TRIREME_COMPILE=0 $(PIP) --no-compile -e '.[test]'
+	@touch $(DEVELOP) $(CORE) $(DEPENDENCIES) $(TEST)
 
 serve: $(CORE)
 ifeq ($(wildcard $(DEVELOP)),)
@@ -37,21 +44,39 @@ ifeq ($(wildcard $(DEVELOP)),)
 endif
 	$(BIN)/trireme serve examples/model_repository $(ARGS)
 
-# The tests see the sources; servers that they start, and the second run, the package as it is installed. Files of
-# tests run side by side, and the tests of a file one after the other, so that they can share servers; the folders with
-# the long ones come first.
-test: lint
-	$(PYTEST) $(ARGS)
-	$(PYTEST) --override-ini pythonpath= tests/unit/core tests/unit/observe tests/unit/protocol tests/unit/registry tests/unit/scheduling tests/unit/server
+# Two things at a time: the dependencies are installed while the package compiles, lint runs as soon as they are there,
+# then the tests with the sources, and beside them the second run. With ARGS only the tests that they name.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 lint tests $(if $(ARGS),,tests-compiled)
 
-lint: $(TEST)
+# The tests see the sources; servers that they start see the package as it is installed. Files of tests run in
+# $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the
+# other, so that they can share servers; the folders with the long ones come first.
+tests: $(TEST)
+	$(PYTEST) --forks $(WORKERS) $(ARGS)
+
+# The rooms with compiled modules once more, as they are installed; in a development environment that is the sources.
+tests-compiled: lint $(TEST)
+ifeq ($(wildcard $(DEVELOP)),)
+	$(PYTEST) --override-ini pythonpath= $(addprefix tests/unit/,core observe protocol registry scheduling server)
+endif
+
+lint: $(DEPENDENCIES)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(TEST)
+format: $(DEPENDENCIES)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Writes deploy/grafana/ and deploy/prometheus/ from the metric definitions.
+dashboards: $(TEST)
+	$(BIN)/python deploy/generate.py
+
+# Takes the pictures of docs/console.md, of a server that has been under load for some minutes.
+screenshots: $(TEST)
+	TRIREME_WRITE_SCREENSHOTS=240 $(BIN)/python -m pytest --timeout 600 tests/e2e/console/test_screenshots.py
 
 # Writes docs/reference/ from the code, and the types of the configuration's messages from their descriptor.
 reference: $(TEST)
@@ -74,11 +99,19 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	@rm -f $(VENV)/.compiled
 	@touch $@
 
+$(DEPENDENCIES): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV), and compiling beside it: two minutes or three."
+	TRIREME_COMPILE=0 $(PIP) --no-compile $(PACKAGE)[test]
+	@touch $@
+
+$(WHEEL): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
+	@rm -rf $@
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir $@ .
+
 # The test environment contains the core, so it stands for both.
-$(TEST): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
-	@echo "Installing into $(VENV); compiling takes a minute or two."
-	$(PIP) $(PACKAGE)[test]
+$(TEST): $(DEPENDENCIES) $(COMPILED)
 ifeq ($(wildcard $(DEVELOP)),)
+	$(PIP) --no-compile --no-deps --force-reinstall $(WHEEL)/*.whl
 	@test "$$TRIREME_COMPILE" = 0 || $(BIN)/python background_build.py mark
 endif
 	@touch $(CORE) $@

@@ -38,6 +38,53 @@ class TritonPythonModel:
         length = pb_utils.Tensor("OUT", np.array([1], np.int32))
         return [pb_utils.InferenceResponse([length]) for _ in requests]
 """
+NOISY = """import os
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            left = int(request.inputs()[0].as_numpy()[0])
+            while left > 0:
+                left -= os.write(1, b"\\n" * min(left, 65536))
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+FAILING = """import triton_python_backend_utils as pb_utils
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("cannot be told")
+
+
+FAILURES = {0: Unprintable, 1: GeneratorExit, 2: KeyboardInterrupt, 3: RecursionError}
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        kind = FAILURES.get(int(requests[0].inputs()[0].as_numpy()[0]))
+        if kind is not None:
+            raise kind()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+HANGING = """import time
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        time.sleep(600)
+
+    def execute(self, requests):
+        return []
+"""
+AT_START = ("copy", "text", "large", "slow", "noisy", "failing")
+"""Those that serve; `hanging` and `late` are there to be loaded."""
+
+
+def load_flags() -> list[str]:
+    """The flags that have a server load those, and take orders to load others."""
+    return ["--model-control-mode=explicit", *(f"--load-model={name}" for name in AT_START)]
 
 
 def write_models(folder: Path) -> None:
@@ -46,6 +93,12 @@ def write_models(folder: Path) -> None:
     write_model(folder, "text", COPY, config("TYPE_STRING", "TYPE_STRING"))
     write_model(folder, "large", LARGE, config("TYPE_INT32", "TYPE_UINT8"))
     write_model(folder, "slow", SLOW, config("TYPE_STRING", "TYPE_INT32"))
+
+
+def write_bad_models(folder: Path) -> None:
+    """Beside them such as write without end, fail in odd ways, never load, or load late."""
+    for name, code in (("noisy", NOISY), ("failing", FAILING), ("hanging", HANGING), ("late", COPY)):
+        write_model(folder, name, code, config("TYPE_INT32", "TYPE_INT32"))
 
 
 def config(given: str, made: str) -> str:

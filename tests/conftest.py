@@ -1,13 +1,43 @@
-"""What all tests share: `tiny_models` can be imported, and hypothesis does not mind a busy machine."""
+"""What all tests share: `tiny_models` can be imported, hypothesis does not mind a busy machine, and the processes that
+tests start find the surroundings of a terminal."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Some hundred servers and workers start in a run: what one of them has compiled, the next one reads.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Many processes compute side by side: a thread that waits for another one leaves it the core instead of spinning.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A run that a shell has put into the background ignores Ctrl+C, and so would every server that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=1, help="run files of tests in so many processes side by side")
+    parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    count = config.getoption("--frontend-processes")
+    if count is not None:
+        os.environ["TRIREME_FRONTEND_PROCESSES"] = str(count)
+    if config.getoption("forks") > 1:
+        from forked_run import ForkedRun
+
+        config.pluginmanager.register(ForkedRun(config.getoption("forks")))

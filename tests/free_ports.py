@@ -30,8 +30,8 @@ def free_ports(count: int) -> list[int]:
 @cache
 def _candidates() -> Iterator[int]:
     """This process's share of the ports, in a random order, so that several test runs seldom meet."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    share = list(range(_FIRST + own, _LAST, workers))
+    processes = int(os.environ.get("TEST_PROCESS_COUNT", "1"))
+    own = int(os.environ.get("TEST_PROCESS", "0"))
+    share = list(range(_FIRST + own, _LAST, processes))
     random.SystemRandom().shuffle(share)
     return iter(share)

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 from free_ports import free_ports
 
+START_S = 200.0
+"""A server that imports frameworks on a machine that does much else takes this long, one that hangs longer."""
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -26,6 +28,7 @@ class RunningServer:
     """`tritonserver --model-repository=model_repository`, typed in the folder that holds it."""
 
     _connections: tuple[http.client.HTTPConnection, ...] = ()
+    _leads_a_process_group = False
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.ports = three_ports()
@@ -38,7 +41,13 @@ class RunningServer:
         environment, is_shell = {**os.environ, **variables}, isinstance(command, str)
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment, shell=is_shell
+                command,
+                cwd=folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                shell=is_shell,
+                start_new_session=self._leads_a_process_group,
             )
 
     def __enter__(self) -> Self:
@@ -56,12 +65,22 @@ class RunningServer:
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def wait_until_listening(self, timeout_s: float = 60) -> None:
+    def wait_until_listening(self, timeout_s: float = START_S) -> None:
         deadline = time.monotonic() + timeout_s
         while "Started Metrics Service" not in self.log:
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
+
+    def wait_until_ready(self, timeout_s: float = START_S) -> None:
+        """Until every model that is loaded at the start can be asked."""
+        self.until(self._is_ready, timeout_s)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.status("/v2/health/ready") == 200
+        except OSError:  # it does not listen yet
+            return False
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that is closed with the server at the latest."""
@@ -129,9 +148,17 @@ class RunningServer:
 
     def children(self) -> list[int]:
         """The worker processes."""
+        return self._children_called("trireme-worker")
+
+    def fork_server(self) -> int:
+        """The process that forks workers."""
+        (found,) = self._children_called("trireme-forker")
+        return found
+
+    def _children_called(self, name: str) -> list[int]:
         listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         children = [int(child) for child in listing.read_text().split()]
-        return [child for child in children if Path(f"/proc/{child}/comm").read_text() == "trireme-worker\n"]
+        return [child for child in children if Path(f"/proc/{child}/comm").read_text() == f"{name}\n"]
 
 
 def three_ports() -> dict[str, int]:

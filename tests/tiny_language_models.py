@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
 VOCAB = 128
 POSITIONS = 64
+PROMPTS = [np.random.default_rng(length).integers(3, VOCAB, length).tolist() for length in (3, 9, 14, 22)]
+ANSWER_TOKENS = 10
+"""As many as the executors are asked for behind each of the prompts."""
 SIZES = {
     "vocab_size": VOCAB,
     "hidden_size": 32,

@@ -39,16 +39,24 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
+
+    @cached_property
     def imports(self) -> frozenset[str]:
         """Absolute dotted names, wherever in the file they are imported; `from a import b` counts as `a.b`."""
-        return self._imported_in(ast.walk(self.tree))
+        return self._imported_in(self.nodes)
 
     @cached_property
     def imports_for_types(self) -> frozenset[str]:
         """Those of them that only the type checker follows: under `if TYPE_CHECKING:`."""
         guarded = [
             inner
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
             for statement in node.body
             for inner in ast.walk(statement)
@@ -84,6 +92,12 @@ def modules() -> dict[str, Module]:
     """Every module of the package by its dotted name; generated files are left out."""
     paths = [path for path in sorted((SOURCE / "trireme").rglob("*.py")) if not path.name.endswith("_pb2.py")]
     return {module.name: module for module in map(Module, paths)}
+
+
+@pytest.fixture(scope="session")
+def source_files(modules: dict[str, Module]) -> list[Module]:
+    """The modules of the package and what lies beside it."""
+    return [*modules.values(), *map(Module, SOURCE.glob("*.py"))]
 
 
 def within_package(names: Iterable[str], modules: dict[str, Module]) -> frozenset[str]:

@@ -28,6 +28,8 @@ from trireme.frontends.http.frontend import HttpFrontend
 from trireme.frontends.http.options import HttpFrontendOptions, MetricsFrontendOptions
 from trireme.frontends.metrics import MetricsFrontend
 from trireme.server.call import Calls
+from trireme.server.pictures.decoder import PictureDecoder
+from trireme.server.recording.recorder import Recorder
 from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore
 from trireme.server.trace.tracing import Tracing
@@ -42,10 +44,13 @@ class EchoServer:
         self.cancelled = threading.Event()
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
         self.text_models = self
+        self.pictures = PictureDecoder()
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
         facade: Any = self
         self.calls = Calls(facade, self.tracing, self.shared_memory)
+        self.recorder = Recorder(facade, self.shared_memory, is_allowed=True)
+        self.recorder.switch = self.calls
 
     def find(self, name: str, version: str) -> Any:
         if name not in ("echo", "words", "hang"):

@@ -1,4 +1,4 @@
-"""The guides' own code, run: the model that getting-started writes, and the test that python-models shows."""
+"""Code of the guides that is no program by itself, and the examples, in a test's own process."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trireme.cli import main as trireme_command
 from trireme.testing import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_first_model_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
-    for target, text in re.findall(r"^cat > (\S+) <<'END'\n(.*?)^END$", guide, re.DOTALL | re.MULTILINE):
-        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / target).write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert trireme_command.main(["config", "check", "model_repository/reverse"]) == 0
-    with load_model("model_repository/reverse") as reverse:
-        answer = reverse.infer(text_input=np.array([b"stressed"], dtype=np.object_))
-    assert answer["text_output"].tolist() == [b"desserts"]
-
-
-def test_test_of_the_guide_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_of_the_guide_is_a_model(tmp_path: Path) -> None:
     guide = (ROOT / "docs/python-models.md").read_text(encoding="utf-8")
-    (block,) = [text for text in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "load_model" in text]
-    monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {}
-    exec(compile(block, "docs/python-models.md", "exec"), names)
-    names["test_adder_adds"]()
+    block = next(text for text in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "auto_complete" in text)
+    (tmp_path / "double/1").mkdir(parents=True)
+    (tmp_path / "double/1/model.py").write_text(block, encoding="utf-8")
+    with load_model(tmp_path / "double") as model:
+        assert model.infer(x=np.array([[1.0, 2.0]], np.float32))["y"].tolist() == [[2.0, 4.0]]
+
+
+def test_stream_of_the_guide_sends_its_words(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/python-models.md").read_text(encoding="utf-8")
+    block = next(text for text in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "async def execute" in text)
+    (tmp_path / "words/1").mkdir(parents=True)
+    (tmp_path / "words/1/model.py").write_text(block, encoding="utf-8")
+    (tmp_path / "words/config.pbtxt").write_text(
+        'backend: "python"\nmodel_transaction_policy { decoupled: true }\n'
+        'input [ { name: "text_input", data_type: TYPE_STRING, dims: [ 1 ] } ]\n'
+        'output [ { name: "text_output", data_type: TYPE_STRING, dims: [ 1 ] } ]\n'
+    )
+    with load_model(tmp_path / "words") as model:
+        answers = model.stream(text_input=np.array([b"go"], np.object_))
+        assert [answer["text_output"][0] for answer in answers if len(answer)] == [b"one", b"two", b"three"]
 
 
 @pytest.mark.parametrize("name", ["adder", "shout", "storyteller"])

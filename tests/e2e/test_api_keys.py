@@ -6,7 +6,6 @@ import http.client
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from running_server import RunningServer, exchange, int_request, write_model
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 ECHO = """
 import triton_python_backend_utils as pb_utils
@@ -161,6 +161,20 @@ def test_a_quota_is_refused_with_the_time_to_wait_and_counted(keyed: Keyed) -> N
     assert 'trireme_key_refusals_total{key="slow",reason="requests_per_second"} 3\n' in page
 
 
+def test_a_readiness_poll_uses_nothing_of_the_quota_and_passes_where_all_is_used_up(keyed: Keyed) -> None:
+    polled = keys("new", keyed.file, "polled", "--requests-per-second", "0.05", "--bytes-per-second", "100")
+    until(lambda: keyed.status("/v2/health/ready", polled) == 200)
+    client = grpcclient.InferenceServerClient(f"127.0.0.1:{keyed.server.ports['grpc']}")
+    for _ in range(5):
+        assert keyed.status("/v2/models/echo/ready", polled) == 200
+        assert client.is_server_ready(headers=bearer(polled))
+    assert keyed.status("/v2/models/echo/infer", polled, "POST", int_request(1)) == 200
+    assert keyed.status("/v2/models/echo/infer", polled, "POST", int_request(1)) == 429
+    assert keyed.status("/v2/health/live", polled) == 200
+    assert client.is_model_ready("echo", headers=bearer(polled))
+    client.close()
+
+
 def test_the_metrics_port_asks_for_a_key(keyed: Keyed) -> None:
     assert keyed.http("GET", "/metrics", None, port="metrics")[0] == 401
     assert keyed.http("GET", "/metrics", keyed.client, port="metrics")[0] == 403
@@ -200,13 +214,6 @@ def test_a_bad_key_file_is_told_before_anything_is_loaded(tmp_path: Path) -> Non
 
 def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
-
-
-def until(condition: Any, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_secrets_are_nowhere_in_the_file_or_the_log(keyed: Keyed) -> None:

@@ -106,6 +106,16 @@ def test_folder_gets_a_server_of_its_own(tmp_path: Path, is_single_model: bool) 
     assert done.stderr.startswith(f"loading {Path(words[0]).name}\n")
 
 
+def test_server_of_its_own_may_ask_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(MODELS / "talker", tmp_path / "talker")
+    command = [TRIREME, "keys", "new", str(tmp_path / "keys.toml"), "me"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    monkeypatch.setenv("TRIREME_API_KEYS", str(tmp_path / "keys.toml"))
+    monkeypatch.setenv("TRIREME_API_KEY", made.stdout.strip())
+    done = chat(str(tmp_path / "talker"), lines="one\n")
+    assert (done.returncode, done.stdout) == (0, "one0 \n"), done.stderr
+
+
 def test_folder_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     shutil.copytree(MODELS / "talker", tmp_path / "talker")
     (tmp_path / "talker/1/model.py").write_text("raise RuntimeError('no sails')\n")

@@ -55,7 +55,8 @@ def held(server: RunningServer, port: str, count: int) -> contextlib.ExitStack:
 def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: RunningServer) -> None:
     kept = server.connect()
     kept.request("GET", "/v2/health/live")
-    assert kept.getresponse().read() == b""
+    answer = kept.getresponse()
+    assert (answer.read(), answer.headers["Connection"]) == (b"", None)
     with held(server, "http", CLIENTS // 2), held(server, "grpc", CLIENTS // 2):
         for path in ("live", "ready"):
             server.until(lambda path=path: server.status(f"/v2/health/{path}") == 200)  # type: ignore[misc]
@@ -64,8 +65,9 @@ def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: Run
             probe.send(grpc.headers(1, path), grpc.data(1, grpc.message(b"")))
             assert probe.read_until(grpc.DATA, 1, with_end=False) == grpc.message(b"\x08\x01")
         assert server.metrics_page()
-        status, _, body = server.ask("POST", "/v2/models/copy/infer", {})
+        status, headers, body = server.ask("POST", "/v2/models/copy/infer", {})
         assert (status, "--max-connections" in json.loads(body)["error"]) == (503, True)
+        assert headers["Connection"] == server.ask("GET", "/v2/health/live")[1]["Connection"] == "close"
         for model in ("later", "copy"):
             kept.request("POST", f"/v2/repository/models/{model}/load")
             answer = kept.getresponse()

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 from free_ports import free_ports
 from local_hub import COMMIT, LocalHub
-from running_server import RunningServer, three_ports
+from running_server import RunningServer, port_flags, three_ports
 from tiny_models import cached
 
 pytestmark = pytest.mark.timeout(300)  # workers that import torch, several at once
@@ -53,7 +53,7 @@ class RunningDeploy(RunningServer):
 
 def deploy(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TRIREME, "deploy", *words],
+        [TRIREME, "deploy", *port_flags(three_ports()), *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -162,9 +162,15 @@ def test_ports_that_are_taken_are_told_before_anything_is_written_or_loaded(tmp_
         assert re.fullmatch(rf"  --grpc-port (?!{port}\b)\d+", second)
         prepared = deploy(tmp_path, str(cached("opt")), *words, *addresses, "--no-serve")
         assert prepared.returncode == 0, prepared.stderr
-    nowhere = deploy(tmp_path, str(cached("opt")), "--http-address=192.0.2.1")
+    nowhere = deploy(tmp_path, str(cached("opt")), "--http-address=192.0.2.1", "--http-port=8000")
     assert nowhere.returncode == 1
     assert "the server cannot listen on 192.0.2.1:8000 (--http-port): " in nowhere.stderr
+
+
+def test_several_processes_of_mpirun_do_not_deploy(tmp_path: Path) -> None:
+    done = deploy(tmp_path, str(cached("opt")), OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1")
+    assert done.returncode == 1
+    assert "Use 'mpirun -n 1'" in done.stderr
 
 
 def test_a_token_opens_a_gated_model_and_what_an_interruption_left_out_is_fetched_the_next_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running_server import write_model
+from running_server import port_flags, three_ports, write_model
 
 INTERRUPTED = """
 import os, signal, sys
@@ -62,14 +62,15 @@ def test_import_that_is_interrupted_ends_the_command(
     tmp_path: Path, module: str, command: str, entry: str, arguments: list[str]
 ) -> None:
     write_model(tmp_path, "slow", SLOW)
-    code = INTERRUPTED.format(module=module, command=command, arguments=arguments, entry=entry)
+    given = [*arguments, *port_flags(three_ports())]
+    code = INTERRUPTED.format(module=module, command=command, arguments=given, entry=entry)
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stderr) == (130, "")
 
 
 def test_interruption_just_before_the_server_listens_for_it_is_not_lost(tmp_path: Path) -> None:
     write_model(tmp_path, "slow", SLOW)
-    arguments = ["tritonserver", "--model-repository=model_repository"]
+    arguments = ["tritonserver", "--model-repository=model_repository", *port_flags(three_ports())]
     code = JUST_BEFORE.format(arguments=arguments)
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (0, "Signal (2) received.\n")
@@ -79,6 +80,7 @@ def test_interruption_just_before_the_server_listens_for_it_is_not_lost(tmp_path
 def test_processes_that_start_beside_the_server_are_quiet_as_well(tmp_path: Path) -> None:
     (tmp_path / "model_repository").mkdir()
     command = [str(Path(sys.executable).with_name("tritonserver")), "--model-repository=model_repository"]
+    command += port_flags(three_ports())
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0, text=True
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,12 +26,7 @@ class TritonPythonModel:
 class GroupedServer(RunningServer):
     """A server that leads a process group of its own."""
 
-    def _start(self, folder: Path, command: Sequence[str] | str, **variables: str) -> None:
-        self.log_path = folder / "server.log"
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+    _leads_a_process_group = True
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

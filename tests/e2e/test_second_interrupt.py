@@ -34,11 +34,11 @@ def test_a_second_interrupt_ends_at_once_and_quietly(tmp_path: Path) -> None:
         started = time.monotonic()
         assert server.interrupt() == 130
 
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10, "a third of the time that one interrupt leaves to what runs"
         assert "Traceback" not in server.log
         assert len(workers) == 1
         while Path(f"/proc/{workers[0]}").exists():
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 20
             time.sleep(0.02)
 
 

@@ -18,7 +18,7 @@ from running_server import port_flags, three_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
 
 
 class Served:

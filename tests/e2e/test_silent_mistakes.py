@@ -39,10 +39,21 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("mistakes")
     write(folder, "misnamed_output", output="OUTPUT", input="INPUT0")
     write(folder, "misnamed_input", output="OUTPUT0", input="INPUT")
+    write(folder, "optional", output="OUTPUT0", input="INPUT0")
+    with (folder / "model_repository/optional/config.pbtxt").open("a") as config:
+        config.write('input [ { name: "max_words", data_type: TYPE_INT32, dims: [ 1 ], optional: true } ]\n')
+    write(folder, "text", output="text_output", input="text_input")
+    (folder / "model_repository/text/config.pbtxt").write_text(
+        CONFIG.replace("INPUT0", "text_input").replace("OUTPUT0", "text_output").replace("FP32", "STRING")
+    )
     with RunningServer(folder, f"--strict-model-outputs={request.param}") as running:
         running.is_strict = request.param == "true"  # type: ignore[attr-defined]
         running.wait_until_listening()
         yield running
+
+
+def generate(server: RunningServer, model: str, body: object) -> str:
+    return str(json.loads(server.ask("POST", f"/v2/models/{model}/generate", body)[2])["error"])
 
 
 def ask(server: RunningServer, model: str, body: object = QUESTION) -> tuple[int, dict[str, object]]:
@@ -92,3 +103,47 @@ def test_clients_are_told_what_they_probably_meant(server: RunningServer) -> Non
         500,
         "failed to parse the request JSON buffer: Missing a name for object member. at 1; JSON wants double quotes",
     )
+
+
+def test_datatype_is_told_by_the_name_it_has_here(server: RunningServer) -> None:
+    for written in ("float32", "TYPE_FP32", "fp32", "float"):
+        misnamed = {"inputs": [{**QUESTION["inputs"][0], "datatype": written}]}
+        assert ask(server, "misnamed_output", misnamed) == (
+            400,
+            {"error": f"invalid datatype for input INPUT0: '{written}', did you mean 'FP32'?"},
+        )
+    unknown = {"inputs": [{**QUESTION["inputs"][0], "datatype": "FP99"}]}
+    assert ask(server, "misnamed_output", unknown) == (400, {"error": "invalid datatype for input INPUT0"})
+
+
+def test_fields_of_generate_are_told_by_the_names_of_inputs(server: RunningServer) -> None:
+    error = generate(server, "misnamed_output", {"INPUT": 1.0})
+    assert "missing required input(s) ['INPUT0']. Please provide all required input(s)." in error
+    assert error.endswith("Did you mean 'INPUT0' where you wrote 'INPUT'?")
+    assert generate(server, "misnamed_output", {"prompt": 1}).endswith("Please provide all required input(s).")
+    assert generate(server, "misnamed_output", {"INPUT0": "one"}).endswith("(input 'INPUT0' takes FP32)")
+
+
+def test_misspelt_optional_input_is_told_in_the_log_once(server: RunningServer) -> None:
+    sentence = "model 'optional' was sent 'max_word', which is no input of it and goes to it as a parameter"
+    for _ in range(2):
+        answer = server.ask("POST", "/v2/models/optional/generate", {"INPUT0": 1.0, "max_word": 3, "other": 1})
+        assert json.loads(answer[2])["OUTPUT0"] == 1.0
+    server.until(lambda: sentence in server.log)
+    assert server.log.count("goes to it as a parameter") == 1
+    assert "was its input 'max_words' meant?" in server.log
+
+
+def test_openai_names_are_told(server: RunningServer) -> None:
+    def error(path: str, body: object) -> tuple[int, str]:
+        status, _, answer = server.ask("POST", path, body)
+        return status, json.loads(answer)["error"]["message"]
+
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    wrong = "The model 'txet' does not exist."
+    assert error("/v1/chat/completions", {**chat, "model": "txet"}) == (404, f"{wrong} Did you mean 'text'?")
+    assert error("/v1/completions", {"prompt": "x", "model": "txet"}) == (404, f"{wrong} Did you mean 'text'?")
+    assert error("/v1/completions", {"prompt": "x", "model": "gpt-4o"})[1] == "The model 'gpt-4o' does not exist."
+    assert json.loads(server.ask("GET", "/v1/models/txet")[2])["error"]["message"] == f"{wrong} Did you mean 'text'?"
+    told = "'messages' is required. There is 'mesages' instead."
+    assert error("/v1/chat/completions", {"mesages": [], "model": "text"}) == (400, told)

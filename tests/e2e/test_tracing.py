@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ from traced_models import STEP, infer, write_traced_models
 def folder(tmp_path: Path) -> Path:
     write_traced_models(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Without a flag of tracing: explanations are there for whoever asks."""
+    folder = tmp_path_factory.mktemp("explained")
+    write_traced_models(folder)
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        yield server
 
 
 def test_every_second_request_reaches_the_file_with_its_steps(folder: Path) -> None:
@@ -54,14 +65,12 @@ def test_settings_of_a_running_server_turn_tracing_on_and_off(folder: Path) -> N
     assert len([record for record in json.loads((folder / "trace.json.0").read_text()) if "model_name" in record]) == 1
 
 
-def test_an_explained_request_adds_up_to_its_time(folder: Path) -> None:
-    with RunningServer(folder) as server:
-        server.wait_until_listening()
-        infer(server, "pipeline")
-        begin = time.monotonic()
-        response = infer(server, "pipeline", {"X-Explain": "1"})
-        seen_us = (time.monotonic() - begin) * 1e6
-        assert infer(server, "pipeline").getheader("X-Explain") is None
+def test_an_explained_request_adds_up_to_its_time(server: RunningServer) -> None:
+    infer(server, "pipeline")
+    begin = time.monotonic()
+    response = infer(server, "pipeline", {"X-Explain": "1"})
+    seen_us = (time.monotonic() - begin) * 1e6
+    assert infer(server, "pipeline").getheader("X-Explain") is None
     table = json.loads(response.getheader("X-Explain") or "")
     assert table["model"] == "pipeline"
     assert [step["model"] for step in table["steps"]] == ["step"] * 3
@@ -92,14 +101,12 @@ def test_failures_and_answers_out_of_the_cache_are_explained_too(folder: Path) -
     assert names[2] == ["receive", "parse", "cache", "serialise"]
 
 
-def test_an_explained_grpc_call_has_the_explanation_in_its_parameters(folder: Path) -> None:
-    with RunningServer(folder) as server:
-        server.wait_until_listening()
-        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
-            given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")
-            given.set_data_from_numpy(np.array([[1]], np.int32))
-            explained = client.infer("pipeline", [given], headers={"x-explain": "1"}).get_response().parameters
-            plain = client.infer("pipeline", [given]).get_response().parameters
+def test_an_explained_grpc_call_has_the_explanation_in_its_parameters(server: RunningServer) -> None:
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")
+        given.set_data_from_numpy(np.array([[1]], np.int32))
+        explained = client.infer("pipeline", [given], headers={"x-explain": "1"}).get_response().parameters
+        plain = client.infer("pipeline", [given]).get_response().parameters
     assert "x-explain" not in plain
     assert explained.keys() - plain.keys() == {"x-explain"}
     table = json.loads(explained["x-explain"].string_param)
@@ -123,14 +130,14 @@ def events_of(server: RunningServer, path: str, body: object, headers: dict[str,
 
 @pytest.mark.parametrize(("model", "count"), [("step", 1), ("many", 3)])
 @pytest.mark.parametrize("is_generate", [True, False], ids=["generate", "infer"])
-def test_an_explained_stream_ends_with_the_explanation(folder: Path, model: str, count: int, is_generate: bool) -> None:
+def test_an_explained_stream_ends_with_the_explanation(
+    server: RunningServer, model: str, count: int, is_generate: bool
+) -> None:
     path = f"/v2/models/{model}/{'generate_stream' if is_generate else 'infer'}"
     body = {"IN": [1]} if is_generate else int_request(1)
     events_wanted = {"Accept": "text/event-stream"}
-    with RunningServer(folder) as server:
-        server.wait_until_listening()
-        plain = events_of(server, path, body, events_wanted)
-        explained = events_of(server, path, body, {**events_wanted, "X-Explain": "1"})
+    plain = events_of(server, path, body, events_wanted)
+    explained = events_of(server, path, body, {**events_wanted, "X-Explain": "1"})
     assert [name for name, _ in explained] == [""] * len(plain) + ["explain"]
     assert [data for _, data in explained[:-1]] == [data for _, data in plain]
     table = explained[-1][1]
@@ -155,12 +162,10 @@ def stream_answers(client: Any, headers: dict[str, str], wants_empty_final: bool
     return found
 
 
-def test_an_explained_grpc_stream_has_an_explanation_for_each_request(folder: Path) -> None:
-    with RunningServer(folder) as server:
-        server.wait_until_listening()
-        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
-            plain = stream_answers(client, {}, False, 4)
-            explained = [stream_answers(client, {"x-explain": "1"}, wants, 5) for wants in (True, False)]
+def test_an_explained_grpc_stream_has_an_explanation_for_each_request(server: RunningServer) -> None:
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        plain = stream_answers(client, {}, False, 4)
+        explained = [stream_answers(client, {"x-explain": "1"}, wants, 5) for wants in (True, False)]
     assert not any("x-explain" in response.parameters for response in plain)
     for found in explained:
         tables = {}

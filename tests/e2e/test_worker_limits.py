@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from running_server import RunningServer, write_model
+from waiting import until
 
 CURIOUS = """
 import os
@@ -151,13 +151,6 @@ def test_a_worker_runs_as_another_user_and_ends_with_the_server(readable_folder:
         server.process.kill()
         server.process.wait()
         until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_an_unknown_user_is_told_at_the_start(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.process.fork_server import ForkedWorker, ForkServer
+from trireme.backends.python.process.fork_server import ForkServer
+from trireme.backends.python.process.forked_worker import ForkedWorker
 from trireme.backends.python.process.variables import worker_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
@@ -47,7 +49,7 @@ class Peer:
         self.sock, worker_sock = socket.socketpair()
         self.side, worker_side = socket.socketpair()
         environment = {**worker_environment(os.environ, 1), **variables}
-        worker = fork_server.fork(Path(sys.executable), environment, worker_sock.fileno(), worker_side.fileno())
+        worker = asyncio.run(fork_server.fork(environment, worker_sock.fileno(), worker_side.fileno()))
         worker_sock.close()
         worker_side.close()
         assert worker is not None
@@ -139,20 +141,75 @@ def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(
     fork_server: ForkServer, variable: str
 ) -> None:
     environment = {**worker_environment(os.environ, 1), variable: "77"}
-    assert fork_server.fork(Path(sys.executable), environment, 0, 0) is None
-    assert fork_server.fork(Path("/another/python"), worker_environment(os.environ, 1), 0, 0) is None
+    assert not fork_server.fits(Path(sys.executable), environment)
+    assert not fork_server.fits(Path("/another/python"), worker_environment(os.environ, 1))
+    assert fork_server.fits(Path(sys.executable), worker_environment(os.environ, 1))
 
 
-def test_a_fork_server_that_is_gone_leaves_it_to_starts_from_scratch(tmp_path: Path) -> None:
+def test_a_fork_server_that_is_gone_is_replaced_once(tmp_path: Path) -> None:
     fork_server = ForkServer.start()
     assert fork_server is not None
     peer = Peer(fork_server)
-    os.kill(fork_server._process.pid, signal.SIGKILL)
-    fork_server._process.wait()
-    assert fork_server.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
-    assert fork_server.fork(Path(sys.executable), worker_environment(os.environ, 1), 0, 0) is None
+    for _ in range(2):
+        assert fork_server.fits(Path(sys.executable), worker_environment(os.environ, 1))
+        assert fork_server._process is not None
+        os.kill(fork_server._process.pid, signal.SIGKILL)
+        assert asyncio.run(fork_server.fork(worker_environment(os.environ, 1), 0, 0)) is None
+    assert not fork_server.fits(Path(sys.executable), worker_environment(os.environ, 1))
     peer.load(tmp_path)  # what it forked before goes on
     peer.close()
+    fork_server.close()
+
+
+def test_a_fork_server_that_answers_again_may_fail_again() -> None:
+    fork_server = ForkServer.start()
+    assert fork_server is not None
+    for _ in range(3):
+        assert fork_server._process is not None
+        os.kill(fork_server._process.pid, signal.SIGKILL)
+        assert asyncio.run(fork_server.fork(worker_environment(os.environ, 1), 0, 0)) is None
+        Peer(fork_server).close()
+    fork_server.close()
+
+
+def children() -> list[str]:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+
+def test_a_worker_is_our_child_from_the_first_moment_on(fork_server: ForkServer) -> None:
+    for _ in range(20):
+        peer = Peer(fork_server)
+        assert str(peer.worker.pid) in children()
+        peer.worker.kill()
+        assert peer.worker.wait() == -signal.SIGKILL
+        assert str(peer.worker.pid) not in children()
+        peer.close()
+
+
+def test_a_worker_that_nobody_waits_for_any_more_is_ended(fork_server: ForkServer) -> None:
+    assert fork_server._process is not None
+    forker = fork_server._process.pid
+
+    async def give_up() -> int:
+        sock, worker_sock = socket.socketpair()
+        with sock, worker_sock:
+            os.kill(forker, signal.SIGSTOP)
+            environment = worker_environment(os.environ, 1)
+            asked = asyncio.ensure_future(fork_server.fork(environment, worker_sock.fileno(), worker_sock.fileno()))
+            await asyncio.sleep(0.1)
+            asked.cancel()
+            await asyncio.wait((asked,))
+            os.kill(forker, signal.SIGCONT)
+            await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+        return len(os.listdir("/proc/self/fd"))
+
+    Peer(fork_server).close()
+    before = children()
+    count = asyncio.run(give_up())
+    assert asyncio.run(give_up()) == count
+    assert children() == before
+    Peer(fork_server).close()
 
 
 def test_processes_that_models_leave_behind_are_collected(fork_server: ForkServer) -> None:

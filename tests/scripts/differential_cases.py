@@ -102,64 +102,56 @@ def all_cases(seed: int) -> Iterator[Case]:
     yield from random_cases(random.Random(seed), 400)
 
 
+PATHS = (
+    "/v2",
+    "/v2/",
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/v2/health",
+    "/v2/models",
+    "/v2/models/stats/x",
+    "/",
+    "/metrics",
+    *(
+        f"/v2/models/{model}{rest}"
+        for model in ("batch", "nosuch", "two")
+        for rest in ("", "/ready", "/config", "/versions/1", "/versions/2")
+    ),
+    "/v2/models/batch/versions/1/ready",
+    "/v2/models/batch/versions/x",
+    "/v2/models/batch/versions/9/stats",
+    "/v2/models/nosuch/stats",
+    "/v2/models/batch/versions/1/config",
+    "/v2/models/batch/versions/99999999999999999999",
+    "/v2/models/labelled",
+    "/v2/logging",
+    "/v2/trace/setting",
+    "/v2/models/nosuch/trace/setting",
+    "/v2/systemsharedmemory/status",
+    "/v2/cudasharedmemory/status",
+    "/v2/systemsharedmemory/region/x/status",
+    "/v2/repository/index",
+    "/v2/models/batch/infer",
+    "/v2/health/live?x=1",
+    "//v2",
+)
+
+
 def plain_cases() -> Iterator[Case]:
-    paths = [
-        "/v2",
-        "/v2/",
-        "/v2/health/live",
-        "/v2/health/ready",
-        "/v2/health",
-        "/v2/models",
-        "/v2/models/stats/x",
-        "/",
-        "/metrics",
-    ]
-    paths += [
-        f"/v2/models/{m}{s}"
-        for m in ("batch", "nosuch", "two")
-        for s in ("", "/ready", "/config", "/versions/1", "/versions/2")
-    ]
-    paths += [
-        "/v2/models/batch/versions/1/ready",
-        "/v2/models/batch/versions/x",
-        "/v2/models/batch/versions/9/stats",
-        "/v2/models/nosuch/stats",
-    ]
-    paths += [
-        "/v2/models/batch/versions/1/config",
-        "/v2/models/batch/versions/99999999999999999999",
-        "/v2/models/labelled",
-        "/v2/logging",
-    ]
-    paths += [
-        "/v2/trace/setting",
-        "/v2/models/nosuch/trace/setting",
-        "/v2/systemsharedmemory/status",
-        "/v2/cudasharedmemory/status",
-    ]
-    paths += [
-        "/v2/systemsharedmemory/region/x/status",
-        "/v2/repository/index",
-        "/v2/models/batch/infer",
-        "/v2/health/live?x=1",
-        "//v2",
-    ]
-    for path in paths:
+    for path in PATHS:
         for method in ("GET", "POST", "PUT", "DELETE", "HEAD"):
             yield Case(f"{method} {path}", method, path, {}, b"")
     yield Case("index ready", "POST", "/v2/repository/index", {}, b'{"ready":true}')
     yield Case("index wrong", "POST", "/v2/repository/index", {}, b'{"ready":1}')
     yield Case("load", "POST", "/v2/repository/models/batch/load", {}, b"")
     yield Case("unload", "POST", "/v2/repository/models/batch/unload", {}, b"")
+    yield from settings_cases()
+
+
+def settings_cases() -> Iterator[Case]:
     for body in (
-        b'{"log_verbose_level":"x"}',
-        b'{"log_info":1}',
-        b'{"log_format":"x"}',
-        b'{"log_file":"y"}',
-        b'{"nosuch":1}',
-        b"{",
-        b"{}",
-    ):
+        b'{"log_verbose_level":"x"}', b'{"log_info":1}', b'{"log_format":"x"}', b'{"log_file":"y"}', b'{"nosuch":1}', b"{", b"{}",
+    ):  # fmt: skip
         yield Case(f"logging {body!r}", "POST", "/v2/logging", {}, body)
     for body in (
         b'{"trace_rate":"x"}',
@@ -282,9 +274,19 @@ def binary_cases() -> Iterator[Case]:
         {"inputs": [tensor("IN", "FP32", [1, 3], shared_memory_region="r", shared_memory_byte_size=12)]},
         b"",
     )
+    yield from raw_cases(values)
+    yield from encoding_cases()
+    yield from binary_text_cases()
+
+
+def raw_cases(values: bytes) -> Iterator[Case]:
+    """The tensor alone, without a JSON header before it."""
     yield Case("raw", "POST", "/v2/models/batch/infer", {"Inference-Header-Content-Length": "0"}, values)
     yield Case("raw wrong", "POST", "/v2/models/batch/infer", {"Inference-Header-Content-Length": "0"}, values[:5])
     yield Case("raw two", "POST", "/v2/models/two/infer", {"Inference-Header-Content-Length": "0"}, values)
+
+
+def encoding_cases() -> Iterator[Case]:
     plain = infer("batch", [tensor("IN", "FP32", [1, 3], [1, 2, 3])]).body
     for encoding, body in (
         ("gzip", gzip.compress(plain)),
@@ -296,6 +298,9 @@ def binary_cases() -> Iterator[Case]:
         yield Case(f"encoded {encoding}", "POST", "/v2/models/batch/infer", {"Content-Encoding": encoding}, body)
     for accept in ("gzip", "deflate", "gzip;q=0.2, deflate;q=0.8", "br", "identity", "*"):
         yield Case(f"accept {accept}", "POST", "/v2/models/batch/infer", {"Accept-Encoding": accept}, plain)
+
+
+def binary_text_cases() -> Iterator[Case]:
     text = struct.pack("<I", 5) + b"hello"
     for name, tail in (
         ("text", text),

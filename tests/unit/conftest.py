@@ -1,10 +1,12 @@
-"""Folders of Python models, and an interpreter that is left as it was."""
+"""Folders of Python models, memory of a client, and an interpreter that is left as it was."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
+import uuid
 from collections.abc import Callable, Iterator
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,12 @@ def write_model(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def client_memory() -> Iterator[SharedMemory]:
+    """What a client has made to share with the server."""
+    memory = SharedMemory(f"trireme-test-{uuid.uuid4().hex}", create=True, size=8192)
+    yield memory
+    memory.close()
+    memory.unlink()

@@ -6,8 +6,7 @@ import http.client
 import json
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,6 @@ import tritonclient.http
 from running_server import RunningServer
 
 HERE = Path(__file__).parent
-START_TIMEOUT_S = 60
 NOT_LOADED = "spare"
 
 
@@ -35,17 +33,6 @@ class Server(RunningServer):
         super().__init__(folder, *flags, "--grpc-infer-response-compression-level=low")
         self.http = f"127.0.0.1:{self.ports['http']}"
         self.grpc = f"127.0.0.1:{self.ports['grpc']}"
-
-    def wait_until_ready(self) -> None:
-        end = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                if self.ask("GET", "/v2/health/ready")[0] == 200:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.05)
-        pytest.fail(f"the server is not ready:\n{self.log}")
 
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
@@ -136,19 +123,6 @@ def grpc_door(server: Server) -> Iterator[Door]:
 def door(request: pytest.FixtureRequest) -> Door:
     found: Door = request.getfixturevalue(f"{request.param}_door")
     return found
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Waits for what is true soon."""
-
-    def wait(is_true: Callable[[], bool]) -> None:
-        end = time.monotonic() + 10
-        while not is_true():
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 
 class Burst:
@@ -113,13 +114,13 @@ def until_pending(server, model: str, count: int) -> None:
 
 
 @pytest.fixture
-def hold(server, burst, eventually) -> Callable[[str], Callable[[], None]]:
+def hold(server, burst) -> Callable[[str], Callable[[], None]]:
     """Sends a request that keeps an instance of the model busy; what is returned lets it go."""
 
     def send(model: str) -> Callable[[], None]:
         burst.send(model, "HOLD", HELD, "running")
         file = server.repository / model / "1" / "held"
-        eventually(file.exists)
+        until(file.exists)
         return file.unlink
 
     return send

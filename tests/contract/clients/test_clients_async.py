@@ -11,6 +11,7 @@ import pytest
 import tritonclient.grpc.aio
 import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 MODULES = {"http": tritonclient.http.aio, "grpc": tritonclient.grpc.aio}
 
@@ -109,7 +110,7 @@ def test_the_asyncio_client_streams(server) -> None:
     assert errors == ["Request for unknown model: 'nosuch' is not found"]
 
 
-def test_an_asyncio_call_is_cancelled(server, grpc_door, eventually) -> None:
+def test_an_asyncio_call_is_cancelled(server, grpc_door) -> None:
     module = tritonclient.grpc.aio
     before = grpc_door.text("describe", {})["cancelled"]
     wait = [tensor(module, "WAIT_S", np.array([20], dtype=np.float32), "FP32")]
@@ -123,7 +124,7 @@ def test_an_asyncio_call_is_cancelled(server, grpc_door, eventually) -> None:
                 await call
 
     asyncio.run(ask())
-    eventually(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)
+    until(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)
 
 
 def test_http_async_infer_gives_results_later(http_door) -> None:
@@ -155,7 +156,7 @@ def test_grpc_async_infer_calls_back_with_errors(grpc_door) -> None:
     assert errors == ["StatusCode.NOT_FOUND", "StatusCode.DEADLINE_EXCEEDED"]
 
 
-def test_a_cancelled_async_infer_reaches_the_model(grpc_door, eventually) -> None:
+def test_a_cancelled_async_infer_reaches_the_model(grpc_door) -> None:
     before = grpc_door.text("describe", {})["cancelled"]
     found: queue.Queue = queue.Queue()
     wait = [grpc_door.tensor("WAIT_S", np.array([20], dtype=np.float32))]
@@ -163,4 +164,4 @@ def test_a_cancelled_async_infer_reaches_the_model(grpc_door, eventually) -> Non
     time.sleep(0.2)
     call.cancel()
     assert found.get(timeout=10)[1].status() == "StatusCode.CANCELLED"
-    eventually(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)
+    until(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 ONE = np.array([1], dtype=np.int32)
 
@@ -88,14 +89,14 @@ def index_of(door) -> dict[str, dict[str, str]]:
     return {entry["name"]: entry for entry in (found if door.name == "http" else found["models"])}
 
 
-def test_a_model_is_loaded_and_unloaded(door, eventually) -> None:
+def test_a_model_is_loaded_and_unloaded(door) -> None:
     assert index_of(door)["spare"].get("state", "") in ("", "UNAVAILABLE")
     door.client.load_model("spare")
     assert index_of(door)["spare"] == {"name": "spare", "version": "1", "state": "READY"}
     assert door.infer("spare", {"IN": ONE}).as_numpy("OUT").tolist() == [1]
     door.client.unload_model("spare")
     assert door.client.is_model_ready("spare") is False
-    eventually(lambda: index_of(door)["spare"].get("reason") == "unloaded")
+    until(lambda: index_of(door)["spare"].get("reason") == "unloaded")
     with pytest.raises(InferenceServerException, match="Request for unknown model: 'spare'"):
         door.infer("spare", {"IN": ONE})
 

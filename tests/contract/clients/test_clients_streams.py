@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
+from waiting import until
 
 
 class Stream:
@@ -127,14 +128,14 @@ def test_an_error_ends_the_stream_where_the_client_says_so(server) -> None:
     stream.client.close()
 
 
-def test_cancelling_a_stream_cancels_its_requests(server, grpc_door, eventually) -> None:
+def test_cancelling_a_stream_cancels_its_requests(server, grpc_door) -> None:
     before = grpc_door.text("describe", {})["cancelled"]
     stream = Stream(server.grpc)
     stream.send("describe", {"WAIT_S": np.array([20], dtype=np.float32)})
     stream.send("count", count_to(100_000, pause_s=0.01))
     assert stream.numbers(1) == [0]
     stream.client.stop_stream(cancel_requests=True)
-    eventually(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)
+    until(lambda: grpc_door.text("describe", {})["cancelled"] == before + 1)
     stream.client.close()
 
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from waiting import until
 
 NOT_READY = (
     "Model {0} - Error when running inference: Failed for execute the inference request. Model '{0}' is not ready."
@@ -82,9 +83,9 @@ def test_custom_metrics_are_on_the_page(server, grpc_door) -> None:
     assert 'lengths_bucket{le="10"}' in page
 
 
-def test_lines_of_the_logger_name_level_and_place(server, grpc_door, eventually) -> None:
+def test_lines_of_the_logger_name_level_and_place(server, grpc_door) -> None:
     grpc_door.way("extras", "log")
-    eventually(lambda: "printed by a model" in server.log and "from the south" in server.log)
+    until(lambda: "printed by a model" in server.log and "from the south" in server.log)
     lines = server.log.splitlines()
     (warning,) = {line for line in lines if "wind from the north" in line}
     (error,) = {line for line in lines if "wind from the south" in line}
@@ -95,11 +96,11 @@ def test_lines_of_the_logger_name_level_and_place(server, grpc_door, eventually)
     assert any("extras in extras_0" in line for line in lines)
 
 
-def test_the_logger_follows_the_verbose_level(server, grpc_door, eventually) -> None:
+def test_the_logger_follows_the_verbose_level(server, grpc_door) -> None:
     grpc_door.client.update_log_settings({"log_verbose_level": 1})
     grpc_door.way("extras", "log")
     grpc_door.client.update_log_settings({"log_verbose_level": 0})
-    eventually(lambda: "a calm" in server.log)
+    until(lambda: "a calm" in server.log)
 
 
 def test_a_rescheduled_request_runs_again(door) -> None:
@@ -111,12 +112,10 @@ def test_a_model_that_is_not_decoupled_may_use_a_sender(door, way, text) -> None
     assert door.way("extras", way) == text
 
 
-def test_of_two_responses_of_such_a_model_the_first_counts_and_the_second_is_its_error(
-    server, grpc_door, eventually
-) -> None:
+def test_of_two_responses_of_such_a_model_the_first_counts_and_the_second_is_its_error(server, grpc_door) -> None:
     """As Triton answers in a stream; its unary calls and HTTP fail, or write both into one body."""
     assert grpc_door.way("extras", "sender_with_two") == "first"
-    eventually(lambda: "Non-decoupled model cannot send more than one response." in server.log)
+    until(lambda: "Non-decoupled model cannot send more than one response." in server.log)
 
 
 def test_a_model_says_itself_whether_it_is_ready(server, door) -> None:

@@ -11,6 +11,7 @@ import time
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from waiting import until
 
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.frontends.grpc.frontend import GrpcFrontend
@@ -20,13 +21,6 @@ from trireme.frontends.grpc.options import GrpcFrontendOptions
 @pytest.fixture
 def stub(channel):
     return service_pb2_grpc.GRPCInferenceServiceStub(channel)
-
-
-def wait_for(condition) -> None:
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.005)
 
 
 def test_an_inference_with_metadata_and_timeout(stub, infer_request) -> None:
@@ -84,26 +78,26 @@ def test_a_deadline_is_told_and_cancels(listener, stub, infer_request) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         stub.ModelInfer(infer_request("held"), timeout=0.2)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    wait_for(lambda: len(listener.server.inference.cancelled) == 1)
+    until(lambda: len(listener.server.inference.cancelled) == 1)
 
 
 def test_a_cancelled_call_cancels_its_request(listener, stub, infer_request) -> None:
     future = stub.ModelInfer.future(infer_request("held"))
-    wait_for(lambda: listener.server.inference.held)
+    until(lambda: listener.server.inference.held)
     future.cancel()
-    wait_for(lambda: len(listener.server.inference.cancelled) == 1)
-    wait_for(lambda: listener.frontend.call_count == 0)
+    until(lambda: len(listener.server.inference.cancelled) == 1)
+    until(lambda: listener.frontend.call_count == 0)
 
 
 def test_a_closed_channel_cancels_everything(listener, infer_request) -> None:
     channel = listener.channel()
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
     futures = [stub.ModelInfer.future(infer_request("held")) for _ in range(3)]
-    wait_for(lambda: len(listener.server.inference.held) == 3)
+    until(lambda: len(listener.server.inference.held) == 3)
     channel.close()
-    wait_for(lambda: len(listener.server.inference.cancelled) == 3)
-    wait_for(lambda: all(future.done() for future in futures))
-    wait_for(lambda: listener.frontend.connection_count == 0)
+    until(lambda: len(listener.server.inference.cancelled) == 3)
+    until(lambda: all(future.done() for future in futures))
+    until(lambda: listener.frontend.connection_count == 0)
 
 
 def test_a_bidirectional_stream(stub, infer_request) -> None:
@@ -123,9 +117,9 @@ def test_a_decoupled_stream_with_many_responses(stub, infer_request) -> None:
 def test_a_cancelled_stream_cancels_its_requests(listener, stub, infer_request) -> None:
     stream = stub.ModelStreamInfer(iter([infer_request("endless"), infer_request("endless")]))
     next(stream)
-    wait_for(lambda: len(listener.server.inference.held) == 2)
+    until(lambda: len(listener.server.inference.held) == 2)
     stream.cancel()
-    wait_for(lambda: len(listener.server.inference.cancelled) == 2)
+    until(lambda: len(listener.server.inference.cancelled) == 2)
 
 
 def test_grpc_aio(listener, infer_request) -> None:
@@ -155,7 +149,7 @@ def test_a_taken_port_is_unavailable(listener) -> None:
 
 def test_shutdown_finishes_calls_and_refuses_new_ones(listener, stub, infer_request) -> None:
     future = stub.ModelInfer.future(infer_request("held"))
-    wait_for(lambda: listener.server.inference.held)
+    until(lambda: listener.server.inference.held)
     listener.call(listener.frontend.stop_accepting)
     with pytest.raises(grpc.RpcError) as caught:
         stub.ServerLive(service_pb2.ServerLiveRequest())
@@ -172,7 +166,7 @@ def test_shutdown_finishes_calls_and_refuses_new_ones(listener, stub, infer_requ
 
 def test_shutdown_without_patience_cancels(listener, stub, infer_request) -> None:
     future = stub.ModelInfer.future(infer_request("held"))
-    wait_for(lambda: listener.server.inference.held)
+    until(lambda: listener.server.inference.held)
     listener.run(listener.frontend.close(0.05))
     assert len(listener.server.inference.cancelled) == 1
     assert future.exception(5).code() == grpc.StatusCode.UNAVAILABLE

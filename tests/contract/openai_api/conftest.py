@@ -5,12 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import socket
-import subprocess
-import sys
-import time
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +14,23 @@ import openai
 import pytest
 import tiny_models
 import tiny_task_models
+from running_server import RunningServer
 
 HERE = Path(__file__).parent
 EXAMPLES = Path(__file__).parents[3] / "examples/model_repository"
-START_TIMEOUT_S = 100
+START_TIMEOUT_S = 250
 
 
-class Server:
-    """The process, its port, and its log."""
+class Server(RunningServer):
+    """A server of the repository beside this file, of an example and of tiny models."""
 
     def __init__(self, folder: Path) -> None:
-        self.repository = folder / "repository"
-        shutil.copytree(HERE / "repository", self.repository, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(EXAMPLES / "scribe", self.repository / "scribe")
-        _write_transformers_models(self.repository)
-        ports = _free_ports(3)
-        self.address = f"127.0.0.1:{ports[0]}"
-        self._log = folder / "log.txt"
-        flags = [f"--model-repository={self.repository}", "--http-max-input-size=4000000"]
-        for door, port in zip(("http", "grpc", "metrics"), ports, strict=True):
-            flags += [f"--{door}-port={port}", f"--{door}-address=127.0.0.1"]
-        with self._log.open("wb") as log:
-            command = [str(Path(sys.executable).parent / "tritonserver"), *flags]
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def wait_until_ready(self) -> None:
-        end = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                if self.ask("GET", "/v2/health/ready")[0] == 200:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.1)
-        pytest.fail(f"the server is not ready:\n{self._log.read_text()}")
+        repository = folder / "model_repository"
+        shutil.copytree(HERE / "repository", repository, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(EXAMPLES / "scribe", repository / "scribe")
+        _write_transformers_models(repository)
+        super().__init__(folder, "--http-max-input-size=4000000")
+        self.address = f"127.0.0.1:{self.ports['http']}"
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of one plain HTTP request; objects are sent as JSON."""
@@ -71,13 +50,6 @@ class Server:
         assert text.endswith(b"\n\n")
         return [event.removeprefix(b"data: ") for event in text.split(b"\n\n")[:-1]]
 
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=30)
-        finally:
-            self.process.kill()
-
 
 def _write_transformers_models(repository: Path) -> None:
     _write_model(repository / "tiny", tiny_models.cached("llama"), stream="true")
@@ -96,22 +68,12 @@ def _write_model(folder: Path, source: Path, **settings: str) -> Path:
     return folder / "1"
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("127.0.0.1", 0))
-        return [entry.getsockname()[1] for entry in sockets]
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("openai"))
-    try:
-        server.wait_until_ready()
+    with Server(tmp_path_factory.mktemp("openai")) as server:
+        server.wait_until_ready(START_TIMEOUT_S)
         yield server
-    finally:
-        server.stop()
+        server.interrupt(signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")
@@ -128,16 +90,3 @@ def say(client: openai.OpenAI) -> Callable[..., Any]:
         return client.chat.completions.create(model=model, messages=[{"role": "user", "content": question}], **options)
 
     return ask
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Waits for what is true soon."""
-
-    def wait(is_true: Callable[[], bool]) -> None:
-        end = time.monotonic() + 10
-        while not is_true():
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
-    return wait

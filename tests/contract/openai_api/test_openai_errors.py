@@ -20,10 +20,17 @@ def refused(server: Any, path: str, body: object) -> tuple[int, dict[str, Any]]:
     return status, error
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"])
-def test_unknown_model(server: Any, path: str) -> None:
-    body = {"model": "nobody", "messages": HELLO, "prompt": "x", "input": "x"}
-    status, error = refused(server, path, body)
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO}),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/embeddings", {"input": "x"}),
+        ("/tokenize", {"prompt": "x"}),
+    ],
+)
+def test_unknown_model(server: Any, path: str, given: dict[str, Any]) -> None:
+    status, error = refused(server, path, {"model": "nobody", **given})
     assert (status, error["param"], error["code"]) == (404, "model", "model_not_found")
     assert "'nobody'" in error["message"]
 

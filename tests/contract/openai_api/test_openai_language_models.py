@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
+from waiting import until
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
@@ -180,18 +180,14 @@ def test_error_of_one_prompt_ends_a_stream(server: Any) -> None:
         assert json.loads(text)["error"]["type"] == "invalid_request_error"
 
 
-def test_client_that_leaves_ends_the_work(
-    server: Any, say: Any, eventually: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_client_that_leaves_ends_the_work(server: Any, say: Any) -> None:
     stream = say("forever alone", stream=True)
     assert next(iter(stream)).choices[0].delta.content == "on "
     stream.close()
-    eventually(lambda: say("cancelled forever alone").choices[0].message.content == "1")
+    until(lambda: say("cancelled forever alone").choices[0].message.content == "1")
 
 
-def test_client_that_leaves_ends_the_work_of_all_prompts(
-    server: Any, say: Any, eventually: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_client_that_leaves_ends_the_work_of_all_prompts(server: Any, say: Any) -> None:
     host, port = server.address.split(":")
     body = json.dumps({"model": "talker", "prompt": ["forever together"] * 3, "stream": True}).encode()
     with socket.create_connection((host, int(port))) as plain:
@@ -200,7 +196,7 @@ def test_client_that_leaves_ends_the_work_of_all_prompts(
         received = b""
         while not all(b'"index":%d' % index in received for index in range(3)):  # all are running
             received += plain.recv(4096)
-    eventually(lambda: say("cancelled forever together").choices[0].message.content == "3")
+    until(lambda: say("cancelled forever together").choices[0].message.content == "3")
 
 
 def test_tokens(server: Any) -> None:

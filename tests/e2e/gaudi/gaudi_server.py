@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from running_server import RunningServer, free_ports
+from running_server import RunningServer, three_ports
 from tiny_models import cached
 
 COMMAND = (
@@ -27,25 +27,14 @@ class GaudiServer(RunningServer):
     """The same as its base, from a shell."""
 
     def __init__(self, folder: Path, *flags: str, variables: Mapping[str, str] | None = None) -> None:
-        self.ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+        self.ports = three_ports()
         words = [f"--{kind}-port {port} --{kind}-address 127.0.0.1" for kind, port in self.ports.items()]
-        commands = str(Path(sys.executable).parent)
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
+        given = {
+            "OMP_NUM_THREADS": "1",  # threads only get in each other's way
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             **(variables or {}),
-        }  # threads only get in each other's way
-        environment["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
-        self.log_path = folder / "server.log"
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                " ".join([COMMAND, *words, *flags]),
-                shell=True,
-                cwd=folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+        }
+        self._start(folder, " ".join([COMMAND, *words, *flags]), **given)
 
     def wait_until_listening(self) -> None:
         """Longer than others wait: two models import their libraries at once."""

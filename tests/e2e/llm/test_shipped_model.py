@@ -140,6 +140,15 @@ def test_metrics_count_tokens(scribe: RunningServer) -> None:
     connection.close()
 
 
+def test_metrics_tell_why_answers_ended(scribe: RunningServer) -> None:
+    def cut_off() -> float:
+        return scribe.metric("llm:sequences_finished_total", reason="length").get(_LABELS, 0.0)
+
+    before = cut_off()
+    generate(scribe, text_input="Once", max_tokens=3, ignore_eos=True)
+    scribe.until(lambda: cut_off() > before)
+
+
 def test_a_request_is_told_where_its_engine_spent_the_time(scribe: RunningServer) -> None:
     connection = scribe.connect()
     body = json.dumps({"text_input": "Once", "max_tokens": 5, "ignore_eos": True})
@@ -148,7 +157,9 @@ def test_a_request_is_told_where_its_engine_spent_the_time(scribe: RunningServer
     response.read()
     connection.close()
     engine = json.loads(response.headers["X-Explain"])["engine"]
-    assert engine.keys() == {"queue_us", "prefill_us", "first_token_us", "output_token_us"}
+    times = {"queue_us", "prefill_us", "first_token_us", "output_token_us"}
+    assert engine.keys() == times | {"prompt_tokens", "cached_tokens"}
+    assert engine["prompt_tokens"] > engine["cached_tokens"] >= 0
     assert engine["first_token_us"] == pytest.approx(engine["queue_us"] + engine["prefill_us"], abs=1)
     assert engine["output_token_us"] > 0
 
@@ -170,8 +181,10 @@ def test_statistics_add_up_what_engines_measure(scribe: RunningServer) -> None:
         "prefill": 1,
         "first_token": 1,
         "output_token": 4,
+        "prompt_tokens": 2,
+        "cached_tokens": 0,
     }
-    assert all(after[name]["ns"] > before[name]["ns"] for name in after)
+    assert all(after[name]["ns"] > before[name]["ns"] for name in after if not name.endswith("_tokens"))
 
 
 def test_the_time_per_token_is_a_histogram_of_gaps(scribe: RunningServer) -> None:

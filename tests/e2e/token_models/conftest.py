@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from running_server import RunningServer
 from tiny_models import cached, tiny_causal_lm
+
+sys.path.insert(0, str(Path(__file__).parent))  # lets the tests of this folder import what they share
+
+from whole_words import keep_words_whole
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "falcon-7b-trt"
 SESSION_MODEL = """import tensorrt_llm
@@ -27,6 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     repository = folder / "model_repository"
     shutil.copytree(EXAMPLE, repository)
     weights = tiny_causal_lm(repository / "tensorrt_llm" / "1" / "falcon-7b", "falcon")
+    keep_words_whole(weights)
     _write_session_model(repository)
     _write_streaming_model(repository, weights)
     _write_faster_transformer(repository, "fastertransformer", "False")

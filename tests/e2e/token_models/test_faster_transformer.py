@@ -61,14 +61,22 @@ def infer(server: RunningServer, library: Any, port: str, **more: Any) -> Any:
         return client.infer("fastertransformer", tensors(library, asked(**more)))
 
 
+@pytest.fixture(scope="module")
+def continued_by_transformers() -> list[list[int]]:
+    """In a process of its own, since it imports torch."""
+    command = [sys.executable, "-c", GREEDY, str(cached("gptneox")), json.dumps(IDS.tolist())]
+    rows: list[list[int]] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return rows
+
+
 @pytest.mark.parametrize(("library", "port"), [(httpclient, "http"), (grpcclient, "grpc")])
-def test_the_tokens_are_those_of_transformers(served: RunningServer, library: Any, port: str) -> None:
+def test_the_tokens_are_those_of_transformers(
+    served: RunningServer, continued_by_transformers: list[list[int]], library: Any, port: str
+) -> None:
     result = infer(served, library, port)
     ids = result.as_numpy("output_ids")
-    command = [sys.executable, "-c", GREEDY, str(cached("gptneox")), json.dumps(IDS.tolist())]
-    expected = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert (ids.shape, ids.dtype) == ((8, 1, 32), np.uint32)
-    assert ids[:, 0].tolist() == expected
+    assert ids[:, 0].tolist() == continued_by_transformers
     assert result.as_numpy("sequence_length").tolist() == [[32]] * 8
     each = result.as_numpy("output_log_probs")
     assert each.shape == (8, 1, 24)
@@ -83,6 +91,42 @@ def test_beams_stand_side_by_side_the_best_first(served: RunningServer) -> None:
     assert (ids[:, :, :8] == IDS[:, None]).all()
     assert all(row[0].tolist() != row[1].tolist() for row in ids)
     assert (sums[:, 0] >= sums[:, 1]).all()
+
+
+def test_top_p_falls_after_the_first_token_until_a_token_brings_it_back(served: RunningServer) -> None:
+    """With next to nothing left of it, the most likely token is taken."""
+    drawn = {
+        "runtime_top_k": np.zeros((8, 1), np.uint32),
+        "runtime_top_p": np.full((8, 1), 0.99, np.float32),
+        "top_p_decay": np.full((8, 1), 1e-6, np.float32),
+        "random_seed": np.arange(8, dtype=np.uint64)[:, None] + 3,
+    }
+    ids = infer(served, grpcclient, "grpc", **drawn).as_numpy("output_ids")[:, 0]
+    prompts = {"input_ids": np.ascontiguousarray(ids[:, :9]), "input_lengths": np.full((8, 1), 9, np.uint32)}
+    rest = infer(served, grpcclient, "grpc", **prompts, request_output_len=np.full((8, 1), 23, np.uint32))
+    assert rest.as_numpy("output_ids")[:, 0].tolist() == ids.tolist()
+    greedy = infer(served, grpcclient, "grpc").as_numpy("output_ids")[:, 0]
+    assert any(ids[row, 8] != greedy[row, 8] for row in range(8))
+    again = infer(served, grpcclient, "grpc", **drawn, top_p_reset_ids=ids[:, 8:9]).as_numpy("output_ids")[:, 0]
+    assert (again[:, 8] == ids[:, 8]).all()
+    assert any(again[row, 9] != ids[row, 9] for row in range(8))
+
+
+def test_beams_follow_length_and_diversity(served: RunningServer) -> None:
+    def search(penalty: float, rate: float) -> Any:
+        more = {"len_penalty": penalty, "beam_search_diversity_rate": rate}
+        arrays = {name: np.full((8, 1), value, np.float32) for name, value in more.items()}
+        result = infer(served, grpcclient, "grpc", **arrays, beam_width=np.full((8, 1), 3, np.uint32))
+        return result.as_numpy("output_ids"), result.as_numpy("cum_log_probs")
+
+    plain, sums = search(1.0, 0.0)
+    diverse, others = search(1.0, -3.0)
+    assert (others[:, 0] <= sums[:, 0] + 1e-4).all()
+
+    def firsts(rows: Any) -> int:
+        return sum(len(set(row[:, 8].tolist())) for row in rows)
+
+    assert firsts(diverse) > firsts(plain)
 
 
 def test_a_decoupled_model_sends_the_whole_at_every_token(served: RunningServer) -> None:
@@ -110,4 +154,4 @@ def test_what_cannot_be_followed_is_refused(served: RunningServer, more: dict[st
 
 
 def test_the_log_tells_of_ranks(served: RunningServer) -> None:
-    assert "has tensor_para_size 2: it runs on one device all the same" in served.log
+    assert " runs on 2 ranks" in served.log

@@ -130,16 +130,23 @@ def test_who_is_patient_waits_for_a_network_that_comes_up() -> None:
 
 
 def test_patience_has_an_end() -> None:
-    began = time.monotonic()
-    assert why_out_of_reach(f"http://127.0.0.1:{closed_port()}", 1.2, is_patient=True) is not None
-    assert 0.9 < time.monotonic() - began < 2
+    seconds: list[float] = []
+    while not seconds or (seconds[-1] >= 2 and len(seconds) < 5):  # a busy machine may try again
+        began = time.monotonic()
+        assert why_out_of_reach(f"http://127.0.0.1:{closed_port()}", 1.2, is_patient=True) is not None
+        seconds.append(time.monotonic() - began)
+    assert 0.9 < min(seconds) < 2
 
 
-def test_silence_takes_no_longer_than_the_limit(silent: int) -> None:
-    began = time.monotonic()
-    reason = why_out_of_reach(f"http://127.0.0.1:{silent}", 0.3)
-    assert reason == "no answer within 0.3 s, which HF_HUB_ETAG_TIMEOUT changes"
-    assert time.monotonic() - began < 2
+def test_silence_takes_no_longer_than_the_limit(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_reach, "AGAIN_S", 0)
+    seconds: list[float] = []
+    while not seconds or (seconds[-1] >= 2 and len(seconds) < 5):  # a busy machine may try again
+        began = time.monotonic()
+        reason = why_out_of_reach(f"http://127.0.0.1:{silent}", 0.3)
+        seconds.append(time.monotonic() - began)
+        assert reason == "no answer within 0.3 s, which HF_HUB_ETAG_TIMEOUT changes"
+    assert min(seconds) < 2
 
 
 def test_with_a_proxy_the_proxy_is_looked_at(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:

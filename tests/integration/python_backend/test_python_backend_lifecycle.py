@@ -201,7 +201,7 @@ def test_a_missing_or_misnamed_file_is_named(repository: Any) -> None:
         (folder.parent / "other.py").write_text("")
         for outside in ("../../other.py", str(folder.parent / "other.py")):
             (folder / "config.pbtxt").write_text(f'backend: "python" default_model_filename: "{outside}"')
-            with pytest.raises(ServingError, match="must stay within the version's folder"):
+            with pytest.raises(ServingError, match="must stay within the model's folder; with --trusted-model-path"):
                 await repository.backend()[0].complete_config()
 
     repository.run(main())
@@ -243,6 +243,21 @@ def test_auto_complete_fills_the_configuration_in_the_process_that_then_serves(r
             assert (await model.infer(ONE))[0] == 1
 
     repository.run(main())
+
+
+def test_auto_complete_may_not_change_what_is_the_servers(repository: Any, caplog: pytest.LogCaptureFixture) -> None:
+    own = """        config.as_dict().update(name="other", instance_group=[{"count": 3, "kind": "KIND_CPU"}])
+        return config"""
+    code = AUTO.replace("        return config", own)
+
+    async def main() -> None:
+        async with repository.serve(code, 'backend: "python"', is_auto_complete_enabled=True) as model:
+            assert model.config.name == "m"
+            assert [group.count for group in model.config.message.instance_group] == [1]
+            assert list(model.config.inputs) == ["IN"]
+
+    repository.run(main())
+    assert [line for line in caplog.messages if "'instance_group', which only its configuration can" in line]
 
 
 def test_a_failing_auto_complete_fails_the_load(repository: Any) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from waiting import until
 
 from trireme.devices import cuda, reading_sources, readings
 from trireme.devices.device_spec import simulated_devices
@@ -82,13 +83,6 @@ class ScriptedSource:
 
     def close(self) -> None:
         self.is_closed.set()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def page_of(reader: DeviceReader) -> str:
@@ -175,7 +169,7 @@ def test_readings_of_known_devices_are_kept_and_energy_counts_from_the_start() -
     )
     reader = DeviceReader(GPUS, 0.0, [source])
     reader.start()
-    wait_for(lambda: source.read_count > 2)
+    until(lambda: source.read_count > 2)
     assert reader.readings() == [DeviceReading(GPU, 0.75, 100, 60, 95.0, 300.0, 250.5)]
     lines = page_of(reader).splitlines()
     assert f'nv_gpu_utilization{{gpu_uuid="{GPU}"}} 0.75' in lines

@@ -1,0 +1,194 @@
+"""A page followed word by word in a folder of its own: commands in a shell, servers on free ports, Python as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from google.protobuf import text_format
+from page_blocks import Block, starts_a_server
+from running_server import three_ports
+
+from trireme.proto import model_config_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKED = ("benchmarks", "docs", "pyproject.toml", "constraints.txt", "src", "tests", "README.md", "hatch_build.py")
+WAIT_S = 200.0
+SOON_S = 20.0
+"""For so long a server may take to follow what a page changed."""
+_PORTS = {"8000": "http", "8001": "grpc", "8002": "metrics"}
+_PYTHON = """import sys
+names = {"__name__": "page"}
+exec(compile(open(sys.argv[1]).read(), sys.argv[2], "exec"), names)
+for name, value in list(names.items()):
+    if name.startswith("test_"):
+        value()
+"""
+_WRAPPERS = {
+    "trireme": 'exec "{python}" -m trireme "$@"',
+    "tritonserver": 'exec "{python}" -c "import sys; from trireme.cli.tritonserver import main; sys.exit(main())" "$@"',
+    "python": 'exec "{python}" "$@"',
+    "python3": 'exec "{python}" "$@"',
+    "curl": 'exec "{curl}" --silent --show-error --fail-with-body "$@"',
+    "pip": 'exec "{python}" "{pip}" "$@"',
+}
+
+
+class PageRun:
+    """The folder, its server, and what the last block printed."""
+
+    def __init__(self, folder: Path, variables: dict[str, str], shared_ports: dict[str, int] | None = None) -> None:
+        """`shared_ports`: those of a server that runs already, which the page asks until it starts its own."""
+        self.folder = folder
+        self.printed = ""
+        self._last: Block | None = None
+        self.ports = shared_ports or three_ports()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._log = folder / "server.log"
+        self._bin = folder / ".bin"
+        self._variables = variables
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        shutil.copytree(ROOT / "examples", self.folder / "examples", symlinks=True)
+        for name in LINKED:
+            (self.folder / name).symlink_to(ROOT / name)
+        self._bin.mkdir()
+        for name, line in _WRAPPERS.items():
+            path = self._bin / name
+            places = {"python": sys.executable, "pip": ROOT / "tests/docs/checked_pip.py", "curl": shutil.which("curl")}
+            path.write_text("#!/bin/sh\n" + line.format(**places))
+            path.chmod(0o755)
+
+    def follow(self, block: Block) -> None:
+        """Does what a block says, unless the page says why not; raises AssertionError where it fails."""
+        if block.language == "text":
+            self._compare(block)
+            return
+        self._last = None if block.reason else block
+        if block.reason is None:
+            self.printed = self._run(block)
+
+    def _run(self, block: Block) -> str:
+        if block.language == "sh":
+            return "".join([self._run_statement(block, statement) for statement in block.statements])
+        if block.language == "python":
+            return self._run_python(block)
+        if block.language == "pbtxt":
+            text_format.Parse(block.text, model_config_pb2.ModelConfig())
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language == "json":
+            json.loads(block.text)
+        return ""
+
+    def start_server(self, statement: str) -> None:
+        """Runs the command until the server answers; the page's server before it ends."""
+        self.stop()
+        self.ports = three_ports()
+        with self._log.open("wb") as log:
+            self._server = subprocess.Popen(
+                ["bash", "-c", f"exec env {self._adapted(statement)}"],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + WAIT_S
+        while not self._is_live():
+            assert self._server.poll() is None, f"{statement}\n{self.log}"
+            assert time.monotonic() < deadline, f"{statement}\n{self.log}"
+            time.sleep(0.05)
+
+    @property
+    def log(self) -> str:
+        """What the page's server has printed."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def stop(self) -> None:
+        """Ends the page's server."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            if server.poll() is not None:
+                return
+            os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of the page's commands: our own first on the PATH, servers on ports of their own."""
+        ports = {f"TRIREME_{kind.upper()}_PORT": str(port) for kind, port in self.ports.items()}
+        addresses = {f"TRIREME_{kind.upper()}_ADDRESS": "127.0.0.1" for kind in self.ports}
+        path = f"{self._bin}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, **ports, **addresses, "PATH": path, "PYTHONPATH": str(ROOT / "src"), **self._variables}
+
+    def _is_live(self) -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{self.ports['http']}/v2/health/live", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError) as error:
+            return getattr(error, "code", None) in (400, 401)
+
+    def _run_statement(self, block: Block, statement: str) -> str:
+        if starts_a_server(statement):
+            self.start_server(statement)
+            return ""
+        printed = self._finished(block, ["bash", "-eo", "pipefail", "-c", self._adapted(statement)])
+        assert '{"error"' not in printed, f"{block.where}: {statement}\n{printed}"  # streams have it in a body of 200
+        return printed
+
+    def _run_python(self, block: Block) -> str:
+        code = self.folder / ".block.py"
+        code.write_text(self._adapted(block.text))
+        return self._finished(block, [sys.executable, "-c", _PYTHON, str(code), block.where])
+
+    def _finished(self, block: Block, command: list[str]) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        said = f"{block.where}: {shlex.join(command[-1:])}\n{done.stdout}{done.stderr}\n{self.log[-3000:]}"
+        assert done.returncode == 0, said
+        return done.stdout
+
+    def _adapted(self, text: str) -> str:
+        """With the ports of this run in place of the usual ones."""
+        text = re.sub(r"(?<=--http-port[ =])\d+", str(self.ports["http"]), text)
+        return re.sub(r"(?<=:)800[012]\b", lambda match: str(self.ports[_PORTS[match[0]]]), text)
+
+    def _compare(self, block: Block) -> None:
+        """A text below a block that ran is what it prints, soon where it asks a server; `...` stands for anything."""
+        if not block.follows or self._last is None:
+            return
+        wanted = ".*".join(map(re.escape, self._adapted(block.text).strip().split("...")))
+        deadline = time.monotonic() + SOON_S
+        while not re.fullmatch(wanted, self.printed.strip(), re.DOTALL):
+            is_question = self._last.text.startswith("curl ")
+            said = f"{block.where}\n{self.printed}\n{self.log[-3000:]}"
+            assert is_question, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.1)
+            self.printed = self._run(self._last)

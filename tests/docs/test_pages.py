@@ -1,0 +1,57 @@
+"""Every page of the documentation, followed word by word: commands, snippets, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_blocks import blocks_of
+from page_run import ROOT, PageRun
+from page_setups import SETUPS, Setup
+
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page, ROOT) for page in PAGES}
+MOST_LEFT_OUT = 44
+"""A page that needs what no test has may say so; the sum of them is watched."""
+RUNNABLE = ("sh", "python", "text", "pbtxt", "toml", "json")
+
+
+@pytest.fixture(scope="module")
+def example_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """One server with the example models, for the pages that ask it and start none themselves."""
+    run = PageRun(tmp_path_factory.mktemp("examples"), {})
+    run.start_server("trireme serve examples/model_repository --allow-client-shm=true")
+    yield run.ports
+    run.stop()
+
+
+@pytest.mark.timeout(400)  # a page may start several servers, and some of them import a framework
+@pytest.mark.parametrize("page", [name for name, blocks in BLOCKS.items() if blocks])
+def test_page_does_what_it_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    setup = SETUPS.get(page, Setup())
+    ports = request.getfixturevalue("example_ports") if setup.asks_examples else None
+    with setup.surroundings(tmp_path) as variables:
+        run = PageRun(tmp_path, variables, ports)
+        setup.prepare(run)
+        try:
+            for block in BLOCKS[page]:
+                run.follow(block)
+        finally:
+            run.stop()
+
+
+def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    every = [block for blocks in BLOCKS.values() for block in blocks]
+    left_out = [block for block in every if block.reason is not None]
+    with capsys.disabled():
+        print(f"\n{len(every) - len(left_out)} blocks of {len(every)} are run or compared; not run:")
+        for block in left_out:
+            print(f"  {block.where}: {block.reason}")
+    assert all(block.reason for block in left_out)
+    assert len(left_out) <= MOST_LEFT_OUT
+
+
+def test_every_block_has_a_language() -> None:
+    unknown = [block.where for blocks in BLOCKS.values() for block in blocks if block.language not in RUNNABLE]
+    assert unknown == []

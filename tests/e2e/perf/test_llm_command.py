@@ -1,0 +1,108 @@
+"""`trireme perf llm`, the command line of genai-perf, against models that stream."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_server import RunningServer
+
+EXAMPLES = Path(__file__).parents[3] / "examples/model_repository"
+
+
+@pytest.fixture(scope="module")
+def scribe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("scribe")
+    shutil.copytree(EXAMPLES / "scribe", folder / "model_repository" / "scribe")
+    with RunningServer(folder) as running:
+        running.wait_until_listening()
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "port", "load"),
+    [
+        ("chat", "http", ("--concurrency", "2")),
+        ("completions", "http", ("--request-rate", "10")),
+        ("generate", "http", ("--concurrency", "1")),
+        ("kserve", "grpc", ("--concurrency", "2")),
+    ],
+)
+def test_tokens_are_measured(
+    scribe: RunningServer, tmp_path: Path, endpoint_type: str, port: str, load: tuple[str, ...]
+) -> None:
+    words = ["-m", "scribe", "--endpoint-type", endpoint_type, "-u", f"127.0.0.1:{scribe.ports[port]}", "--streaming"]
+    words += ["--isl", "12", "--osl", "8", "--request-count", "6", "--artifact-dir", "out", *load]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Time To First Token (ms)" in run.stdout
+    (folder,) = (tmp_path / "out").iterdir()
+    document = json.loads((folder / "profile_export_genai_perf.json").read_text())
+    assert document["request_count"]["avg"] == 6
+    assert 1 <= document["output_sequence_length"]["avg"] <= 8.5
+    first, latency = document["time_to_first_token"], document["request_latency"]
+    assert 0 < first["min"] <= first["avg"] < latency["avg"]
+    with (folder / "profile_export_genai_perf.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0][:4] == ["Metric", "avg", "min", "max"]
+    assert len(json.loads((folder / "profile_export.json").read_text())["experiments"][0]["requests"]) == 6
+
+
+def test_answers_in_one_piece_have_no_first_token(scribe: RunningServer, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{scribe.ports['http']}"
+    words = ["-m", "scribe", "--endpoint-type", "chat", "-u", place, "--isl", "8", "--osl", "4", "--request-count", "3"]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Request Latency (ms)" in run.stdout
+    assert "Time To First Token" not in run.stdout
+
+
+def test_an_unknown_model_is_said(scribe: RunningServer, tmp_path: Path) -> None:
+    for kind, port in (("chat", "http"), ("kserve", "grpc")):
+        words = ["-m", "nobody", "--endpoint-type", kind, "-u", f"127.0.0.1:{scribe.ports[port]}"]
+        command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+        assert run.returncode == 99
+        assert "nobody" in run.stderr
+
+
+def test_payloads_are_sent_as_they_are(scribe: RunningServer, tmp_path: Path) -> None:
+    body = {"model": "scribe", "messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 4}
+    (tmp_path / "payloads.json").write_text(json.dumps({"data": [{"payload": [body]}]}))
+    words = [
+        "-m",
+        "scribe",
+        "--service-kind",
+        "openai",
+        "--endpoint",
+        "v1/chat/completions",
+        "--input-data",
+        "payloads.json",
+    ]
+    words += [
+        "-u",
+        f"127.0.0.1:{scribe.ports['http']}",
+        "--streaming",
+        "--request-count",
+        "4",
+        "--concurrency-range",
+        "2",
+    ]
+    command = [sys.executable, "-m", "trireme", "perf", *words, "--profile-export-file", "p.json"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "  Service Kind: OPENAI\n" in run.stdout
+    assert "    Request count: 4\n" in run.stdout
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert (document["service_kind"], document["endpoint"]) == ("openai", "v1/chat/completions")
+    request = document["experiments"][0]["requests"][0]
+    assert json.loads(request["request_inputs"]["payload"]) == body
+    assert request["response_outputs"][-1] == {"response": "[DONE]"}

@@ -1,0 +1,211 @@
+"""`trireme perf` where something is wrong: words and exit codes that scripts can use, and what was measured so far."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running_server import RunningServer
+
+Perf = Callable[..., subprocess.CompletedProcess[str]]
+QUICK = ("-p", "150", "-s", "10000")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("-m", "nobody"), "failed to get model metadata: Request for unknown model: 'nobody' is not found"),
+        (("-m", "copy"), "input IN contains dynamic shape, provide shapes to send along with the request"),
+        (("-m", "broken", "--shape", "IN:1"), "Thread [0] had error: it is broken"),
+        (("-m", "copy", "--shape", "IN:1", "-b", "9"), "Thread [0] had error: "),
+        (("-m", "words"), "Decoupled models must be run with `--async` and `--streaming` and `-i grpc`\n"),
+        (("-m", "copy", "--input-data", "/no/such.json"), "Failed to parse --input-data."),
+        (("-m", "copy", "--no-such-flag"), "'trireme perf --help' lists every option."),
+    ],
+)
+def test_faults_have_words_and_the_code_of_the_original(
+    perf: Perf, protocol: str, words: tuple[str, ...], sentence: str
+) -> None:
+    run = perf(*words, *QUICK, protocol=protocol)
+    assert run.returncode == 99
+    assert sentence in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_server_that_is_down_is_said(protocol: str) -> None:
+    command = [sys.executable, "-m", "trireme", "perf", "-m", "copy", "-i", protocol, "-u", "127.0.0.1:9"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 99
+    assert "failed to get model metadata" in run.stderr
+
+
+@pytest.mark.parametrize(("protocol", "port"), [("http", "grpc"), ("grpc", "http")])
+def test_the_wrong_port_is_guessed(server: RunningServer, protocol: str, port: str) -> None:
+    place = f"127.0.0.1:{server.ports[port]}"
+    command = [sys.executable, "-m", "trireme", "perf", "-m", "copy", "-i", protocol, "-u", place]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert run.returncode == 99
+    assert "port" in run.stderr
+
+
+def test_an_unstable_measurement_has_a_code_of_its_own(perf: Perf) -> None:
+    run = perf("-m", "copy", "--shape", "IN:4", "-p", "60", "-s", "0", "-r", "3")
+    assert run.returncode == 2
+    assert (
+        "Failed to obtain stable measurement within 3 measurement windows for concurrency 1. "
+        "Please try to increase the --measurement-interval.\n" in run.stderr
+    )
+
+
+def test_expected_outputs_are_compared(perf: Perf, tmp_path: Path) -> None:
+    data = {"data": [{"IN": [1, 2]}, {"IN": [3, 4]}], "validation_data": [{"OUT": [1, 2]}, {"OUT": [3, 5]}]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    run = perf("-m", "copy", "--input-data", "data.json", *QUICK, protocol="grpc")
+    assert run.returncode == 99
+    assert "Output doesn't match expected output: 'OUT' differs" in run.stderr
+    data["validation_data"][1] = {"OUT": [3, 4]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    assert perf("-m", "copy", "--input-data", "data.json", *QUICK).returncode == 0
+
+
+def test_ctrl_c_prints_what_there_is(server: RunningServer, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{server.ports['http']}"
+    words = [
+        "-m",
+        "copy",
+        "--shape",
+        "IN:4",
+        "-u",
+        place,
+        "-p",
+        "100",
+        "-s",
+        "0",
+        "-r",
+        "100000",
+        "-f",
+        "out.csv",
+        "-v",
+    ]
+    command = [sys.executable, "-m", "trireme", "perf", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Pass [2]" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert "Interrupt signal (2) received.\n" in rest
+    assert "    Request count: " in rest
+    assert "Concurrency: 1, throughput: " in rest
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
+
+
+def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
+    from running_server import INT_CONFIG, write_model
+
+    code = (
+        "import triton_python_backend_utils as pb_utils\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        "        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', "
+        "pb_utils.get_input_tensor_by_name(r, 'IN').as_numpy())]) for r in requests]\n"
+    )
+    write_model(tmp_path, "copy", code, INT_CONFIG)
+    with RunningServer(tmp_path) as running:
+        running.wait_until_listening()
+        place = f"127.0.0.1:{running.ports['grpc']}"
+        words = [
+            "-m",
+            "copy",
+            "--shape",
+            "IN:4",
+            "-i",
+            "grpc",
+            "-u",
+            place,
+            "-p",
+            "100",
+            "-s",
+            "0",
+            "-r",
+            "100000",
+            "-v",
+        ]
+        command = [sys.executable, "-m", "trireme", "perf", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "Pass [1]" in line:
+                    break
+            running.process.kill()
+            began = time.monotonic()
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 99
+    assert time.monotonic() - began < 30
+    assert "Traceback" not in errors
+
+
+def test_every_request_is_exported(perf: Perf, tmp_path: Path) -> None:
+    run = perf("-m", "words", "--streaming", "--request-count", "3", "--profile-export-file", "p.json", protocol="grpc")
+    assert run.returncode == 0, run.stderr
+    document = json.loads((tmp_path / "p.json").read_text())
+    (experiment,) = document["experiments"]
+    assert experiment["experiment"] == {"mode": "concurrency", "value": 1}
+    assert (document["service_kind"], document["endpoint"]) == ("triton", "")
+    assert len(experiment["window_boundaries"]) == 2
+    assert len(experiment["requests"]) == 3
+    request = experiment["requests"][0]
+    assert len(request["request_inputs"]["text_input"]) == 128
+    texts = [output["text_output"] for output in request["response_outputs"]]
+    assert texts == ["word0 ", "word1 ", "word2 ", "word3 ", "word4 ", ""]
+    stamps = request["response_timestamps"]
+    assert len(stamps) == 6
+    assert abs(request["timestamp"] / 1e9 - time.time()) < 120
+    assert request["timestamp"] <= stamps[0] <= stamps[-1]
+
+
+def test_periods_add_requests_until_the_end(perf: Perf, tmp_path: Path) -> None:
+    run = perf(
+        "-m", "words", "--streaming", "--periodic-concurrency-range", "2:6:2", "--request-period", "3",
+        "--profile-export-file", "p.json", protocol="grpc",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    (experiment,) = json.loads((tmp_path / "p.json").read_text())["experiments"]
+    assert len(experiment["requests"]) == 6
+    assert experiment["window_boundaries"] == [0, 2**64 - 1]
+    assert "Client:" not in run.stdout
+
+
+def test_on_a_terminal_the_run_is_shown_in_place_and_gone_at_its_end(server: RunningServer, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{server.ports['http']}"
+    words = ["-m", "copy", "--shape", "IN:4", "-u", place, "-p", "700", "-s", "1000"]
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "trireme", "perf", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:  # how a terminal tells that the other side is gone
+            pass
+        finally:
+            os.close(ours)
+    assert process.returncode == 0, shown
+    text = shown.decode()
+    assert "concurrency 1, " in text
+    assert "under way, this client takes" in text
+    assert "window 1: " in text
+    assert "Concurrency: 1, throughput: " in text.rpartition("\x1b[J")[2]  # the report is behind all of it

@@ -1,0 +1,179 @@
+"""SageMaker with several models: the platform unpacks archives, and has them loaded, invoked and unloaded."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from free_ports import free_ports
+from running_server import INT_CONFIG, RunningServer, int_request, port_flags, three_ports, write_ensemble, write_model
+
+ECHO = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        if any((array == 99).any() for array in given):
+            raise MemoryError("CUDA out of memory")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array + ADDED)]) for array in given]
+"""
+BROKEN = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise MemoryError("out of memory on purpose")
+"""
+TARGET = "X-Amzn-SageMaker-Target-Model"
+
+
+class SagemakerServer(RunningServer):
+    def __init__(self, folder: Path, mode: str = "explicit") -> None:
+        self.ports = three_ports()
+        (self.port,) = free_ports(1)
+        self.models = folder / "models"
+        self.models.mkdir()
+        words = [f"--model-repository={self.models}", f"--model-control-mode={mode}", "--allow-sagemaker=true"]
+        program = str(Path(sys.executable).with_name("tritonserver"))
+        self._start(folder, [program, *words, f"--sagemaker-port={self.port}", *port_flags(self.ports)])
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, json.dumps(body) if body is not None else None, given)
+            answer = connection.getresponse()
+            content = answer.read()
+            return answer.status, json.loads(content) if content else None
+
+    def unpack(self, name: str, archive: Path) -> str:
+        """What the platform does before it asks for a load: `/opt/ml/models/<hash>/model`."""
+        shutil.copytree(archive, self.models / name / "model")
+        return str(self.models / name / "model")
+
+    def load(self, name: str, archive: Path, **headers: str) -> tuple[int, Any]:
+        return self.send("POST", "/models", {"model_name": name, "url": self.unpack(name, archive)}, **headers)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in a repository, a model by itself, an ensemble with its step, and one that has no room."""
+    root = tmp_path_factory.mktemp("archives")
+    for folder, model, code in (
+        ("one", "plus", ECHO.replace("ADDED", "10")),
+        ("full", "full", BROKEN),
+        ("two", "plus", ECHO.replace("ADDED", "20")),
+        ("two", "other", ECHO.replace("ADDED", "30")),
+        ("ensemble", "step", ECHO.replace("ADDED", "1")),
+    ):
+        write_model(root / folder, model, code, f'name: "{model}"\n{INT_CONFIG}')
+    write_ensemble(root / "ensemble", "whole", [("step", "IN", "middle"), ("step", "middle", "OUT")])
+    shutil.copytree(root / "one" / "model_repository" / "plus", root / "bare")
+    return root
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SagemakerServer]:
+    with SagemakerServer(tmp_path) as server:
+        server.wait_until_listening()
+        yield server
+
+
+def invoked(server: SagemakerServer, name: str, *values: int, **headers: str) -> list[int]:
+    status, answer = server.send("POST", f"/models/{name}/invoke", int_request(*values), **headers)
+    assert status == 200, answer
+    found: list[int] = answer["outputs"][0]["data"]
+    return found
+
+
+def test_models_are_loaded_listed_invoked_and_unloaded(server: SagemakerServer, archives: Path) -> None:
+    assert server.send("GET", "/ping")[0] == 200
+    assert server.send("GET", "/models") == (200, {"models": []})
+    assert server.load("hash1", archives / "one" / "model_repository") == (200, None)
+    assert server.load("hash2", archives / "bare") == (200, None)
+    assert invoked(server, "hash1", 1, 2) == [11, 12]
+    assert invoked(server, "hash2", 5) == [15]
+    urls = {"hash1": str(server.models / "hash1" / "model"), "hash2": str(server.models / "hash2")}
+    entries = {entry["modelName"]: entry["modelUrl"] for entry in server.send("GET", "/models")[1]["models"]}
+    assert entries == urls
+    assert server.send("GET", "/models/hash2") == (200, {"modelName": "hash2", "modelUrl": urls["hash2"]})
+    assert server.send("DELETE", "/models/hash1") == (200, None)
+    assert server.send("GET", "/models/hash1")[0] == 404
+    assert server.send("POST", "/models/hash1/invoke", int_request(1))[0] == 404
+    assert [entry["modelName"] for entry in server.send("GET", "/models")[1]["models"]] == ["hash2"]
+    assert invoked(server, "hash2", 6) == [16]
+    status, _ = server.send("POST", "/models", {"model_name": "hash1", "url": urls["hash1"]})
+    assert status == 200
+    assert invoked(server, "hash1", 1) == [11]
+
+
+def test_a_model_is_called_as_its_archive(server: SagemakerServer, archives: Path) -> None:
+    headers = {TARGET.replace("-", "_"): "plus.tar.gz"}
+    assert server.load("hash", archives / "one" / "model_repository", **headers)[0] == 200
+    assert invoked(server, "hash", 3, **headers) == [13]
+    assert server.index()["plus.tar.gz"]["state"] == "READY"
+    assert server.send("DELETE", "/models/hash")[0] == 200
+    nested = {TARGET.replace("-", "_"): "folder/plus.tar.gz"}
+    assert server.load("nested", archives / "one" / "model_repository", **nested)[0] == 200
+    assert invoked(server, "nested", 3, **nested) == [13]
+
+
+def test_an_ensemble_comes_with_its_steps(server: SagemakerServer, archives: Path) -> None:
+    assert server.load("hash", archives / "ensemble" / "model_repository") == (200, None)
+    assert invoked(server, "hash", 3) == [5]
+    status, answer = server.load("same", archives / "ensemble" / "model_repository")
+    assert (status, "model 'step' of" in answer["error"]) == (409, True)
+    assert invoked(server, "hash", 3) == [5]
+    assert server.send("DELETE", "/models/hash") == (200, None)
+    assert server.index()["hash"].get("state", "UNAVAILABLE") == "UNAVAILABLE"
+    server.until(lambda: "step" not in server.index())
+
+
+def test_what_goes_wrong_has_the_status_that_the_platform_acts_on(server: SagemakerServer, archives: Path) -> None:
+    assert server.load("hash", archives / "one" / "model_repository")[0] == 200
+    url = str(server.models / "hash" / "model")
+    assert server.send("POST", "/models", {"model_name": "hash", "url": url})[0] == 409
+    assert server.send("POST", "/models", {"model_name": "again", "url": url})[0] == 409
+    status, answer = server.load("full", archives / "full" / "model_repository")
+    assert (status, "out of memory" in answer["error"]) == (507, True)
+    assert server.send("POST", "/models/hash/invoke", int_request(99))[0] == 507
+    status, answer = server.load("two", archives / "two" / "model_repository")
+    assert (status, "found: other, plus" in answer["error"]) == (400, True)
+    for body in ({"model_name": "x", "url": "/proc/self"}, {"model_name": "x", "url": "/nowhere"}, {"url": url}, []):
+        assert server.send("POST", "/models", body)[0] == 400
+    assert server.send("POST", "/models/hash/invoke", {"inputs": []})[0] == 400
+    assert server.send("DELETE", "/models/unknown")[0] == 404
+    assert server.send("PUT", "/models/hash")[0] == 405
+    assert server.send("GET", "/models/hash/config")[0] == 400
+    assert server.status("/models") == 404
+    assert invoked(server, "hash", 1) == [11]
+    # what did not load has left nothing behind
+    shutil.rmtree(server.models / "full")
+    assert server.load("full", archives / "one" / "model_repository")[0] == 200
+
+
+def test_binary_tensors_reach_one_of_several_models(server: SagemakerServer, archives: Path) -> None:
+    assert server.load("hash", archives / "one" / "model_repository")[0] == 200
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
+    text = json.dumps({"inputs": [tensor]}).encode()
+    media_type = f"application/vnd.sagemaker-triton.binary+json;json-header-size={len(text)}"
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        body = text + np.array([4, 5], np.int32).tobytes()
+        connection.request("POST", "/models/hash/invoke", body, {"Content-Type": media_type})
+        answer = json.loads(connection.getresponse().read())
+    assert answer["outputs"][0]["data"] == [14, 15]
+
+
+def test_without_model_control_nothing_is_loaded(tmp_path: Path, archives: Path) -> None:
+    with SagemakerServer(tmp_path, "none") as server:
+        server.wait_until_listening()
+        url = str(archives / "one" / "model_repository")
+        status, answer = server.send("POST", "/models", {"model_name": "hash", "url": url})
+        assert (status, "not allowed" in answer["error"]) == (400, True)
+        assert server.send("GET", "/models") == (200, {"models": []})

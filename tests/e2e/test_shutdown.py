@@ -1,0 +1,237 @@
+"""The end of a server: until its last request is answered everybody is told that it stops, and nobody is cut off."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from running_server import INT_CONFIG, RunningServer, exchange, int_request, write_ensemble, write_model
+
+STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+GIVEN_UP = "Server is stopping, the request was not answered in time"
+GATED = """
+import os, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        print("at the gate", flush=True)
+        while not os.path.exists({gate!r}):
+            time.sleep(0.01)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+                for request in requests]
+"""
+STREAMING = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            data = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+            request.get_response_sender().send(data)
+        time.sleep(600)
+"""
+LARGE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(request.inputs()[0].as_numpy()[0, 0]) for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones((1, size), np.int32))]) for size in sizes]
+"""
+DECOUPLED = INT_CONFIG + "model_transaction_policy { decoupled: true }\ninstance_group [{ kind: KIND_CPU count: 2 }]\n"
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    return tmp_path / "open"
+
+
+@pytest.fixture
+def start(tmp_path: Path, gate: Path) -> Iterator[Callable[..., RunningServer]]:
+    write_model(tmp_path, "gated", GATED.format(gate=str(gate)))
+    write_model(tmp_path, "streaming", STREAMING, DECOUPLED)
+    write_model(tmp_path, "large", LARGE)
+    write_ensemble(tmp_path, "inner", [("large", "IN", "OUT")])
+    write_ensemble(tmp_path, "outer", [("inner", "IN", "OUT")])
+    servers = []
+
+    def started(*flags: str) -> RunningServer:
+        server = RunningServer(tmp_path, *flags)
+        servers.append(server)
+        server.wait_until_listening()
+        return server
+
+    yield started
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def test_everybody_is_told_while_the_last_request_runs(start: Callable[..., RunningServer], gate: Path) -> None:
+    server = start()
+    running = _in_background(lambda: server.infer("gated", 7))
+    server.until(lambda: "at the gate" in server.log)
+    server.process.send_signal(signal.SIGTERM)
+    server.until(lambda: "has 1 in-flight inferences" in server.log)
+
+    assert server.status("/v2/health/live") == server.status("/v2/health/ready") == 503
+    assert server.status("/v2/models/large/ready") == 503
+    assert server.infer("large", 1, request_id="4") == (503, {"error": f"[request id: 4] {STOPPING}"})
+    in_ensembles = f"in ensemble 'outer', in ensemble 'inner', [request id: 4] {STOPPING}"
+    assert server.infer("outer", 1, request_id="4") == (503, {"error": in_ensembles})
+    assert server.infer("nothing", 1)[0] == 404
+    assert "nv_inference_count" in server.metrics_page()
+    with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        assert _grpc_error(client.is_server_live) == ("StatusCode.UNAVAILABLE", "Server exiting")
+        assert _grpc_error(client.is_server_ready) == ("StatusCode.UNAVAILABLE", "Server exiting")
+        assert _grpc_error(client.is_model_ready, "large") == ("StatusCode.UNAVAILABLE", "Server not ready")
+        assert client.get_server_metadata().name == "triton"
+        infer = client.infer
+        unknown = "[request id: <id_unknown>]"
+        assert _grpc_error(infer, "large", [_input(1)]) == ("StatusCode.UNAVAILABLE", f"{unknown} {STOPPING}")
+        told = f"in ensemble 'inner', {unknown} {STOPPING}"
+        assert _grpc_error(infer, "inner", [_input(1)]) == ("StatusCode.UNAVAILABLE", told)
+        with _Stream(client) as stream:
+            client.async_stream_infer("large", [_input(1)])
+            assert stream.error() == f"{unknown} {STOPPING}"
+
+    gate.touch()
+    status, answer = running.result(20)
+    assert (status, answer["outputs"][0]["data"]) == (200, [7])
+    assert server.process.wait(20) == 0
+    assert "Traceback" not in server.log
+
+
+def test_what_outlives_the_exit_timeout_gets_an_error(start: Callable[..., RunningServer]) -> None:
+    server = start("--exit-timeout-secs=3")
+    address = f"127.0.0.1:{server.ports['grpc']}"
+    with triton.InferenceServerClient(address) as client, triton.InferenceServerClient(address) as other:
+        running = _in_background(lambda: server.infer("gated", 7))
+        server.until(lambda: "at the gate" in server.log)
+        queued = _in_background(lambda: _grpc_error(client.infer, "gated", [_input(1)]))
+        events = _in_background(lambda: server.ask("POST", "/v2/models/streaming/generate_stream", {"IN": [[5]]}))
+        with _Stream(other) as stream:
+            other.async_stream_infer("streaming", [_input(5)])
+            assert stream.results.get(timeout=20)[1] is None
+            assert server.interrupt(signal.SIGTERM) == 1
+            assert stream.error() == GIVEN_UP
+            assert stream.error() == GIVEN_UP  # and the stream ends with it
+
+    assert running.result(20) == (503, {"error": GIVEN_UP})
+    assert queued.result(20) == ("StatusCode.UNAVAILABLE", GIVEN_UP)
+    status, _, body = events.result(20)
+    parts = [json.loads(line.removeprefix(b"data: ")) for line in body.split(b"\n\n") if line]
+    assert (status, parts[0]["OUT"], parts[1:]) == (200, 5, [{"error": GIVEN_UP}])
+    assert "Exit timeout expired" in server.log
+    assert "Traceback" not in server.log
+
+
+def test_an_answer_that_is_being_read_is_read_to_its_end(start: Callable[..., RunningServer]) -> None:
+    server = start()
+    count = 16 << 20
+    request = json.dumps({**int_request(count), "parameters": {"binary_data_output": True}}).encode()
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=30) as connection:
+        connection.sendall(
+            b"POST /v2/models/large/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(request), request)
+        )
+        first = connection.recv(1000)
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(2)  # longer than the models need to end
+        response = first
+        while part := connection.recv(1 << 20):
+            response += part
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert b"200 OK" in head
+    assert len(body) > 4 * count
+    assert server.process.wait(20) == 0
+
+
+def test_a_request_that_has_not_all_arrived_is_refused(start: Callable[..., RunningServer]) -> None:
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=30) as connection:
+        connection.sendall(b"POST /v2/models/large/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        server.until(lambda: server.status("/v2/health/ready") == 200)
+        server.process.send_signal(signal.SIGINT)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert (response.status, json.loads(response.read())) == (503, {"error": GIVEN_UP})
+    assert server.process.wait(20) == 0
+
+
+def test_a_stream_without_requests_ends_at_once_and_says_why(start: Callable[..., RunningServer]) -> None:
+    server = start()
+    with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client, _Stream(client) as stream:
+        client.async_stream_infer("large", [_input(1)])
+        assert stream.results.get(timeout=20)[1] is None
+        assert server.interrupt() == 0
+        assert stream.error() == "GRPC server is shutting down and has stopped accepting new requests."
+
+
+def test_open_connections_do_not_hold_up_the_end(start: Callable[..., RunningServer]) -> None:
+    server = start()
+    with closing(server.connect()) as connection:
+        assert exchange(connection, "GET", "/v2/health/ready")[0] == 200
+        began = time.monotonic()
+        assert server.interrupt() == 0
+        assert time.monotonic() - began < 10
+
+
+class _Stream:
+    """A ModelStreamInfer whose results and errors wait in a queue."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.results: queue.Queue[tuple[Any, Any]] = queue.Queue()
+
+    def __enter__(self) -> _Stream:
+        self._client.start_stream(lambda result, error: self.results.put((result, error)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop_stream(cancel_requests=True)
+
+    def error(self) -> str:
+        """The message of the next thing that comes."""
+        result, error = self.results.get(timeout=20)
+        assert result is None
+        return str(error.message())
+
+
+def _input(value: int) -> Any:
+    tensor = triton.InferInput("IN", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.array([[value]], np.int32))
+    return tensor
+
+
+def _grpc_error(call: Callable[..., Any], *arguments: Any) -> tuple[str, str]:
+    with pytest.raises(triton.InferenceServerException) as caught:
+        call(*arguments)
+    return caught.value.status(), caught.value.message()
+
+
+def _in_background(work: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

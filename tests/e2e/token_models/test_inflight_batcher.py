@@ -1,0 +1,184 @@
+"""The example of in-flight batching, decoupled as it is shipped: ensemble, BLS model and clients, streams and whole."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from inflight_server import PROMPT, asked, copy_example, events, fields, run_client, streamed, text_of
+from running_server import RunningServer
+from tiny_models import tiny_causal_lm
+from tritonclient.utils import InferenceServerException
+from whole_words import keep_words_whole
+
+MODELS = pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
+YES = np.array([[True]])
+
+
+@pytest.fixture(scope="module")
+def inflight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("inflight")
+    repository = copy_example(folder)
+    keep_words_whole(tiny_causal_lm(repository / "tensorrt_llm" / "1" / "model", "llama"))
+    accumulating = repository / "accumulating"
+    (accumulating / "1").mkdir(parents=True)
+    config = (repository / "tensorrt_llm_bls" / "config.pbtxt").read_text()
+    config = config.replace('name: "tensorrt_llm_bls"', 'name: "accumulating"').replace('"false"', '"true"')
+    (accumulating / "config.pbtxt").write_text(config)
+    (accumulating / "1" / "model.py").write_text((repository / "tensorrt_llm_bls" / "1" / "model.py").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with RunningServer(folder) as server:
+            server.wait_until_listening(120)
+            yield server
+
+
+def whole_text(server: RunningServer, model: str = "ensemble", **more: Any) -> str:
+    status, _, body = server.ask("POST", f"/v2/models/{model}/generate", fields(**more))
+    assert status == 200, body
+    return str(json.loads(body)["text_output"])
+
+
+@MODELS
+def test_a_whole_answer_begins_with_its_prompt_unless_that_is_left_out(inflight: RunningServer, model: str) -> None:
+    text = whole_text(inflight, model)
+    assert text.startswith(PROMPT)
+    assert len(text.removeprefix(PROMPT).split()) == 12
+    assert whole_text(inflight, model, exclude_input_in_output=True) == text.removeprefix(PROMPT)
+    (result,) = streamed(inflight, model, asked())
+    assert text_of(result) == text
+
+
+@MODELS
+def test_the_pieces_of_a_stream_are_the_whole(inflight: RunningServer, model: str) -> None:
+    answer = whole_text(inflight, model).removeprefix(PROMPT)
+    over_http = [event["text_output"] for event in events(inflight, model, fields(stream=True))]
+    over_grpc = [text_of(result) for result in streamed(inflight, model, asked(stream=YES))]
+    assert over_http == over_grpc
+    assert len(over_grpc) == 12
+    assert "".join(over_grpc) == answer
+
+
+def test_an_accumulating_stream_has_the_text_so_far(inflight: RunningServer) -> None:
+    texts = [event["text_output"] for event in events(inflight, "accumulating", fields(stream=True))]
+    assert len(texts) == 12
+    assert all(after.startswith(before) for before, after in pairwise(texts))
+    assert texts[-1] == whole_text(inflight).removeprefix(PROMPT)
+
+
+@MODELS
+def test_words_and_biases_reach_the_engine(inflight: RunningServer, model: str) -> None:
+    words = whole_text(inflight, model, exclude_input_in_output=True).split()
+    banned = whole_text(inflight, model, exclude_input_in_output=True, bad_words=[words[1], words[4]])
+    assert banned.split()[0] == words[0]
+    assert not {words[1], words[4]} & set(banned.split())
+    stopped = whole_text(inflight, model, exclude_input_in_output=True, stop_words=["never", words[3]])
+    assert stopped.split() == words[:4]
+    bias = {"embedding_bias_words": [f" {words[7]}"], "embedding_bias_weights": [100.0]}
+    assert set(whole_text(inflight, model, exclude_input_in_output=True, **bias).split()) == {words[7]}
+
+
+@MODELS
+def test_probabilities_are_told(inflight: RunningServer, model: str) -> None:
+    (result,) = streamed(inflight, model, asked(return_log_probs=YES))
+    each = result.as_numpy("output_log_probs")
+    assert each.shape[-1] == 12
+    assert (each < 0).all()
+    np.testing.assert_allclose(result.as_numpy("cum_log_probs").reshape(-1), each.reshape(1, -1).sum(axis=1), rtol=1e-5)
+
+
+@MODELS
+def test_two_beams_are_two_texts(inflight: RunningServer, model: str) -> None:
+    (result,) = streamed(inflight, model, asked(beam_width=np.array([[2]], np.int32)))
+    texts = [text.decode() for text in result.as_numpy("text_output").reshape(-1)]
+    assert len(set(texts)) == 2
+    assert all(text.startswith(PROMPT) for text in texts)
+
+
+@MODELS
+def test_what_cannot_be_followed_is_told(inflight: RunningServer, model: str) -> None:
+    with pytest.raises(InferenceServerException, match="'prompt_vocab_size' cannot be followed"):
+        streamed(inflight, model, asked(prompt_vocab_size=np.array([[4]], np.int32)))
+    with pytest.raises(InferenceServerException, match="a weight for each word"):
+        streamed(inflight, model, asked(embedding_bias_words=np.array([["a"]], np.object_)))
+
+
+def test_a_bls_request_has_one_prompt(inflight: RunningServer) -> None:
+    arrays = {name: np.repeat(array, 2, axis=0) for name, array in asked().items()}
+    with pytest.raises(InferenceServerException, match="a request has one prompt, found 2"):
+        streamed(inflight, "tensorrt_llm_bls", arrays)
+
+
+def test_the_client_streams_and_gets_what_it_gets_at_once(inflight: RunningServer) -> None:
+    folder = inflight.log_path.parent / "model_repository" / "tensorrt_llm" / "1" / "model"
+    words = ["-u", f"127.0.0.1:{inflight.ports['grpc']}", "--tokenizer_dir", str(folder)]
+    done = run_client("inflight_batcher_llm_client.py", *words, "--streaming", "--check-output")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "========="
+    assert "PASS!" in lines
+    (ids,) = json.loads(next(line for line in lines if line.startswith("output_ids = ")).removeprefix("output_ids = "))
+    assert len(ids) > 16
+    assert "Input: Born in north-east France, Soyer trained as a" in lines
+
+
+def test_the_client_stops_a_request(inflight: RunningServer) -> None:
+    folder = inflight.log_path.parent / "model_repository" / "tensorrt_llm" / "1" / "model"
+    words = ["-u", f"127.0.0.1:{inflight.ports['grpc']}", "--tokenizer_dir", str(folder), "--streaming"]
+    done = run_client("inflight_batcher_llm_client.py", *words, "--stop-after-ms", "200", "--request-output-len", "900")
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("output_ids = "))
+    assert 20 < len(json.loads(line.removeprefix("output_ids = "))[0]) < 800
+    assert "Got cancellation response from server" in done.stdout
+
+
+def test_many_streams_run_side_by_side_and_each_has_its_own(inflight: RunningServer) -> None:
+    prompts = [f"{number} {PROMPT}" for number in range(12)]
+
+    def ask(prompt: str) -> str:
+        return "".join(text_of(one) for one in streamed(inflight, "tensorrt_llm_bls", asked(prompt, stream=YES)))
+
+    with ThreadPoolExecutor(12) as threads:
+        texts = list(threads.map(ask, prompts))
+    assert texts == [ask(prompt) for prompt in prompts]
+
+
+def written_tokens(server: RunningServer) -> float:
+    """All that the engine has written, once that stays the same; the metric is told twice a second."""
+    found, before = -1.0, -2.0
+    while found != before:
+        before = found
+        time.sleep(1.2)
+        found = server.value("vllm:generation_tokens_total", model="tensorrt_llm", version="1")
+    return found
+
+
+@MODELS
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_ends_the_work(inflight: RunningServer, model: str, is_stream: bool) -> None:
+    before = written_tokens(inflight)
+    with closing(http.client.HTTPConnection("127.0.0.1", inflight.ports["http"], timeout=60)) as connection:
+        connection.request("POST", f"/v2/models/{model}/generate_stream", json.dumps(fields(1000, stream=is_stream)))
+        if is_stream:
+            with closing(connection.getresponse()) as response:
+                assert response.read(64).startswith(b"data: ")
+        else:
+            time.sleep(0.1)  # there is nothing to be seen from here before the end
+    assert 0 < written_tokens(inflight) - before < 1000
+
+
+def test_statistics_have_what_the_engine_measures(inflight: RunningServer) -> None:
+    whole_text(inflight)
+    _, _, body = inflight.ask("GET", "/v2/models/tensorrt_llm/stats")
+    found = json.loads(body)["model_stats"][0]["engine_stats"]
+    assert found["first_token"]["ns"] > 0
+    assert found["output_token"]["count"] >= 3
+    assert found["prompt_tokens"]["count"] > 0

@@ -1,0 +1,168 @@
+"""The process that forks front-end processes, and what the server makes of its replies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import marshal
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from trireme.frontends.inflight import InflightBytes
+from trireme.frontends.processes import pool as pool_module
+from trireme.frontends.processes.pool import FrontendProcesses
+from trireme.frontends.processes.starter import FAILED, FORKED, Starter, start_starter
+from trireme.server.call import Calls
+
+
+class HandPlayedStarter(Starter):
+    """Its requests are read, and replied to, by the test."""
+
+    def __init__(self) -> None:
+        ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(ours, 0)
+        self.theirs.setblocking(False)
+        self.open: list[int] = []
+
+    async def request(self) -> tuple[int, list[int]]:
+        """The next one: its number, and the two sockets."""
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    told, descriptors, _, _ = socket.recv_fds(self.theirs, 256, 2)
+                    self.open += descriptors
+                    return marshal.loads(told), descriptors
+                await asyncio.sleep(0.001)
+
+    def end(self, descriptors: list[int]) -> None:
+        """As if the process with these sockets had died."""
+        for descriptor in descriptors:
+            self.open.remove(descriptor)
+            os.close(descriptor)
+
+    def reply(self, *facts: Any) -> None:
+        self.theirs.send(marshal.dumps(facts))
+
+    def close(self) -> None:
+        self.control.close()
+        self.theirs.close()
+        self.end(list(self.open))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_AGAIN_S", 0.05)
+
+
+def started(starter: Starter) -> FrontendProcesses:
+    processes = FrontendProcesses(starter, 1, cast(Calls, None), InflightBytes())
+    processes.start()
+    return processes
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - several sockets
+            await asyncio.sleep(0.001)
+
+
+def test_a_fork_that_fails_is_told_and_the_next_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, forks = os.fork, iter([True, False, True])
+
+    def fork_or_fail() -> int:
+        if not next(forks):
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_or_fail)
+    starter = start_starter(lambda sock, side: sock.sendall(b"here"))
+    starter.control.settimeout(20)
+    for number, kind, said in ((7, FAILED, b""), (8, FORKED, b"here")):
+        sock, their_sock = socket.socketpair()
+        side, their_side = socket.socketpair()
+        starter.ask(number, their_sock, their_side)
+        their_sock.close()
+        their_side.close()
+        assert marshal.loads(starter.control.recv(256))[:2] == (kind, number)
+        assert sock.recv(10) == said
+        sock.close()
+        side.close()
+    starter.close()
+
+
+def test_a_process_that_could_not_be_forked_is_asked_for_again_and_gets_no_client() -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        number, descriptors = await starter.request()
+        assert not processes.is_able
+        starter.reply(FAILED, number, "no memory")
+        starter.end(descriptors)
+        number, _ = await starter.request()
+        starter.reply(FORKED, number, 1 << 30)
+        await until(lambda: processes.is_able)
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    asyncio.run(run())
+
+
+def test_a_late_pid_is_not_given_to_the_successor() -> None:
+    async def run(late: subprocess.Popen[bytes]) -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        first, descriptors = await starter.request()
+        starter.end(descriptors)
+        second, _ = await starter.request()
+        starter.reply(FORKED, first, late.pid)
+        assert await asyncio.to_thread(late.wait, 5) == -9  # nobody has use for it
+        assert not processes.is_able
+        starter.reply(FORKED, second, 1 << 30)
+        await until(lambda: processes.is_able)
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    with subprocess.Popen(["sleep", "100"]) as late:
+        try:
+            asyncio.run(run(late))
+        finally:
+            late.kill()
+
+
+def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        number, _ = await starter.request()
+        starter.reply(FORKED, number, 1 << 30)
+        await until(lambda: processes.is_able)
+        answers, taken = iter([False, False, True]), []
+
+        def adopt(client: socket.socket, *_: Any) -> bool:
+            is_adopted = next(answers)
+            if is_adopted:
+                taken.append(client.dup())
+            return is_adopted
+
+        monkeypatch.setattr(processes, "adopt", adopt)
+        listening = socket.create_server(("127.0.0.1", 0))
+        accepting = processes.accept(0, listening, asyncio.Protocol, None)
+        with socket.create_connection(listening.getsockname()) as client:
+            await until(lambda: taken)
+            taken[0].sendall(b"hello")
+            assert client.recv(10) == b"hello"
+            taken[0].close()
+        accepting.close()
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    asyncio.run(run())
