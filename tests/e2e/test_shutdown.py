@@ -43,6 +43,7 @@ class TritonPythonModel:
         for request in requests:
             data = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
             request.get_response_sender().send(data)
+        print("one is sent", flush=True)
         time.sleep(600)
 """
 LARGE = """
@@ -128,6 +129,7 @@ def test_what_outlives_the_exit_timeout_gets_an_error(start: Callable[..., Runni
         with _Stream(other) as stream:
             other.async_stream_infer("streaming", [_input(5)])
             assert stream.results.get(timeout=20)[1] is None
+            server.until(lambda: server.log.count("one is sent") == 2)
             assert server.interrupt(signal.SIGTERM) == 1
             assert stream.error() == GIVEN_UP
             assert stream.error() == GIVEN_UP  # and the stream ends with it
