@@ -12,7 +12,7 @@ import torch
 import triton
 
 from trireme.llm.kernels.activations import NONE
-from trireme.llm.kernels.launch import overlap
+from trireme.llm.kernels.launch import overlap, stages
 from trireme.llm.kernels.one_row import int4_matvec_kernel, matvec_kernel
 from trireme.llm.kernels.packed_matrix import PackedMatrix
 from trireme.llm.kernels.several_rows import int4_skinny_kernel, skinny_kernel
@@ -75,7 +75,7 @@ def few_rows(
         "HAS_RESIDUAL": residual is not None,
         "BLOCK_K": tiling.block_k,
         "num_warps": tiling.warps,
-        "num_stages": tiling.stages,
+        "num_stages": stages(tiling.stages, _stage_bytes(x, w, tiling, is_gated)),
         **overlap(),
     }
     if tiling.block_m == 1:
@@ -97,6 +97,12 @@ def few_rows(
     }
     _several_rows(x, x_scales, w, bias, residual, out, n, tiling, options)
     return out
+
+
+def _stage_bytes(x: torch.Tensor, w: torch.Tensor | PackedMatrix, tiling: Tiling, is_gated: bool) -> int:
+    """Of the tiles that one turn of the loop over the long side reads."""
+    bits = 4 if isinstance(w, PackedMatrix) and w.bits == "int4" else 8 * x.element_size()
+    return tiling.block_k * (tiling.block_m * 8 * x.element_size() + tiling.block_n * (1 + is_gated) * bits) // 8
 
 
 def _one_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -16,10 +16,12 @@ from trireme.llm.executors.torch.executor import TorchExecutor
 from trireme.llm.executors.torch.memory import usable_bytes
 from trireme.llm.executors.torch.transfer import stream
 from trireme.llm.executors.torch.weights import host_tensors, packed_host_tensors
+from trireme.llm.kernels import launch
+from trireme.llm.kernels.launch import why_not_fp8
 from trireme.llm.kernels.packed_matrix import PackedMatrix
 from trireme.llm.models.checkpoint import StoredWeight
 from trireme.llm.models.spec import DecoderSpec
-from trireme.llm.options import EngineOptions
+from trireme.llm.options import CacheType, EngineOptions
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +41,12 @@ def load_on_cuda(
     place, kind = cuda_device(device), getattr(torch, dtype)
     usable = usable_bytes(place, options)
     share = f"{options.memory_share:.0%} of {place} leave {{}} for it (memory_share)"
-    problem = "adapters" if options.adapters is not None else _why_not_kernels(spec)
+    problem = "adapters" if options.adapters is not None else _why_not_kernels(spec, options, place)
     if problem and packed_bytes is not None:
         log.info("the model's quantized weights are unpacked to %s: our kernels do not cover %s", dtype, problem)
         packed_bytes = None
+    elif packed_bytes is not None and why_not_fp8(place):
+        packed_bytes = min(packed_bytes, weight_count(spec)) * kind.itemsize  # what has eight bits is unpacked
     check_room(spec, options, kind.itemsize, dtype, usable, share, packed_bytes)
     total = weight_count(spec) * kind.itemsize if packed_bytes is None else packed_bytes
     try:
@@ -82,15 +86,34 @@ def _with_kernels(
     from trireme.llm.executors.cuda.weights import join
 
     log.info("%s runs on %s with our kernels, in %s", spec.architecture, device, dtype)
-    joined = join(tensors, spec, device, dtype)
+    joined = join(_without_fp8(tensors, device, dtype) if why_not_fp8(device) else tensors, spec, device, dtype)
     torch.cuda.synchronize(device)
     shorter = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
     return CudaExecutor(shorter, joined, options, device, dtype)
 
 
-def _why_not_kernels(spec: DecoderSpec) -> str:
+def _without_fp8(
+    tensors: Iterable[tuple[str, torch.Tensor | PackedMatrix]], device: torch.device, dtype: torch.dtype
+) -> Iterator[tuple[str, torch.Tensor | PackedMatrix]]:
+    """The tensors, those of float8 in the type of the computation."""
+    has_told = False
+    for name, tensor in tensors:
+        if not isinstance(tensor, PackedMatrix) or tensor.bits != "fp8":
+            yield name, tensor
+            continue
+        if not has_told:
+            log.info("weights of float8 are unpacked to %s: our kernels do not cover %s", dtype, why_not_fp8(device))
+            has_told = True
+        yield name, tensor.codes.to(torch.float32).mul_(tensor.scales).to(dtype)
+
+
+def _why_not_kernels(spec: DecoderSpec, options: EngineOptions, device: torch.device) -> str:
     if importlib.util.find_spec("triton") is None:
         return "a machine without the Triton compiler"
+    if problem := launch.why_not(device):
+        return problem
+    if options.cache_type is CacheType.FP8 and (problem := why_not_fp8(device)):
+        return f"a cache of {problem}"
     from trireme.llm.executors.cuda.weights import why_not
 
     return why_not(spec)
