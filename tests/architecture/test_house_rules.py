@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_CLASS_WORDS = re.compile(r"(Manager|Handler|Impl)$")
 SKIPPED_FOLDERS = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "dist"}
@@ -51,6 +52,17 @@ def test_no_file_is_longer_than_a_reader_can_hold(texts: dict[Path, str]) -> Non
         f"{path}: {lines} lines"
         for path, text in texts.items()
         if path.suffix == ".py" and (lines := text.count("\n")) > LONGEST_FILE
+    ]
+    assert long == []
+
+
+def test_no_function_is_longer_than_a_screen(modules: dict[str, Any]) -> None:
+    long = [
+        f"{name}: {node.name}, {lines} lines"
+        for name, module in modules.items()
+        for node in module.nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
     ]
     assert long == []
 

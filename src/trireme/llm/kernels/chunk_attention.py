@@ -84,6 +84,16 @@ def _leave_part(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _own_share(begin, edge, end, splits, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """This program's part of the keys, with its edge, and how many programs have one."""
+    steps = tl.cdiv(end - begin, STEP)
+    share = tl.maximum(tl.cdiv(steps, splits), 1)
+    begin += tl.program_id(2) * share * STEP
+    end = tl.minimum(begin + share * STEP, end)
+    return begin, tl.minimum(tl.maximum(edge, begin), end), end, tl.maximum(tl.cdiv(steps, share), 1)
+
+
+@triton.jit
 def _chunk_kernel(  # type: ignore[no-untyped-def]
     qkv, k_cache, v_cache, tables, tiles, out, partial, partial_state, arrivals, scale, softcap, window,
     stride_qkv, stride_out, table_width, splits,
@@ -115,12 +125,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     edge = begin if HAS_WINDOW or IS_UNIFORM else first_position // STEP * STEP  # from here on some rows see less
     sharers = 1
     if IS_SPLIT:
-        steps = tl.cdiv(end - begin, STEP)
-        share = tl.maximum(tl.cdiv(steps, splits), 1)
-        sharers = tl.maximum(tl.cdiv(steps, share), 1)
-        begin += tl.program_id(2) * share * STEP
-        end = tl.minimum(begin + share * STEP, end)
-        edge = tl.minimum(tl.maximum(edge, begin), end)
+        begin, edge, end, sharers = _own_share(begin, edge, end, splits, STEP)
     if not IS_SPLIT or tl.program_id(2) < sharers:
         if not HAS_WINDOW and not IS_UNIFORM:
             acc, peak, total = _attend(

@@ -67,15 +67,19 @@ def _attended(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _nothing_yet(GROUP_TILE: tl.constexpr, HALF_TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums before the first key: both halves, the peak and the weights."""
+    empty = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    return empty, empty, tl.full([GROUP_TILE], float("-inf"), tl.float32), tl.zeros([GROUP_TILE], tl.float32)
+
+
+@triton.jit
 def _sum_of_parts(  # type: ignore[no-untyped-def]
     partial, partial_state, first, splits, half, in_group, stored, GROUP_TILE: tl.constexpr, HALF_TILE: tl.constexpr,
     HEAD: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """What the programs with a part of the keys each have left, from the places `first` on."""
-    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
-    total = tl.zeros([GROUP_TILE], tl.float32)
-    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    acc_low, acc_high, peak, total = _nothing_yet(GROUP_TILE, HALF_TILE)
     for index in range(splits):
         place = first + index
         other = tl.load(partial_state + place * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
@@ -177,14 +181,10 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
         k_low, k_high = _turned(k_low, k_high, cos, sin)
     k_low, k_high = as_kept(k_low, k_cache), as_kept(k_high, k_cache)  # as those will see them who read it later
     v_low, v_high = as_kept(v_low, v_cache), as_kept(v_high, v_cache)
-
     first = tl.maximum(position - window + 1, 0) if HAS_WINDOW else 0
     share = tl.cdiv(tl.cdiv(position - first, STEP), splits) * STEP
     begin = first + split * share
-    peak = tl.full([GROUP_TILE], float("-inf"), tl.float32)
-    total = tl.zeros([GROUP_TILE], tl.float32)
-    acc_low = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
-    acc_high = tl.zeros([GROUP_TILE, HALF_TILE], tl.float32)
+    acc_low, acc_high, peak, total = _nothing_yet(GROUP_TILE, HALF_TILE)
     if split == splits - 1:
         peak, total, acc_low, acc_high = _begun_with_new(
             total, acc_low, acc_high, q_low, q_high, k_low, k_high, v_low, v_high, k_cache, v_cache, table, position,
