@@ -53,12 +53,12 @@ test:
 # $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the
 # other, so that they can share servers; the folders with the long ones come first.
 tests: $(TEST)
-	$(PYTEST) --forks $(WORKERS) $(ARGS)
+	$(PYTEST) --forks $(WORKERS) $(ARGS) $(if $(ARGS),,|| $(BIN)/python tests/run_again.py $$?)
 
 # The rooms with compiled modules once more, as they are installed; in a development environment that is the sources.
 tests-compiled: lint $(TEST)
 ifeq ($(wildcard $(DEVELOP)),)
-	$(PYTEST) --override-ini pythonpath= $(addprefix tests/unit/,core observe protocol registry scheduling server)
+	$(PYTEST) --override-ini pythonpath= --override-ini cache_dir=.pytest_cache/compiled $(addprefix tests/unit/,core observe protocol registry scheduling server)
 endif
 
 lint: $(DEPENDENCIES)
