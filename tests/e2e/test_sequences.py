@@ -74,11 +74,18 @@ class TritonPythonModel:
     def execute(self, requests):
         responses = []
         for request in requests:
-            key, wanted = request.correlation_id(), pb_utils.get_input_tensor_by_name(request, "INPUT").as_numpy()
-            if pb_utils.get_input_tensor_by_name(request, "START").as_numpy().reshape(-1)[0]:
+            key = request.correlation_id()
+            wanted, start, ready = (
+                pb_utils.get_input_tensor_by_name(request, name).as_numpy().reshape(-1)[0]
+                for name in ("INPUT", "START", "READY")
+            )
+            if not ready:  # a slot whose request is done, while those above it go on
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.zeros((1, 1), np.int32))]))
+                continue
+            if start:
                 self.counts[key] = 0
             self.counts[key] += 1
-            if self.counts[key] < wanted[0][0]:
+            if self.counts[key] < wanted:
                 request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
                 responses.append(None)
             else:
@@ -126,8 +133,11 @@ CONTROLS = """
     {{ name: "ID" control [{{ kind: CONTROL_SEQUENCE_CORRID data_type: {id_type} }}] }}
   ]
 """
-START_CONTROL = """
-  control_input [{ name: "START" control [{ kind: CONTROL_SEQUENCE_START bool_false_true: [false, true] }] }]
+START_AND_READY = """
+  control_input [
+    { name: "START" control [{ kind: CONTROL_SEQUENCE_START bool_false_true: [false, true] }] },
+    { name: "READY" control [{ kind: CONTROL_SEQUENCE_READY bool_false_true: [false, true] }] }
+  ]
 """
 DECOUPLED = "}\nmodel_transaction_policy { decoupled: true "
 WARMUP = """}
@@ -162,8 +172,8 @@ def write_repository(repository: Path) -> None:
     write_model(repository, "text_sum", SUM, "direct { }" + text)
     write_model(repository, "hasty_sum", SUM, "direct { }" + numbers + WARMUP, idle_us=1_500_000)
     write_model(repository, "state_sum", STATE, OLDEST + SUM_STATE)
-    write_model(repository, "iterative", ITERATIVE, "iterative_sequence: true" + START_CONTROL)
-    write_model(repository, "streaming", STREAMING, "iterative_sequence: true" + START_CONTROL + DECOUPLED)
+    write_model(repository, "iterative", ITERATIVE, "iterative_sequence: true" + START_AND_READY)
+    write_model(repository, "streaming", STREAMING, "iterative_sequence: true" + START_AND_READY + DECOUPLED)
     (repository / "pipeline" / "1").mkdir(parents=True)
     (repository / "pipeline" / "config.pbtxt").write_text(ENSEMBLE)
     guide = (Path(__file__).parents[2] / "docs" / "sequences.md").read_text()
@@ -320,8 +330,9 @@ def test_a_state_stays_on_the_server(server: RunningServer) -> None:
 
 def test_an_iterative_request_is_executed_until_the_model_is_done(server: RunningServer) -> None:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.ports['http']}", concurrency=8)
-    calls = [client.async_infer("iterative", [tensor(tritonclient.http, count)]) for count in (1, 5, 3, 20)]
-    assert [int(call.get_result().as_numpy("OUTPUT")[0][0]) for call in calls] == [1, 5, 3, 20]
+    counts = [1, 30, 60, 90, 120, 150, 180, 210]  # enough that all are there before the first slots are empty again
+    calls = [client.async_infer("iterative", [tensor(tritonclient.http, count)]) for count in counts]
+    assert [int(call.get_result().as_numpy("OUTPUT")[0][0]) for call in calls] == counts
     client.close()
 
 

@@ -199,6 +199,21 @@ def test_an_iterative_request_runs_until_the_model_is_done(bench: Any) -> None:
     assert [len(bench.client.answers[name]) for name in "abc"] == [1, 1, 1]
 
 
+def test_the_slot_of_an_iterative_request_that_is_done_gets_null_requests(bench: Any) -> None:
+    build(bench, is_iterative=True, max_batch_size=2)
+    instance = bench.instance()
+    bench.send("a", "b")
+    bench.scheduler.reschedule(instance.batches[0].requests[0])
+    instance.finish([None])
+    bench.scheduler.reschedule(instance.batches[0].requests[1])
+    instance.finish([InferenceResponse([]), None])
+    assert instance.seen == [["a"], ["a", "b"], ["", "b"]]
+    assert [(request.correlation_id, request.flags) for request in instance.batches[0].requests] == [(0, 0), (2, 0)]
+    instance.finish()
+    assert [len(bench.client.answers[name]) for name in "ab"] == [1, 1]
+    assert bench.scheduler.inflight_count == 0
+
+
 def test_a_request_that_its_instance_put_off_keeps_its_start(bench: Any) -> None:
     build(bench)
     instance = bench.instance()
