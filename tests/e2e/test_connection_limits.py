@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,27 @@ def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: Run
             answer = kept.getresponse()
             assert (answer.status, answer.read()) == (200, b"")
     server.until(lambda: serves(server.ports["http"]))
+
+
+@pytest.mark.parametrize("server", [("--max-connections=1",)], indirect=True)
+def test_a_client_beyond_the_limit_is_served_once_another_has_left(server: RunningServer) -> None:
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [7]}
+    for _ in range(2):
+        before, waiting = socket.create_connection(("127.0.0.1", server.ports["http"])), server.connect()
+        waiting.connect()
+        before.close()
+        time.sleep(0.2)
+        waiting.request("POST", "/v2/models/copy/infer", json.dumps({"inputs": [tensor]}))
+        answer = waiting.getresponse()
+        assert (answer.status, json.loads(answer.read())["outputs"][0]["data"]) == (200, [7])
+    before = socket.create_connection(("127.0.0.1", server.ports["http"]))
+    with RawGrpc(server.ports["grpc"]) as client:
+        before.close()
+        time.sleep(0.2)
+        path = "/inference.GRPCInferenceService/ServerMetadata"
+        for stream in (1, 3):
+            client.send(grpc.headers(stream, path), grpc.data(stream, grpc.message(b"")))
+            assert client.read_until(grpc.DATA, stream, with_end=False)
 
 
 @pytest.mark.parametrize("server", [("--max-connections-per-address=3",)], indirect=True)

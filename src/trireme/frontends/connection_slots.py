@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from collections import deque
@@ -17,6 +18,10 @@ _RESERVED_FILES: Final = 64
 _RESERVED_SHARE: Final = 4
 _MAX_RESTRICTED: Final = 16
 """Connections beyond the limit, which may ask for health alone."""
+_RESTRICTED_S: Final = 5.0
+TOO_MANY_CONNECTIONS: Final = (
+    "the server has as many connections as it may have. Use --max-connections to increase the limit."
+)
 
 Abort = Callable[[], None]
 
@@ -70,6 +75,44 @@ class ConnectionSlots:
         """Such a connection has ended."""
         if abort in self._restricted:
             self._restricted.remove(abort)
+
+
+class RestrictedPlace:
+    """The place of a connection beyond the limit, for some seconds, unless it becomes one of those that are counted."""
+
+    def __init__(self, slots: ConnectionSlots, address: str, abort: Abort) -> None:
+        self._slots = slots
+        self._address = address
+        self._abort = abort
+        self._is_counted = False
+        slots.enter_restricted(abort)
+        self._timer = asyncio.get_running_loop().call_later(_RESTRICTED_S, abort)
+
+    def count(self) -> bool:
+        """Takes a slot that has become free since the connection came; False where there is none for its address. The
+        ends of others are often noticed after a connection that came later than they did."""
+        slots = self._slots
+        if self._is_counted:
+            return True
+        if not slots.take():
+            return False
+        if not slots.take_address(self._address):
+            slots.give_back(None)
+            return False
+        self._is_counted = True
+        self._leave_restricted()
+        return True
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        if self._is_counted:
+            self._slots.give_back(self._address)
+        else:
+            self._leave_restricted()
+
+    def _leave_restricted(self) -> None:
+        self._timer.cancel()
+        self._slots.leave_restricted(self._abort)
 
 
 @dataclass(frozen=True, slots=True)

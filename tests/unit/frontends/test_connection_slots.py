@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+from functools import partial
 
 import pytest
 
-from trireme.frontends.connection_slots import ConnectionSlots, address_of, connection_count
+from trireme.frontends.connection_slots import ConnectionSlots, RestrictedPlace, address_of, connection_count
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:
@@ -32,6 +34,29 @@ def test_the_oldest_connection_beyond_the_limit_makes_way() -> None:
     slots.enter_restricted(aborts[17])
     assert ended == [1]
     slots.leave_restricted(aborts[1])
+
+
+def test_a_connection_beyond_the_limit_takes_a_slot_that_is_free_meanwhile() -> None:
+    async def scenario() -> None:
+        slots = ConnectionSlots(2, max_per_address=1)
+        assert (slots.take(), slots.take_address("a"), slots.take(), slots.take_address("b")) == (True,) * 4
+        ended: list[str] = []
+        late, same = (RestrictedPlace(slots, address, partial(ended.append, address)) for address in "cb")
+        assert not late.count()
+        slots.give_back("a")
+        assert not same.count()  # its address has one
+        assert slots.count == 1
+        assert late.count()
+        assert late.count()
+        assert slots.count == 2
+        for number in range(16):
+            slots.enter_restricted(partial(ended.append, str(number)))
+        assert ended == ["b"]  # the one that was counted is not made to go any more
+        late.leave()
+        same.leave()
+        assert slots.count == 1
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import unanswered_error
-from trireme.frontends.connection_slots import address_of
+from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, RestrictedPlace, address_of
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
@@ -28,11 +28,7 @@ from trireme.server.long_work import INLINE_BYTES_PER_READ
 log = logging.getLogger(__name__)
 
 _STOPPING_BLOCK: Final = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
-_RESTRICTED_BLOCK: Final = grpc.trailers_only(
-    grpc.RESOURCE_EXHAUSTED,
-    "the server has as many connections as it may have. Use --max-connections to increase the limit.",
-)
-_RESTRICTED_S: Final = 5.0
+_RESTRICTED_BLOCK: Final = grpc.trailers_only(grpc.RESOURCE_EXHAUSTED, TOO_MANY_CONNECTIONS)
 _WRITE_BUFFER_BYTES: Final = 2 << 20
 """What may wait for the socket before DATA is held back."""
 _LINGER_S: Final = 1.0
@@ -58,6 +54,7 @@ class GrpcConnection(asyncio.Protocol):
         "_planner",
         "_progress",
         "_refused_count",
+        "_restricted_place",
         "_transport",
         "_unread_limit",
         "context",
@@ -90,7 +87,8 @@ class GrpcConnection(asyncio.Protocol):
         self._planner = planner
         self._progress = Progress(context.options.pace)
         self.is_restricted = not context.slots.take()
-        """There are too many connections: this one may ask for health alone."""
+        """There were too many connections: this one may ask for health alone, unless one has ended meanwhile."""
+        self._restricted_place: RestrictedPlace | None = None
         self._open_connections = open_connections
         self._transport: asyncio.Transport | None = None
         self._keepalive: Keepalive | None = None
@@ -138,16 +136,15 @@ class GrpcConnection(asyncio.Protocol):
     def _enter(self, address: str) -> None:
         slots = self.context.slots
         if self.is_restricted:
-            slots.enter_restricted(self._abort_restricted)
-            self.context.loop.call_later(_RESTRICTED_S, self._abort_restricted)
+            self._restricted_place = RestrictedPlace(slots, address, self._abort_restricted)
         elif slots.take_address(address):
             self._address = address
         else:
             self.abort("too many connections of its address")
 
     def _leave(self) -> None:
-        if self.is_restricted:
-            self.context.slots.leave_restricted(self._abort_restricted)
+        if self._restricted_place is not None:
+            self._restricted_place.leave()
         else:
             self.context.slots.give_back(self._address)
 
@@ -331,7 +328,7 @@ class GrpcConnection(asyncio.Protocol):
                 plan.on_refused(self.peer)
             self.http2.outbound.send_headers(stream, block, True)
             return
-        if self.is_restricted:
+        if self._restricted_place is not None and not self._restricted_place.count():
             self.is_draining = True
             if plan.method.protocol != "health":
                 self.http2.outbound.send_headers(stream, _RESTRICTED_BLOCK, True)

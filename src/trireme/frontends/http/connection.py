@@ -11,6 +11,7 @@ from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
+from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, RestrictedPlace
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 _HEAD_END: Final = b"\r\n\r\n"
 _TURN_S: Final = 0.02
 """How long the requests of one connection may keep the event loop before others have their turn."""
-_RESTRICTED_S: Final = 5.0
-_TOO_MANY: Final = "the server has as many connections as it may have. Use --max-connections to increase the limit."
 
 
 class Connection(SocketSide):
@@ -376,23 +375,22 @@ class Connection(SocketSide):
 
 
 class RestrictedConnection(Connection):
-    """A connection beyond the limit: health is answered, all else refused, and one answer ends it. A probe gets it when
-    clients hold all connections that there may be."""
+    """A connection beyond the limit: health is answered, all else where a client has left meanwhile, and one answer
+    ends it. A probe gets it when clients hold all connections that there may be."""
 
     def _enter(self, address: str) -> None:
         self._heads = self._owner.heads.closing()
         self._known_heads = self._heads.known
-        self._owner.slots.enter_restricted(self.abort)
-        asyncio.get_running_loop().call_later(_RESTRICTED_S, self.abort)
+        self._place = RestrictedPlace(self._owner.slots, address, self.abort)
 
     def _leave(self) -> None:
-        self._owner.slots.leave_restricted(self.abort)
+        self._place.leave()
 
     def _dispatch(self, head: RequestHead, body: Buffer) -> None:
         self._is_last_read = True
-        if head.endpoint is not None and head.endpoint.category == "health":
+        if (head.endpoint is not None and head.endpoint.category == "health") or self._place.count():
             super()._dispatch(head, body)
             return
         exchange = Exchange(self, head, b"")
         self._exchanges.append(exchange)
-        exchange.send(answers.typed(head, 503, encode_error(_TOO_MANY)))
+        exchange.send(answers.typed(head, 503, encode_error(TOO_MANY_CONNECTIONS)))
