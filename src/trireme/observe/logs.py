@@ -144,7 +144,8 @@ def in_report(model: str) -> dict[str, str]:
 
 @contextmanager
 def leaving_out_reported(models: Collection[str] | None = None) -> Iterator[None]:
-    """Meanwhile what is marked as reported, of these models or of all, is not written: somebody shows the report."""
+    """Meanwhile what is marked as reported, of these models or of all, is not written: somebody shows the report. A
+    model that is taken out of the collection is written about again."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
         reported = getattr(record, "reported_model", None)

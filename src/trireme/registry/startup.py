@@ -13,7 +13,7 @@ from trireme.core.errors import ServingError
 from trireme.core.load_failure import LoadFailure
 from trireme.observe.logs import in_report
 from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord
-from trireme.registry.loading.model_loader import ModelLoader
+from trireme.registry.loading.model_loader import ModelLoader, Outcome
 from trireme.registry.on_demand.config import pinned_names
 from trireme.registry.options import RegistryOptions
 from trireme.registry.repository.repositories import Repositories
@@ -68,9 +68,9 @@ async def _load_every_model(repositories: Repositories, loader: ModelLoader) -> 
     scan = await asyncio.to_thread(repositories.scan)
     for name in sorted(scan.duplicates):
         log.error("failed to poll model '%s': not unique across all model repositories", name, extra=in_report(name))
-    outcome, unreadable = await loader.load_all(dict(sorted(scan.folders.items())))
+    outcome: Outcome = {}
+    await loader.load_all(dict(sorted(scan.folders.items())), outcome.update)
     reasons = dict.fromkeys(scan.duplicates, "it is in two or more of the repositories, and none of them is loaded")
-    reasons |= {model_id.name: error.message for model_id, error in unreadable.items()}
     return reasons | {model_id.name: error.message for model_id, error in outcome.items() if error is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -111,16 +111,18 @@ class ModelLoader:
     def _related(self, names: Set[str]) -> set[str]:
         return set().union(*(dependencies.related_names(self._models, name) for name in names))
 
-    async def load_all(self, folders: Mapping[ModelId, Path]) -> tuple[Outcome, dict[ModelId, ServingError]]:
-        """Loads many models, composing models first; returns what became of each, and why the folders of others could
-        not be read. Models that have nothing to do with each other do not wait for each other."""
+    async def load_all(self, folders: Mapping[ModelId, Path], note: Callable[[Outcome], None]) -> None:
+        """Loads many models, composing models first, and notes what becomes of each, or why its folder could not be
+        read, as soon as it is known. Models that have nothing to do with each other do not wait for each other."""
         plan, unreadable = await asyncio.to_thread(self._poll_all, folders)
+        note(unreadable)
+
+        async def load(part: Plan) -> None:
+            note(await self._load_part(part))
+
         async with asyncio.TaskGroup() as group:
-            parts = [group.create_task(self._load_part(part)) for part in dependencies.parts_of(plan)]
-        outcome: Outcome = {}
-        for part in parts:
-            outcome.update(part.result())
-        return outcome, unreadable
+            for part in dependencies.parts_of(plan):
+                group.create_task(load(part))
 
     async def _load_part(self, plan: Plan) -> Outcome:
         names = {model_id.name for model_id in plan}
@@ -136,9 +138,9 @@ class ModelLoader:
             log.error("Poll failed for model directory '%s': %s", name, error)
             raise _poll_failure(name) from error
 
-    def _poll_all(self, folders: Mapping[ModelId, Path]) -> tuple[Plan, dict[ModelId, ServingError]]:
+    def _poll_all(self, folders: Mapping[ModelId, Path]) -> tuple[Plan, Outcome]:
         plan: Plan = {}
-        unreadable: dict[ModelId, ServingError] = {}
+        unreadable: Outcome = {}
         for model_id, folder in folders.items():
             polled = try_poll(self._options, model_id, folder)
             if isinstance(polled, ServingError):

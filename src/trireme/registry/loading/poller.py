@@ -12,7 +12,7 @@ from typing import Any
 from trireme.core.errors import ServingError
 from trireme.observe.logs import leaving_out_reported
 from trireme.registry.lifecycle import ModelRecord
-from trireme.registry.loading.model_loader import ModelLoader
+from trireme.registry.loading.model_loader import ModelLoader, Outcome
 from trireme.registry.loading.retries import Retries
 from trireme.registry.repository.folder_stamp import FolderStamp
 from trireme.registry.repository.repositories import ModelId, Repositories, Scan
@@ -105,22 +105,27 @@ class RepositoryPoller:
 
     async def _load(self, found: Found, *, is_repetition: bool) -> None:
         """Loads; what failed with the same files before is logged only where it fails for another reason."""
-        names = {model_id.name for model_id in found}
-        with leaving_out_reported(names) if is_repetition else nullcontext():
-            outcome, unreadable = await self._loader.load_all({name: folder for name, (folder, _) in found.items()})
-        errors: Mapping[ModelId, ServingError | None] = {**outcome, **unreadable}
-        for model_id, (_, stamp) in found.items():
-            error = errors.get(model_id)
-            if error is None:
-                self._retries.forget(model_id)
-                continue
-            is_new = self._retries.note_failure(model_id, stamp, error.message)
-            if is_new and is_repetition:
-                log.error("failed to load '%s' again: %s", model_id.name, error.message)
-            elif is_new:
-                record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
-                serving = "; the copy before it serves on" if record is not None and record.ready_models else ""
-                log.info("'%s' is loaded again as soon as its files change%s", model_id.name, serving)
+        under_way = {model_id.name for model_id in found}
+
+        def note(outcome: Outcome) -> None:
+            for model_id in outcome.keys() & found.keys():
+                under_way.discard(model_id.name)
+                self._note(model_id, found[model_id][1], outcome[model_id], is_repetition=is_repetition)
+
+        with leaving_out_reported(under_way) if is_repetition else nullcontext():
+            await self._loader.load_all({name: folder for name, (folder, _) in found.items()}, note)
+
+    def _note(self, model_id: ModelId, stamp: FolderStamp, error: ServingError | None, *, is_repetition: bool) -> None:
+        if error is None:
+            self._retries.forget(model_id)
+            return
+        is_new = self._retries.note_failure(model_id, stamp, error.message)
+        if is_new and is_repetition:
+            log.error("failed to load '%s' again: %s", model_id.name, error.message)
+        elif is_new:
+            record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
+            serving = "; the copy before it serves on" if record is not None and record.ready_models else ""
+            log.info("'%s' is loaded again as soon as its files change%s", model_id.name, serving)
 
     def _to_load(self, folders: Mapping[ModelId, Path]) -> tuple[Found, Found]:
         """What is new or has changed, and what failed before and is to be tried again."""

@@ -225,6 +225,31 @@ def test_poll_mode_goes_on_beside_a_load_that_hangs_and_ends_it_with_its_folder(
     run(scenario())
 
 
+def test_poll_mode_notes_a_failure_beside_a_load_that_hangs(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = await world.started(control_mode="poll", poll_seconds=0)
+        registry = server.registry
+        poller = RepositoryPoller(registry.models, registry._repositories, registry._loader, registry._begin)
+        hanging = world.add("hangs", code="wait")
+        bad = world.add("bad", code="fail boom")
+        garbled = world.add("garbled", config="nonsense: 3")
+        tries = []
+        for _ in range(4):
+            await poller.look(0.05)
+            tries.append([backend.source.name for backend in world.backends.made].count("bad"))
+        assert tries == [1, 1, 2, 2]
+        (bad / "1" / "model.py").write_text("# mended")
+        shutil.rmtree(garbled)
+        await poller.look(0.05)
+        assert [entry.name for entry in server.model_control.index(True)] == ["bad"]
+        shutil.rmtree(hanging)
+        await poller.look(0.05)
+        assert not registry._operations
+
+    run(scenario())
+    assert caplog.text.count("Poll failed for model directory 'garbled'") == 2
+
+
 def test_models_of_the_start_that_need_each_other_load_together_and_others_beside_them(world: Any) -> None:
     async def scenario() -> None:
         world.add("hangs", code="wait")
