@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from trireme.config.text.pbtxt_tokens import Token, tokens
 
 _LAST_PART = re.compile(r"(\.\w+|\[[^\]]*\])$")
+_OPENING = ("{", "<")
 _CLOSING = ("}", ">")
+_MOST_DEEP = 8
+"""No field of a configuration is inside of more messages; each of them doubles the ways to name a field."""
 
 
 def line_of(place: str, lines: Mapping[str, int]) -> int | None:
@@ -36,14 +39,17 @@ class _Walk:
         self._starts = line_starts
         self._at = 0
 
-    def fields(self, prefixes: list[str]) -> None:
+    def fields(self, prefixes: list[str], depth: int = 0) -> None:
         """Those of one message, up to its end; `prefixes` are the ways to name it."""
+        if depth > _MOST_DEEP:
+            self._skip_message()
+            return
         counts: dict[str, int] = {}
         while (token := self._next()) is not None and token.text not in _CLOSING:
             if token.kind == "word":
-                self._field(token, prefixes, counts)
+                self._field(token, prefixes, counts, depth)
 
-    def _field(self, name: Token, prefixes: list[str], counts: dict[str, int]) -> None:
+    def _field(self, name: Token, prefixes: list[str], counts: dict[str, int], depth: int) -> None:
         self._skip(":")
         value = self._peek()
         if value is None:
@@ -52,15 +58,15 @@ class _Walk:
             self._at += 1
             self._note(name.start, [f"{prefix}{name.text}" for prefix in prefixes])
             while (item := self._next()) is not None and item.text != "]":
-                if item.text in ("{", "<"):
-                    self.fields(self._entry(item.start, name.text, prefixes, counts))
-        elif value.text in ("{", "<"):
+                if item.text in _OPENING:
+                    self.fields(self._entry(item.start, name.text, prefixes, counts), depth + 1)
+        elif value.text in _OPENING:
             self._at += 1
-            self.fields(self._entry(name.start, name.text, prefixes, counts))
+            self.fields(self._entry(name.start, name.text, prefixes, counts), depth + 1)
         else:
             self._at += 1
             self._entry(name.start, name.text, prefixes, counts)
-            if name.text == "key":
+            if name.text == "key" and counts["key"] == 1:
                 self._note_key(name.start, value.text.strip("\"'"), prefixes)
 
     def _entry(self, start: int, name: str, prefixes: list[str], counts: dict[str, int]) -> list[str]:
@@ -83,6 +89,11 @@ class _Walk:
         line = bisect_right(self._starts, start)
         for place in places:
             self.lines.setdefault(place, line)
+
+    def _skip_message(self) -> None:
+        depth = 1
+        while depth and (token := self._next()) is not None:
+            depth += (token.text in _OPENING) - (token.text in _CLOSING)
 
     def _peek(self) -> Token | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None

@@ -52,3 +52,16 @@ def test_line_of_a_field_or_of_what_lacks_it(place: str, line: int | None) -> No
 @pytest.mark.parametrize("text", ["", "}", "input [", "input: [ {", "a { b { c", '"'])
 def test_text_without_structure_has_lines_as_far_as_it_goes(text: str) -> None:
     assert line_of("output", field_lines(text)) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a { " * 50_000, "a { " * 40 + "} " * 40, "parameters { " + 'key: "k" ' * 40 + "}", "a: [ { " * 50_000]
+)
+def test_what_is_no_configuration_has_no_more_places_than_one(text: str) -> None:
+    lines = field_lines(f'{text}\nname: "m"\n')
+    assert len(lines) < 10_000
+    assert line_of("a.a.a.a.a.a.a.a.a.a.a.a", lines) in (1, None)
+
+
+def test_the_lines_behind_what_is_too_deep_are_those_of_the_text() -> None:
+    assert field_lines("a { " * 40 + "b: 1 " + "} " * 40 + "\nname: 1")["name"] == 2
