@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +29,7 @@ _NAMES = (
 _COLORS = {"rgb": 3, "bgr": 3, "gray": 1}
 _FILTERS = ("nearest", "bilinear", "bicubic", "lanczos")
 DEFAULT_MAX_PIXELS = 64_000_000
+_SIZE = re.compile(r"\s*\d{1,5}\s*")
 
 TensorForm = tuple[str, str, tuple[int, ...]]
 """Name, datatype and dims of an input."""
@@ -128,7 +131,7 @@ def _of_dims(read: _Reader, name: str, datatype: str, dims: tuple[int, ...], has
         scale=read.number("image_scale", 1.0) or 0.0,
         mean=read.numbers("image_mean", _COLORS[colors], 0.0),
         deviation=read.deviations("image_deviation", _COLORS[colors]),
-        max_pixels=int(read.number("image_max_pixels", DEFAULT_MAX_PIXELS) or 0),
+        max_pixels=read.count("image_max_pixels", DEFAULT_MAX_PIXELS),
     )
 
 
@@ -168,6 +171,12 @@ class _Reader:
         text = self._parameters.get(name)
         return default if text is None else self._number(name, text)
 
+    def count(self, name: str, default: int) -> int:
+        value = self.number(name, default) or 0.0
+        if value < 1:
+            raise self.wrong(name, f"must be 1 or more, found '{self._parameters[name]}'")
+        return int(value)
+
     def numbers(self, name: str, count: int, default: float) -> tuple[float, ...]:
         """One for each channel; one alone is for all of them."""
         text = self._parameters.get(name)
@@ -192,7 +201,7 @@ class _Reader:
         if text is None:
             return None
         parts = text.lower().split("x")
-        if not all(part.strip().isdecimal() and 0 < int(part) <= 16384 for part in parts) or len(parts) > 2:
+        if not all(_SIZE.fullmatch(part) and 0 < int(part) <= 16384 for part in parts) or len(parts) > 2:
             raise self.wrong(
                 name, f"must be the shorter side, or height x width, such as 256 or 224x224; found '{text}'"
             )
@@ -201,6 +210,9 @@ class _Reader:
     def _number(self, name: str, text: str) -> float:
         above, slash, below = text.partition("/")
         try:
-            return float(above) / float(below) if slash else float(above)
+            value = float(above) / float(below) if slash else float(above)
         except (ValueError, ZeroDivisionError):
-            raise self.wrong(name, f"must be a number, or a fraction such as 1/255; found '{text}'") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise self.wrong(name, f"must be a number, or a fraction such as 1/255; found '{text}'")
+        return value

@@ -55,6 +55,11 @@ def test_open_dims_are_filled_by_the_parameters() -> None:
         ((3, 8, 8), {"input": "data", "mean": "1,2"}, "2 numbers for 3 channels"),
         ((3, 8, 8), {"input": "data", "deviation": "0"}, "must not be 0"),
         ((3, 8, 8), {"input": "data", "scale": "1/0"}, "a fraction such as 1/255"),
+        ((3, 8, 8), {"input": "data", "scale": "nan"}, "must be a number"),
+        ((3, 8, 8), {"input": "data", "mean": "1e999"}, "must be a number"),
+        ((3, 8, 8), {"input": "data", "max_pixels": "inf"}, "must be a number"),
+        ((3, 8, 8), {"input": "data", "max_pixels": "0"}, "must be 1 or more"),
+        ((3, 8, 8), {"input": "data", "resize": "9" * 5000}, "such as 256 or 224x224"),
         ((3, 8, 8), {"input": "data", "std": "1"}, "is not known"),
     ],
 )
