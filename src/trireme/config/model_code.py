@@ -14,7 +14,7 @@ _METHODS = ("auto_complete_config", "initialize", "execute", "finalize", "is_rea
 def code_problems(path: Path) -> list[str]:
     """Sentences with file and line; none where the file looks as the server wants it. Nothing is imported."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        tree = _parsed(path)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         text = (getattr(error, "text", None) or "").strip()
@@ -33,7 +33,7 @@ def code_problems(path: Path) -> list[str]:
 def may_complete_config(path: Path) -> bool:
     """Whether the model's code may add to its configuration; a class that comes from elsewhere may."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        tree = _parsed(path)
     except (SyntaxError, ValueError, OSError):
         return True
     model = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS_NAME), None)
@@ -43,6 +43,14 @@ def may_complete_config(path: Path) -> bool:
         isinstance(node, (ast.Assign, ast.If, ast.Try)) and "auto_complete_config" in ast.dump(node)
         for node in model.body
     )
+
+
+def _parsed(path: Path) -> ast.Module:
+    """Raises SyntaxError, ValueError or OSError."""
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (MemoryError, RecursionError):
+        raise SyntaxError("its expressions are nested more deeply than Python reads") from None
 
 
 def _meant(classes: dict[str, ast.ClassDef]) -> str:

@@ -18,6 +18,8 @@ GOOD = "class TritonPythonModel:\n    def execute(self, requests):\n        retu
         ("class TritonPythonModle:\n    pass\n", "no class TritonPythonModel, did you mean 'TritonPythonModle'?"),
         ("class TritonPythonModel:\n    def excute(self, r): pass\n", "no method execute, did you mean 'excute'?"),
         ("class TritonPythonModel:\n    def execute(self): pass\n", ":2: execute is called with one argument"),
+        ("x = " + "-" * 200_000 + "1\n", "nested more deeply than Python reads"),
+        ("x" + ".y" * 50_000, "nested more deeply than Python reads"),
         (GOOD + "    def initialize(self): pass\n", ":4: initialize is called with one argument"),
     ],
 )
