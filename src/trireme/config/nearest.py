@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from trireme.core.close_names import closest
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
@@ -17,8 +18,8 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     for candidate, original in by_folded.items():
         if candidate.endswith("_" + folded):
             return original
-    close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
+    close = closest(folded, by_folded)
+    return by_folded[close] if close is not None else None
 
 
 def meant(name: str, valid: Iterable[str]) -> str:

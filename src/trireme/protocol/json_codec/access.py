@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from trireme.core.close_names import closest
 from trireme.core.errors import InternalError
 
 _MAX_UINT: Final = 2**64 - 1
@@ -62,10 +63,8 @@ def member_of(value: Any, name: str) -> Any:
 
 def _meant(name: str, value: Any) -> str:
     """What stands there in the place of the member, where a name is close."""
-    import difflib
-
-    close = difflib.get_close_matches(name, value, n=1, cutoff=0.7) if isinstance(value, dict) else []
-    return f"; '{close[0]}' is there instead" if close else ""
+    close = closest(name, value, 0.7) if isinstance(value, dict) else None
+    return f"; '{close}' is there instead" if close is not None else ""
 
 
 def in_field(field: str, error: InternalError) -> InternalError:

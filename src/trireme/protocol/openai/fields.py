@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Set
 from typing import Any, Final
 
+from trireme.core.close_names import closest
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.openai.errors import FieldError, TooLargeError
@@ -51,8 +51,8 @@ class Fields:
 
     def missing(self, name: str) -> FieldError:
         """The error for a field that has to be there, with one that is there and looks like it."""
-        close = difflib.get_close_matches(name, self._members, n=1, cutoff=0.7)
-        instead = f" There is '{close[0]}' instead." if close and close[0] != name else ""
+        close = closest(name, self._members, 0.7)
+        instead = f" There is '{close}' instead." if close not in (None, name) else ""
         return FieldError(name, f"'{name}' is required.{instead}", "missing_required_parameter")
 
     def flag(self, name: str) -> bool | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
+from trireme.core.close_names import MAX_CHARS, closest
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.options import OPTIONS, TOOL_OPTIONS
@@ -53,15 +54,29 @@ _NOT_FOLLOWED: Final[Mapping[str, tuple[tuple[Any, ...], str]]] = {
 """Well-known ones that would change the answer: the values with which they change nothing, and what to do instead."""
 
 _NEAR: Final = 0.8
+_MOST_LOOKED_AT: Final = 32
+"""Of the names that nobody knows: to compare one takes long."""
 
 
 def unknown_fields(fields: Fields, known: frozenset[str]) -> list[str]:
-    """Names that nobody knows, and that are ignored; raises FieldError for one that looks like a known one, and for a
-    field that would change the answer and cannot be followed."""
+    """Names that nobody knows, the first of many, and that are ignored; raises FieldError for one of them that looks
+    like a known one, and for a field that would change the answer and cannot be followed."""
     names = fields.names
     if names <= known:
         return []
-    return [name for name in sorted(names - known - _WITHOUT_EFFECT) if not _is_harmless(name, fields, known)]
+    unknown = [name for name in sorted(names - known - _WITHOUT_EFFECT) if not _is_harmless(name, fields, known)]
+    looked_at = [name for name in unknown if len(name) <= MAX_CHARS][:_MOST_LOOKED_AT]
+    for name in looked_at:
+        close = _close_to(name, known)
+        if close is not None:
+            raise _unrecognized(name, f"Did you mean '{close}'?")
+    return looked_at
+
+
+@lru_cache(1024)
+def _close_to(name: str, known: frozenset[str]) -> str | None:
+    """Remembered, because a client that sends such a name sends it with every request."""
+    return closest(name, sorted(known), _NEAR)
 
 
 def _is_harmless(name: str, fields: Fields, known: frozenset[str]) -> bool:
@@ -78,9 +93,6 @@ def _is_harmless(name: str, fields: Fields, known: frozenset[str]) -> bool:
     elsewhere = [path for path, names in _PATHS.items() if name in names]
     if elsewhere:
         raise _unrecognized(name, f"It is a field of {elsewhere[0]}.")
-    close = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-    if close:
-        raise _unrecognized(name, f"Did you mean '{close[0]}'?")
     return False
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 
+from trireme.core.close_names import MAX_CHARS, closest
 from trireme.core.request import InferenceRequest
 from trireme.registry.model import Model
 
@@ -25,15 +25,15 @@ class MistakenNames:
         inputs = model.config.inputs
         absent = [name for name, entry in inputs.items() if entry.is_optional and name not in request.inputs]
         for name in request.parameters if absent else ():
-            if (model.name, name) in self._seen or len(self._seen) >= _MOST_NAMES:
+            if len(name) > MAX_CHARS or (model.name, name) in self._seen or len(self._seen) >= _MOST_NAMES:
                 continue
             self._seen.add((model.name, name))
-            close = difflib.get_close_matches(name, absent, n=1, cutoff=0.8)
-            if close:
+            close = closest(name, absent, 0.8)
+            if close is not None:
                 log.warning(
                     "model '%s' was sent '%s', which is no input of it and goes to it as a parameter; "
                     "was its input '%s' meant?",
                     model.name,
                     name,
-                    close[0],
+                    close,
                 )

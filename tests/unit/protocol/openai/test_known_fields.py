@@ -94,3 +94,11 @@ def test_structured_outputs_say_what_the_guides_say() -> None:
         options({"whitespace_pattern": " "})
     with pytest.raises(FieldError, match="guided_choice"):
         options({"choice": "yes"})
+
+
+def test_of_very_many_unknown_fields_some_are_looked_at() -> None:
+    names = {f"x{number:05}": 1 for number in range(5000)}
+    assert unknown_fields(Fields({**names, "y" * 1_000_000: 1}), CHAT) == sorted(names)[:32]
+    assert unknown_fields(Fields({"y" * 1_000_000: 1}), CHAT) == []
+    with pytest.raises(FieldError, match="is not supported"):
+        unknown_fields(Fields({**names, "web_search_options": {"a": 1}}), CHAT)
