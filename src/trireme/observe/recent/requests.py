@@ -22,6 +22,8 @@ _SLOWEST: Final = 5
 _FAILED: Final = 20
 _REFUSED: Final = 50
 _MAX_MESSAGE: Final = 1000
+_MAX_ID: Final = 256
+"""Characters of what clients call their requests."""
 
 
 class RequestRecord(NamedTuple):
@@ -117,7 +119,7 @@ class RequestWatch:
             end_ns,
             self._stats.name,
             str(self._stats.version),
-            request.id,
+            request.id[:_MAX_ID],
             request.batch_size,
             end_ns - arrival_ns,
             queued_ns - arrival_ns if was_queued else 0,
@@ -153,10 +155,12 @@ class RecentRequests:
         now_ns = self._clock()
         total_ns = now_ns - request.arrival_ns if request.arrival_ns else 0
         version = request.served_version or request.model_version
-        record = RequestRecord(
-            now_ns, request.model_name, version, request.id, 0, total_ns, total_ns, 0, None, "REFUSED", message, None
+        own_id, told = request.id[:_MAX_ID], message[:_MAX_MESSAGE]
+        self._refused.append(
+            RequestRecord(
+                now_ns, request.model_name, version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
+            )
         )
-        self._refused.append(record._replace(message=message[:_MAX_MESSAGE]))
 
     def pass_time(self) -> None:
         """To be called now and then: when a minute is over, another set of slowest requests begins."""
@@ -185,5 +189,5 @@ class RecentRequests:
 
 
 def _kept(trace: Trace | None) -> Trace | None:
-    """A trace that keeps tensors would keep them alive."""
-    return None if trace is None or trace.wants_tensors else trace
+    """A trace that keeps tensors, or a very long name, would keep them alive."""
+    return None if trace is None or trace.wants_tensors or len(trace.request_id) > _MAX_ID else trace

@@ -104,3 +104,17 @@ def test_without_a_watch_no_request_is_slow() -> None:
     stats = ModelStats("m", 1)
     stats.record_batch([made(0)], 1, 5, MINUTE_NS, TIMING)
     assert stats.slow_ns == NEVER_NS
+
+
+def test_what_clients_call_their_requests_is_kept_within_bounds() -> None:
+    watched = Watched()
+    request = InferenceRequest("m", "", "x" * 1_000_000, {}, lambda response: None)
+    request.trace = Trace(1)
+    request.trace.request_id = request.id
+    watched.stats.record_batch([request], 1, 5, 100, TIMING)
+    watched.stats.record_failure(request, BACKEND, 10, "y" * 1_000_000)
+    watched.requests.refuse(request, "y" * 1_000_000)
+    slowest, failed = watched.requests.records()
+    assert [len(record.request_id) for record in (*slowest, *failed)] == [256] * 3
+    assert max(len(record.message) for record in failed) == 1000
+    assert [record.trace for record in slowest] == [None]
