@@ -71,7 +71,8 @@ class ModelControl:
         return await self._health.is_model_ready(name, version)
 
     def _is_unloading(self, name: str) -> bool:
-        return any(entry.name == name and entry.state == UNLOADING for entry in self._registry.index(False))
+        lives = (life for record in self._registry.models.named(name) for life in record.versions.values())
+        return any(life.state == UNLOADING for life in lives)
 
     @property
     def _obstacle(self) -> str:
