@@ -104,6 +104,13 @@ def test_pictures_with_too_many_pixels_are_refused_before_they_are_decoded(decod
         tensor(decoder, config_of(max_pixels="100"), file_of(PIXELS))
 
 
+def test_pictures_that_would_have_too_many_pixels_are_refused_before_they_are_resized(decoder: PictureDecoder) -> None:
+    long = file_of(np.zeros((4000, 1, 3), np.uint8))
+    with pytest.raises(InvalidArgumentError, match="its 1x4000 pixels would be more than the 64000000 allowed"):
+        tensor(decoder, config_of(resize="256"), long)
+    assert tensor(decoder, config_of(resize="24", max_pixels="2400000"), long).shape[-3:] == (3, 16, 24)
+
+
 def test_what_is_no_picture_and_what_is_cut_short_is_told_with_its_number(decoder: PictureDecoder) -> None:
     with pytest.raises(UnsupportedMediaError, match="known are JPEG, PNG, WEBP, GIF, BMP"):
         tensor(decoder, config_of(), b"%PDF-1.7")

@@ -31,16 +31,21 @@ def _sized(picture: Any, config: PictureConfig) -> Any:
     if len(config.resize) == 2:
         resized = picture.resize((config.resize[1], config.resize[0]), kind)
     else:
-        resized = picture.resize(_with_shorter_side(picture.size, config.resize[0]), kind)
+        resized = picture.resize(_with_shorter_side(picture.size, config.resize[0], config.max_pixels), kind)
     left, top = round((resized.width - width) / 2), round((resized.height - height) / 2)
     return resized.crop((left, top, left + width, top + height))
 
 
-def _with_shorter_side(size: tuple[int, int], shorter: int) -> tuple[int, int]:
+def _with_shorter_side(size: tuple[int, int], shorter: int, max_pixels: int) -> tuple[int, int]:
+    """Raises ValueError where a picture is so much longer than wide, or wider than long, that it would be too large."""
     width, height = size
-    if width <= height:
-        return shorter, max(int(shorter * height / width), shorter)
-    return max(int(shorter * width / height), shorter), shorter
+    longer = max(shorter * max(size) // min(size), shorter)
+    if shorter * longer > max_pixels:
+        raise ValueError(
+            f"its {width}x{height} pixels would be more than the {max_pixels} allowed (parameter 'image_max_pixels') "
+            f"once its shorter side has {shorter}"
+        )
+    return (shorter, longer) if width <= height else (longer, shorter)
 
 
 def _padded(picture: Any, config: PictureConfig, kind: Any) -> Any:
