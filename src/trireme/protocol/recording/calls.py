@@ -80,7 +80,7 @@ def decode_call(frame: Frame) -> RecordedCall:
             has_answer="responses" in header,
             **{name: header[name] for name in (*_PLAIN, *_FLAGS) if name in header},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadCallError(f"the frame at byte {frame.offset} describes no call: {error!r}") from None
 
 

@@ -106,11 +106,18 @@ def _values(name: str, parts: list[FormPart]) -> list[Any]:
 
 
 def _flat(value: Any) -> list[Any]:
-    """Level by level, since a list may be nested deeper than calls can be."""
-    level: list[Any] = [value]
-    while any(isinstance(entry, list) for entry in level):
-        level = [element for entry in level for element in (entry if isinstance(entry, list) else [entry])]
-    return level
+    """Without calls of itself, since a list may be nested deeper than calls can be."""
+    found: list[Any] = []
+    open_lists = [iter([value])]
+    while open_lists:
+        for entry in open_lists[-1]:
+            if isinstance(entry, list):
+                open_lists.append(iter(entry))
+                break
+            found.append(entry)
+        else:
+            open_lists.pop()
+    return found
 
 
 def _value(text: str) -> Any:

@@ -160,6 +160,7 @@ def test_what_is_no_recording_is_told(content: bytes) -> None:
             "model": "m",
             "inputs": [{"name": "A", "datatype": "FP32", "shape": [1], "size": -4}],
         },
+        {"kind": "call", "at_ns": 1, "model": "m", "inputs": [], "parameters": [1]},
     ],
 )
 def test_a_whole_frame_that_describes_no_call_is_refused(header: dict[str, object]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from trireme.core.errors import InvalidArgumentError, ServingError, UnsupportedMediaError
@@ -39,6 +41,14 @@ def test_pictures_are_kept_for_their_decoder() -> None:
 def test_numbers_come_as_json_or_one_by_one(fields: list[bytes]) -> None:
     tensor = decoded(*(("level", content, "") for content in fields)).inputs["level"]
     assert tensor.to_numpy().tolist() == [[1, 2]]
+
+
+def test_numbers_beside_a_deep_list_are_read_once() -> None:
+    deep = b"[" * 200 + b"7" + b"]" * 200
+    began_s = time.perf_counter()
+    found = decoded(("level", b"[" + b"1," * 999_999 + deep + b"]", ""), limit=1 << 30)
+    assert found.inputs["level"].shape == (500_000, 2)
+    assert time.perf_counter() - began_s < 6
 
 
 def test_other_fields_are_the_requests_wishes_and_parameters() -> None:
