@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from trireme.access.gate import Gate
 from trireme.access.groups import CONTROL_GROUPS
 from trireme.core.errors import InvalidArgumentError
+from trireme.frontends.browser_origin import is_of_another_page
 from trireme.frontends.header_forwarding import is_reserved, refusal_of
 from trireme.frontends.http import answers
 from trireme.frontends.http.exchange import Exchange
@@ -20,8 +21,9 @@ from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 
 _OTHER_PAGE: Final = (
-    "what changes the server is not done for pages of other addresses, which a browser names as the Origin: send the "
-    "request without that header, or start the server with --api-keys"
+    "what changes the server is not done for pages of other addresses, which a browser names as the Origin, nor for a "
+    "name that could be anybody's: open the page at the server's address or localhost, send the request without that "
+    "header, or start the server with --api-keys"
 )
 
 
@@ -75,7 +77,7 @@ class Router:
         endpoint = endpoints.get(head.method)
         if endpoint is None:
             return _refusing(405, "Method Not Allowed", some.is_plain)
-        if some.category in CONTROL_GROUPS and not self._guard.has_keys and _is_of_another_page(head):
+        if some.category in CONTROL_GROUPS and not self._guard.has_keys and is_of_another_page(head.headers):
             return _refusing(403, _OTHER_PAGE, is_plain=False)
         if endpoint.forwards_headers and self._forward is not None:
             reserved = self._forward_headers(head, self._forward)
@@ -94,13 +96,6 @@ class Router:
                 forwarded.setdefault(name, value)
         head.forwarded = forwarded or None
         return None
-
-
-def _is_of_another_page(head: RequestHead) -> bool:
-    """Whether a browser sends it for a page that is not this server's: such a page needs no key to have it sent."""
-    headers = {name.lower(): value for name, value in head.headers}
-    origin = headers.get("origin")
-    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
 
 
 def _take_names(head: RequestHead, match: re.Match[str]) -> None:
