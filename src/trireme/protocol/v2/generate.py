@@ -15,7 +15,12 @@ from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_elements, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse
-from trireme.protocol.v2.json_document import custom_parameter, document_too_large, input_too_large
+from trireme.protocol.v2.json_document import (
+    check_count,
+    custom_parameter,
+    document_too_large,
+    input_too_large,
+)
 
 NOT_ONE_RESPONSE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
@@ -51,6 +56,7 @@ def decode_generate(
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
     root = members_of(parse(text, is_quick))
+    check_count("fields", len(root))
     document = GenerateDocument()
     if "id" in root:
         try:
@@ -87,6 +93,7 @@ def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, Inp
         nested = object_of(value)
     except InternalError as error:
         raise InternalError(f"Expected JSON object for keyword: '{_NESTED}': {error.message}") from None
+    check_count("fields", len(nested))
     for name, entry in members(nested):
         try:
             _read_member(document, name, entry, forms, limit)

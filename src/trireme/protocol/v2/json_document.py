@@ -16,8 +16,8 @@ RESERVED_PARAMETERS: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 )
 MAX_CORRELATION_ID_CHARS: Final = 128
-MAX_TENSORS: Final = 16_384
-"""Inputs, or outputs, of one request."""
+MAX_ENTRIES: Final = 16_384
+"""Inputs, outputs or parameters of one request."""
 _MAX_COUNT: Final = 2**63 - 1
 _SURE_RANK: Final = 4
 _SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
@@ -118,7 +118,7 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
         inputs = list_of(member_of(root, "inputs"))
     except InternalError as error:
         raise in_field("inputs", error) from None
-    _check_tensor_count("inputs", inputs)
+    check_count("inputs", len(inputs))
     document.inputs = [_read_input(entry, max_input_size_bytes) for entry in inputs]
     for entry in document.inputs:
         if entry.place is not None:
@@ -127,7 +127,7 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
         _check_unique(document, "input", [entry.name for entry in document.inputs])
     if "outputs" in root:
         outputs = _field(list_of, root["outputs"], "outputs")
-        _check_tensor_count("outputs", outputs)
+        check_count("outputs", len(outputs))
         _read_outputs(document, outputs)
     if document.outputs:
         document.is_all_binary = all(
@@ -138,9 +138,10 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
     return document
 
 
-def _check_tensor_count(what: str, entries: list[Any]) -> None:
-    if len(entries) > MAX_TENSORS:
-        raise InvalidArgumentError(f"the request has {len(entries)} {what}; the limit is {MAX_TENSORS}")
+def check_count(what: str, count: int) -> None:
+    """Raises where a request has more of something than any model takes."""
+    if count > MAX_ENTRIES:
+        raise InvalidArgumentError(f"the request has {count} {what}; the limit is {MAX_ENTRIES}")
 
 
 def document_too_large(size_bytes: int, max_size_bytes: int) -> ServingError:
@@ -181,6 +182,7 @@ def _read_parameters(document: InferDocument, value: Any) -> None:
         entries = members_of(value)
     except InternalError as error:
         raise InternalError(f"failed to get request params.: {error.message}") from None
+    check_count("parameters", len(entries))
     for name, entry in entries.items():
         if name in RESERVED_PARAMETERS:
             _read_reserved(document, name, entry)

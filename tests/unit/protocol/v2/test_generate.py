@@ -111,6 +111,13 @@ def test_mistakes_get_their_sentence(document: Any, kind: ErrorKind, message: st
     assert (caught.value.kind, caught.value.message) == (kind, message)
 
 
+def test_more_fields_than_any_model_takes_are_refused() -> None:
+    names = {f"p{number}": 1 for number in range(16_385)}
+    for document in (names, {"parameters": names}):
+        with pytest.raises(ServingError, match="the request has 16385 fields; the limit is 16384"):
+            decode(document, 1 << 20)
+
+
 def test_an_input_named_like_the_keyword_is_refused() -> None:
     with pytest.raises(ServingError) as caught:
         decode_generate(b'{"parameters":{}}', {"parameters": ("FP32", (1,))}, LIMIT)

@@ -176,6 +176,11 @@ def without(*names: str) -> dict[str, Any]:
             INTERNAL,
             "Unable to parse 'priority': attempt to access JSON non-unsigned-integer as unsigned-integer",
         ),
+        (
+            {"parameters": {f"p{number}": 1 for number in range(16_385)}},
+            INVALID,
+            "the request has 16385 parameters; the limit is 16384",
+        ),
     ],
 )
 def test_mistakes_get_their_sentence(document: Any, kind: ErrorKind, message: str) -> None:
