@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -221,3 +223,58 @@ def test_processes_that_models_leave_behind_are_collected(fork_server: ForkServe
         fork_server.reap_orphans()
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_want_of_descriptors_costs_none(fork_server: ForkServer) -> None:
+    loop = asyncio.new_event_loop()
+    ends = [*socket.socketpair(), *socket.socketpair()]
+    environment = worker_environment(os.environ, 1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    try:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, limits[1]))
+        for spare in range(6):  # the request takes two, and four more for what the worker writes
+            open_all(taken)
+            for _ in range(spare):
+                os.close(taken.pop())
+            with pytest.raises(OSError, match="Too many open files"):
+                loop.run_until_complete(fork_server.fork(environment, ends[1].fileno(), ends[3].fileno()))
+            assert open_all(taken) == spare
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+        for end in ends:
+            end.close()
+        loop.close()
+
+
+def open_all(taken: list[int]) -> int:
+    """Opens as many files as may be; how many that were."""
+    before = len(taken)
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    return len(taken) - before
+
+
+def test_a_fork_server_that_is_closed_while_it_forks_stays_closed(caplog: pytest.LogCaptureFixture) -> None:
+    started = ForkServer.start()
+    assert started is not None
+    os.kill(started._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+    ends = [*socket.socketpair(), *socket.socketpair()]
+
+    async def scenario() -> None:
+        request = asyncio.ensure_future(
+            started.fork(worker_environment(os.environ, 1), ends[1].fileno(), ends[3].fileno())
+        )
+        await asyncio.sleep(0.05)
+        started.close()
+        assert await asyncio.wait_for(request, 10) is None
+
+    asyncio.run(scenario())
+    for end in ends:
+        end.close()
+    assert started._process is None
+    assert caplog.messages == []

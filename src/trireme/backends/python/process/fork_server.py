@@ -64,6 +64,7 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._turn = asyncio.Lock()
         self._failures = 0
+        self._is_closed = False
         self._ended_before: int | None = None
 
     @classmethod
@@ -86,7 +87,7 @@ class ForkServer:
         request = marshal.dumps((os.getpid(), dict(environment)), 4)
         if len(request) > MAX_REQUEST_BYTES:
             return None
-        task = asyncio.ensure_future(self._ask_in_turn(request, os.dup(sock), os.dup(side)))
+        task = asyncio.ensure_future(self._ask_in_turn(request, *_duplicates(sock, side)))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -108,6 +109,7 @@ class ForkServer:
 
     def close(self) -> None:
         """Ends the process, and all workers and what they started that are still there."""
+        self._is_closed = True
         self._end()
         end_marked(self.marks.every)
 
@@ -145,8 +147,7 @@ class ForkServer:
     async def _ask(self, request: bytes, sock: int, side: int) -> ForkedWorker | None:
         if self._control is None:
             return None
-        stdout, worker_stdout = os.pipe()
-        stderr, worker_stderr = os.pipe()
+        (stdout, worker_stdout), (stderr, worker_stderr) = _two_pipes()
         try:
             socket.send_fds(self._control, [request], [sock, side, worker_stdout, worker_stderr])
             pid = marshal.loads(await self._reply(self._control))
@@ -181,6 +182,8 @@ class ForkServer:
 
     def _replace(self, error: OSError) -> None:
         self._end()
+        if self._is_closed:
+            return
         self._failures += 1
         if self._failures < FAILURES and self._launch():
             log.warning("the fork server does not answer and was replaced: %s", error)
@@ -199,10 +202,33 @@ class ForkServer:
             self._control = None
 
     def _is_stopped(self) -> bool:
-        assert self._process is not None
+        """Raises OSError where it was ended meanwhile."""
+        if self._process is None:
+            raise ConnectionResetError("it was ended")
         with contextlib.suppress(OSError):
             return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         return False
+
+
+def _duplicates(sock: int, side: int) -> tuple[int, int]:
+    """Of both or, where the system has no room for them, of none."""
+    own_sock = os.dup(sock)
+    try:
+        return own_sock, os.dup(side)
+    except OSError:
+        os.close(own_sock)
+        raise
+
+
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """The same of pipes."""
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        for descriptor in first:
+            os.close(descriptor)
+        raise
 
 
 async def _receive(control: socket.socket) -> bytes:
