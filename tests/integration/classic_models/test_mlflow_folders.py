@@ -123,6 +123,10 @@ def test_what_is_wrong_with_an_mlflow_folder_is_a_load_error_with_words(tmp_path
     place(tmp_path, "absent", 'backend: "mlflow"')
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "MLmodel").write_text("flavors: [")
+    mlflow_folder(tmp_path / "outside", sklearn_flavors("../lost/model.pkl"))
+    for name, text in (("signed", "signature:\n  inputs: '[{'\n"), ("listed", "flavors: [1]\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "MLmodel").write_text(text)
 
     async def scenario(served: Served) -> None:
         assert "has no flavor that can be served; it has: none" in await load_error(served, "empty")
@@ -130,5 +134,8 @@ def test_what_is_wrong_with_an_mlflow_folder_is_a_load_error_with_words(tmp_path
         assert "has the type 'binary'" in await load_error(served, "typed")
         assert "put the folder that MLflow saved there" in await load_error(served, "absent")
         assert "could not be loaded as an MLmodel file" in await load_error(served, "broken")
+        assert "could not be loaded as an MLmodel file with a signature" in await load_error(served, "signed")
+        assert "its flavors are no mapping" in await load_error(served, "listed")
+        assert "must stay within that folder" in await load_error(served, "outside")
 
     serve(tmp_path, scenario, models=())

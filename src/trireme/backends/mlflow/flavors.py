@@ -20,7 +20,10 @@ _PYTHON_FUNCTION = "python_function"
 
 def load_flavor(folder: str, content: Mapping[str, Any]) -> Predictor:
     """The model as the library that it was made with has it, or else as MLflow's function; raises ModelLoadError."""
-    flavors: Mapping[str, Flavor] = content.get("flavors") or {}
+    given = content.get("flavors") or {}
+    if not isinstance(given, Mapping) or not all(isinstance(flavor or {}, Mapping) for flavor in given.values()):
+        raise ModelLoadError(f"'{folder}/MLmodel' is broken: its flavors are no mapping of names to settings")
+    flavors: Mapping[str, Flavor] = {name: flavor or {} for name, flavor in given.items()}
     for name, load in _LOADERS.items():
         if name in flavors:
             return load(folder, flavors[name])
@@ -45,7 +48,10 @@ def _xgboost(folder: str, flavor: Flavor) -> Predictor:
     if kind in ("", "Booster"):
         return xgboost_booster.predictor_of(xgb, xgboost_booster.read_booster(xgb, path, None, None), None, False)
     require("sklearn", "sklearn")
-    model = getattr(xgb, kind)()
+    known = getattr(xgb, kind, None)
+    if not isinstance(known, type):
+        raise ModelLoadError(f"'{folder}/MLmodel' has the model_class '{kind}', which this release of XGBoost has not")
+    model = known()
     try:
         model.load_model(path)
     except Exception as error:
@@ -92,7 +98,9 @@ def _function(folder: str, flavors: Mapping[str, Flavor]) -> Predictor:
 
 
 def _file(folder: str, flavor: Flavor, key: str) -> str:
-    path = os.path.join(folder, str(flavor.get(key) or ""))
+    path = os.path.normpath(os.path.join(folder, str(flavor.get(key) or "")))
+    if not path.startswith(os.path.join(os.path.normpath(folder), "")):
+        raise ModelLoadError(f"'{path}', which '{folder}/MLmodel' names, must stay within that folder")
     if not os.path.isfile(path):
         raise ModelLoadError(f"unable to find '{path}', which '{folder}/MLmodel' names")
     return path

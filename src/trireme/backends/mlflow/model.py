@@ -35,7 +35,11 @@ class TritonPythonModel(ClassicModel):
             raise broken_file(path, "an MLmodel file", error) from error
         if not isinstance(content, dict):
             raise broken_file(path, "an MLmodel file", ValueError("it is no mapping"))
-        return read_signature(content, path).applied_to(load_flavor(os.path.dirname(path), content))
+        try:
+            signature = read_signature(content, path)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise broken_file(path, "an MLmodel file with a signature", error) from error
+        return signature.applied_to(load_flavor(os.path.dirname(path), content))
 
 
 def _path(config: Mapping[str, Any]) -> str:
