@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -138,6 +139,32 @@ def test_plain_http_is_not_answered_and_harms_nobody(server: RunningServer) -> N
             connection.getresponse()
         connection.close()
     ask(server, "http", "/v2/health/live", certificate_of(server))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_failed_handshakes_hold_no_connection(folder: Path, processes: int) -> None:
+    """Clients that speak no TLS, or leave in the midst of it, are not counted against --max-connections."""
+    flags = [*tls_flags("http", "grpc"), "--max-connections=3", f"--frontend-processes={processes}"]
+    with RunningServer(folder, *flags) as server:
+        server.wait_until_listening()
+        for port in ("http", "grpc"):
+            for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"):
+                for _ in range(3):
+                    with socket.create_connection(("127.0.0.1", server.ports[port])) as client:
+                        client.sendall(said)
+        root = folder / "first.pem"
+        server.until(lambda: is_listed(server, root))
+        address = f"localhost:{server.ports['grpc']}"
+        with grpcclient.InferenceServerClient(address, ssl=True, root_certificates=str(root)) as client:
+            assert client.is_model_ready("echo")
+
+
+def is_listed(server: RunningServer, root: Path) -> bool:
+    """Whether the index is told, which connections beyond the limit do not get."""
+    try:
+        return b"echo" in ask(server, "http", "/v2/repository/index", root, b"")
+    except AssertionError:
+        return False
 
 
 def test_a_changed_certificate_is_used_by_new_connections_and_old_ones_go_on(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from trireme.access.gate import Gate
 from trireme.core.errors import UnavailableError
 from trireme.frontends.accepting import GRPC_SERVICE, AcceptingSocket
+from trireme.frontends.acceptor import Acceptor, ClientsHere
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
@@ -73,24 +73,25 @@ class GrpcFrontend:
         context = self._context = ServiceContext(self._server, options, loop, self._shared)
         planner = CallPlanner(options, all_methods(), self._guard)
         accepting = None if self._shared is None else self._shared.accepting
+        tls = None
         if options.tls is not None:  # also where others use the certificates: a bad file is told of here, and once
             self._certificates = Certificates(options.tls)
+            tls = self._certificates.context
 
         def connect() -> GrpcConnection:
             return GrpcConnection(context, planner, self._connections)
 
-        if accepting is None:
+        if accepting is None and tls is None:
             self._listener = await self._create_server(loop, connect)
         else:
             listening = bind_socket(options.address, options.port, options.reuse_port)
-            self._listener = accepting.accept(GRPC_SERVICE, listening, connect, self._tls_context)
+            if accepting is not None:
+                self._listener = accepting.accept(GRPC_SERVICE, listening, connect, tls)
+            else:
+                self._listener = Acceptor(listening, ClientsHere(connect, tls).take)
         self._sweep_timer = loop.call_later(_SWEEP_S, self._sweep)
         if self._certificates is not None:
             self._certificates.start()
-
-    @property
-    def _tls_context(self) -> ssl.SSLContext | None:
-        return None if self._certificates is None else self._certificates.context
 
     async def _create_server(
         self, loop: asyncio.AbstractEventLoop, connect: Callable[[], GrpcConnection]
@@ -101,7 +102,6 @@ class GrpcFrontend:
                 connect,
                 options.address,
                 options.port,
-                ssl=self._tls_context,
                 reuse_port=options.reuse_port or None,
                 backlog=_BACKLOG,
             )

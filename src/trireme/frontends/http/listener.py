@@ -10,6 +10,7 @@ from time import monotonic
 
 from trireme.core.errors import UnavailableError
 from trireme.frontends.accepting import HTTP_SERVICE, AcceptingSocket
+from trireme.frontends.acceptor import Acceptor, ClientsHere
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.http.connection import Connection, RestrictedConnection
 from trireme.frontends.http.head import HeadReader
@@ -58,10 +59,12 @@ class Listener:
             context = self._certificates.context
         listening = bind_socket(address, port, reuse_port)
         self.port = listening.getsockname()[1]
-        if self._accepting is None:
-            self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG, ssl=context)
-        else:
+        if self._accepting is not None:
             self._server = self._accepting.accept(HTTP_SERVICE, listening, self._connect, context)
+        elif context is not None:
+            self._server = Acceptor(listening, ClientsHere(self._connect, context).take)
+        else:
+            self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG)
         if self._certificates is not None:
             self._certificates.start()
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)

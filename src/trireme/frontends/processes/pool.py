@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from trireme.core.errors import unanswered_error
 from trireme.frontends.accepting import ProtocolFactory
+from trireme.frontends.acceptor import Acceptor, ClientsHere
 from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, Starter
@@ -31,8 +32,6 @@ _AGAIN_S: Final = 1.0
 _END_S: Final = 2.0
 """What front-end processes that were killed have for their end."""
 _POLL_S: Final = 0.02
-_ACCEPTS: Final = 64
-"""How many clients are accepted in one turn of the loop."""
 
 
 class FrontendProcesses:
@@ -50,7 +49,7 @@ class FrontendProcesses:
         self._last_request = 0
         self._is_alone_told = False
         self._by_pid: dict[int, FrontProcess] = {}
-        self._accepting: set[_Accepting] = set()
+        self._acceptors: list[Acceptor] = []
         self._is_stopping = False
         self._is_starter_gone = False
         self._watch_timer: asyncio.TimerHandle | None = None
@@ -69,14 +68,18 @@ class FrontendProcesses:
 
     def accept(
         self, service: int, listening: socket.socket, connect: ProtocolFactory, context: ssl.SSLContext | None
-    ) -> _Accepting:
+    ) -> Acceptor:
         """Accepts clients of the socket from now on."""
-        return _Accepting(self, service, listening, connect, context)
+        here = ClientsHere(connect, context)
 
-    @property
-    def is_able(self) -> bool:
-        """Whether there is a process that could hold a client's socket."""
-        return self.is_alone or bool(self._living)
+        def take(client: socket.socket, peer: Any) -> bool:
+            if self.is_alone:
+                return here.take(client, peer)
+            return self._adopt(client, peer, service, connect)
+
+        acceptor = Acceptor(listening, take)
+        self._acceptors.append(acceptor)
+        return acceptor
 
     @property
     def is_alone(self) -> bool:
@@ -87,10 +90,11 @@ class FrontendProcesses:
     def _living(self) -> list[FrontProcess]:
         return [process for process in self._slots if process is not None and process.pid is not None]
 
-    def adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
+    def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands a client to the process that has the fewest; false where there is none that keeps up."""
         for process in sorted(self._living, key=lambda process: process.connection_count):
             if process.adopt(client, peer, service, connect):
+                client.close()
                 return True
         return False
 
@@ -180,8 +184,8 @@ class FrontendProcesses:
             self._go_on()
 
     def _go_on(self) -> None:
-        for accepting in list(self._accepting):
-            accepting.go_on()
+        for acceptor in self._acceptors:
+            acceptor.go_on()
 
     def _watch(self) -> None:
         """Looks for processes that hang."""
@@ -241,94 +245,6 @@ class FrontendProcesses:
             _kill(process)
         else:
             self._go_on()
-
-
-class _Accepting:
-    """A listening socket of the server."""
-
-    def __init__(
-        self,
-        processes: FrontendProcesses,
-        service: int,
-        listening: socket.socket,
-        connect: ProtocolFactory,
-        context: ssl.SSLContext | None,
-    ) -> None:
-        self.sockets = (listening,)
-        self._processes = processes
-        self._service = service
-        self._connect = connect
-        self._context = context
-        self._loop = asyncio.get_running_loop()
-        self._is_closed = False
-        self._held: tuple[socket.socket, Any] | None = None  # a client that nobody has taken yet, and its address
-        self._tasks: set[asyncio.Task[None]] = set()
-        processes._accepting.add(self)
-        listening.setblocking(False)
-        self.go_on()
-
-    def go_on(self) -> None:
-        """Accepts, now that there is somebody to hold the sockets."""
-        if not self._is_closed:
-            self._loop.add_reader(self.sockets[0].fileno(), self._on_client)
-            if self._held is not None:
-                self._loop.call_soon(self._on_client)
-
-    def close(self) -> None:
-        """Accepts no further client."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._processes._accepting.discard(self)
-            self._loop.remove_reader(self.sockets[0].fileno())
-            self.sockets[0].close()
-            if self._held is not None:
-                self._held[0].close()
-                self._held = None
-
-    def _on_client(self) -> None:
-        for _ in range(_ACCEPTS):
-            if self._is_closed:
-                return
-            if not self._processes.is_able:
-                self._pause()
-                return
-            try:
-                client, peer = self._held or self.sockets[0].accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                log.error("a client could not be accepted: %s", error)
-                self._pause()
-                return
-            self._held = None
-            if not self._hand_over(client, peer):
-                self._held = client, peer
-                self._pause()
-                return
-
-    def _hand_over(self, client: socket.socket, peer: Any) -> bool:
-        if self._processes.is_alone:
-            task = self._loop.create_task(self._serve_here(client))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return True
-        if not self._processes.adopt(client, peer, self._service, self._connect):
-            return False
-        client.close()
-        return True
-
-    async def _serve_here(self, client: socket.socket) -> None:
-        """Has the socket in this process, as a server without front-end processes does."""
-        client.setblocking(False)
-        try:
-            await self._loop.connect_accepted_socket(self._connect, client, ssl=self._context)
-        except OSError:
-            client.close()
-
-    def _pause(self) -> None:
-        """Leaves further clients in the system's queue until a process is there for them."""
-        self._loop.remove_reader(self.sockets[0].fileno())
-        self._loop.call_later(_AGAIN_S, self.go_on)
 
 
 def _kill(process: FrontProcess) -> None:
