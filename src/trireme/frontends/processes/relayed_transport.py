@@ -66,7 +66,7 @@ class RelayedTransport(asyncio.Transport):
         self._received_bytes += len(data)
         if self._unread or self._is_reading_paused:
             self._unread.append(data)
-            if self._is_reading_paused and not self._has_paused_client:
+            if not self._has_paused_client:
                 self._has_paused_client = True
                 self._line.send((messages.PAUSE, self._number))
         else:
@@ -148,10 +148,9 @@ class RelayedTransport(asyncio.Transport):
         if not self._is_reading_paused:
             return
         self._is_reading_paused = False
-        if self._has_paused_client:
-            self._has_paused_client = False
-            self._line.send((messages.RESUME, self._number))
-        if self._unread and not self._is_delivering:
+        if not self._unread:
+            self._resume_client()
+        elif not self._is_delivering:
             self._is_delivering = True
             self._loop.call_soon(self._deliver)
 
@@ -184,6 +183,14 @@ class RelayedTransport(asyncio.Transport):
         unread = self._unread
         while unread and not self._is_reading_paused and not self._is_over:
             self._hand_over(unread.popleft())
+        if not unread and not self._is_reading_paused:
+            self._resume_client()
+
+    def _resume_client(self) -> None:
+        """Nothing that came is left: protocols pause and resume many times while they read it."""
+        if self._has_paused_client and not self._is_closing:
+            self._has_paused_client = False
+            self._line.send((messages.RESUME, self._number))
 
     def _hand_over(self, data: bytes) -> None:
         if self._is_over or not self._is_made:

@@ -58,12 +58,14 @@ class Recorder(asyncio.Protocol):
         self.told: list[object] = []
         self.is_busy = False
         self.stays_open = False
+        self.on_data: Callable[[], None] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.told.append("made")
 
     def data_received(self, data: bytes) -> None:
         self.told.append(data)
+        self.on_data()
 
     def eof_received(self) -> bool:
         self.told.append("end")
@@ -137,6 +139,35 @@ def test_bytes_that_come_while_reading_is_paused_come_later_and_in_order(
     transport.received(b"three")
     loop.turn()
     assert protocol.told == ["made", b"one", b"two", b"three"]
+    assert line.kinds() == [messages.PAUSE, messages.RESUME]
+
+
+def test_a_client_goes_on_when_all_that_it_sent_is_read(
+    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+) -> None:
+    """A protocol that reads a little at a time pauses behind each; meanwhile no more may gather here."""
+    protocol.on_data = transport.pause_reading
+    for data in (b"one", b"two", b"three"):
+        transport.received(data)
+    for _ in range(2):
+        transport.resume_reading()
+        loop.turn()
+        assert line.kinds() == [messages.PAUSE]
+    assert protocol.told == ["made", b"one", b"two", b"three"]
+    transport.resume_reading()
+    assert line.kinds() == [messages.PAUSE, messages.RESUME]
+
+
+def test_what_comes_behind_unread_bytes_pauses_the_client(
+    transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
+) -> None:
+    transport.pause_reading()
+    transport.received(b"one")
+    transport.resume_reading()
+    transport.received(b"two")
+    assert line.kinds() == [messages.PAUSE]
+    loop.turn()
+    assert protocol.told == ["made", b"one", b"two"]
     assert line.kinds() == [messages.PAUSE, messages.RESUME]
 
 
