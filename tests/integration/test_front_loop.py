@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
-from trireme.app.front_ends import _front_plan
+import pytest
+import raw_grpc
+from front_loop_stage import FrontLoopStage, read_all, until
+from running_server import int_request
+
 from trireme.config.options.server import ServerOptions
+from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
 from trireme.frontends.processes import messages
-from trireme.frontends.processes.front_loop import FrontLoop
+
+BODY = json.dumps(int_request(1, 2)).encode()
+HTTP_REQUEST = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+GRPC_REQUEST = (
+    raw_grpc.PREFACE
+    + raw_grpc.settings()
+    + raw_grpc.headers(1, raw_grpc.INFER)
+    + raw_grpc.data(1, raw_grpc.message(raw_grpc.infer_request("echo", "INT32", 1, b"abcd")))
+)
+GRPC_LIVE = (
+    raw_grpc.PREFACE
+    + raw_grpc.settings()
+    + raw_grpc.headers(1, "/inference.GRPCInferenceService/ServerLive")
+    + raw_grpc.data(1, raw_grpc.message(b""))
+)
 
 
 class Call:
@@ -26,20 +48,92 @@ class Call:
 
 def test_a_request_that_no_message_can_carry_goes_on_as_it_came() -> None:
     async def run() -> None:
-        plan = _front_plan(ServerOptions(), asyncio.new_event_loop, (700, 10, 10))
-        sock, their_sock = socket.socketpair()
-        side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with side, their_side, their_sock:
-            loop = FrontLoop(plan, sock, side)
-            strange, plain = Call(), Call()
-            loop.calls = {1: strange, 2: plain}
-            loop.line.send((messages.INFER, 1, object()))
-            loop.line.send((messages.INFER, 2))
-            loop.line.flush()
-            assert strange.ends == [messages.SEND_WHOLE]
-            assert list(loop.calls.values()) == [plain]
-            assert plain.ends == []
-            loop.close()
-            loop.line.close()
+        stage = FrontLoopStage()
+        loop, strange, plain = stage.front, Call(), Call()
+        loop.calls = {1: strange, 2: plain}
+        loop.line.send((messages.INFER, 1, object()))
+        loop.line.send((messages.INFER, 2))
+        loop.line.flush()
+        assert strange.ends == [messages.SEND_WHOLE]
+        assert list(loop.calls.values()) == [plain]
+        assert plain.ends == []
+        stage.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("service", "request_bytes", "answer"),
+    [(HTTP_SERVICE, HTTP_REQUEST, b"HTTP/1.1 503"), (GRPC_SERVICE, GRPC_REQUEST, b"grpc-status\x0214")],
+)
+def test_a_request_that_comes_back_behind_the_end_is_answered(
+    service: int, request_bytes: bytes, answer: bytes
+) -> None:
+    """The server process reads nothing more: without an answer the connection would stay open for ever."""
+
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, service)
+        client.send(request_bytes)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.CLOSE, 1))
+        stage.line.send((messages.SEND_WHOLE, call))
+        received = await read_all(client)
+        assert answer in received
+        assert b"Server is stopping" in received
+        assert stage.front.connections == {}
+        stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_grpc_call_that_was_passed_on_is_answered_when_the_server_closes() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, GRPC_SERVICE)
+        client.send(GRPC_LIVE)
+        await stage.told(messages.READ)
+        stage.line.send((messages.CLOSE, 1))
+        assert b"Server is stopping" in await read_all(client)
+        stage.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("word", [messages.ABORT, messages.CLOSE])
+def test_a_client_that_is_given_up_before_it_is_there_stays_away(word: int) -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        stage.line.send((word, 1))
+        await stage.told(messages.LOST)
+        assert await read_all(client) == b""
+        assert stage.front.connections == {}
+        assert stage.taken == []
+        stage.close()
+
+    asyncio.run(run())
+
+
+def test_the_process_ends_although_a_client_is_in_its_handshake(certificate: tuple[str, str]) -> None:
+    async def run() -> None:
+        names = {"http_server_cert": certificate[0], "http_server_key": certificate[1]}
+        stage = FrontLoopStage(ServerOptions(http_use_ssl=True, **names))
+        stage.connect(1, HTTP_SERVICE)
+        await until(lambda: stage.front.connections)
+        stage.line.send((messages.CLOSE, 1))
+        stage.line.send((messages.STOP,))
+        async with asyncio.timeout(5):
+            await stage.front.ended.wait()
+        stage.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=me -keyout me.key -out me.pem"
+    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    return str(tmp_path / "me.pem"), str(tmp_path / "me.key")

@@ -183,6 +183,20 @@ def test_the_server_ends_behind_the_answers_and_leaves_no_process(folder: Path) 
         assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
 
 
+def test_the_server_ends_soon_under_load(folder: Path) -> None:
+    with ProcessServer(folder, 2, "--load-model=echo") as server, ThreadPoolExecutor(8) as pool:
+        server.wait_until_ready()
+        is_over = threading.Event()
+        askers = [pool.submit(ask_until_lost, server, is_over) for _ in range(8)]
+        server.until(lambda: server.statistics("echo")["inference_count"] > 200)
+        began = time.monotonic()
+        code = server.interrupt(signal.SIGINT)
+        took_s = time.monotonic() - began
+        is_over.set()
+        assert (code, took_s < 5) == (0, True)
+        assert set().union(*(asker.result() for asker in askers)) <= {200, 503, "lost"}
+
+
 def test_front_ends_end_with_a_server_that_is_killed(folder: Path) -> None:
     with ProcessServer(folder, 2, "--load-model=echo") as server:
         server.wait_until_ready()
@@ -224,9 +238,17 @@ def ask_until(served: ProcessServer, is_over: threading.Event) -> list[str]:
     return failures
 
 
+def ask_until_lost(served: ProcessServer, is_over: threading.Event) -> set[int | str]:
+    """Keeps its connection to the end, as clients with a pool do."""
+    connection, statuses = served.connect(), set[int | str]()
+    while "lost" not in statuses and not is_over.is_set():
+        statuses.add(status_or_loss(connection))
+    is_over.wait(30)
+    return statuses
+
+
 def status_or_loss(connection: http.client.HTTPConnection) -> int | str:
     try:
-        connection.request("POST", "/v2/models/echo/infer", REQUEST)
-        return connection.getresponse().status
+        return exchange(connection, "POST", "/v2/models/echo/infer", REQUEST)[0]
     except (ConnectionError, http.client.HTTPException):
         return "lost"

@@ -43,6 +43,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._is_lost:  # the server process has given up on it during its handshake
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_HIGH_BYTES // 4)
         self._line.send((messages.MADE, self.number))
         early, self._early = self._early, []
@@ -73,7 +76,7 @@ class ClientConnection(asyncio.Protocol):
         """One of WRITE, PAUSE, RESUME, END_WRITING, CLOSE and ABORT."""
         transport = self._transport
         if transport is None:
-            if kind == messages.ABORT:
+            if kind == messages.ABORT or (kind == messages.CLOSE and not self._early):
                 self.is_gone()
             elif not self._is_lost:
                 self._early.append((kind, data))

@@ -201,6 +201,7 @@ class FrontLoop:
 
     async def _stop(self) -> None:
         """Ends with the last connection; how long that may take is up to the server process."""
+        self._grpc.context.is_stopping = True
         while self.connections:  # noqa: ASYNC110 - they end one by one, and nobody else waits
             await asyncio.sleep(_STOP_POLL_S)
         self.line.flush()

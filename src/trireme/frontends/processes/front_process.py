@@ -83,7 +83,9 @@ class FrontProcess:
         self._lane.answer_rest(error)
 
     def stop(self) -> None:
-        """Lets it end when its clients have taken what they were sent."""
+        """Lets it end when its clients have taken what they were sent, those too that no listener knows yet."""
+        for transport in self._transports.values():
+            transport.close()
         self._line.send((messages.STOP,))
         self._line.flush()
 

@@ -177,8 +177,9 @@ class LaneInferCall(UnaryCall):
         upstream = self._lane.upstream_of(self.connection)
         self._close()
         passed = upstream.open(stream, self.plan)
-        stream.call = passed
-        passed.receive(data, is_ended)
+        if not upstream.is_closed:
+            stream.call = passed
+            passed.receive(data, is_ended)
 
     def _cancel(self, request: InferenceRequest) -> None:
         owner = self._lane.owner
@@ -228,6 +229,7 @@ class GrpcClientConnection(ClientConnection):
 
     def close_behind(self) -> None:
         """Calls that are read here are answered before the end."""
+        self._upstream.close()
         self._inner.stop_accepting()
 
 

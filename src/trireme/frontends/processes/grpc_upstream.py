@@ -12,9 +12,11 @@ from typing import Final
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError
+from trireme.core.errors import ServingError, unanswered_error
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.grpc.status import status_of
+from trireme.protocol.grpc_frames import trailers, trailers_only
 from trireme.protocol.http2 import wire
 from trireme.protocol.http2.headers import RequestHeaders, encode_block
 from trireme.protocol.http2.outbound import Outbound
@@ -52,10 +54,15 @@ class Upstream:
         self._partial = b""
         self._outbound.pieces.append(_GREETING)  # in front of whatever is sent first
         self._taken_bytes = 0  # of the connection's window
+        self.is_closed = False
+        """Whether the server process takes no calls any more."""
 
     def open(self, stream: Stream, plan: CallPlan) -> PassedCall:
         """Passes a call on; implements `Method.open` with the connection left out."""
         call = self._calls[stream.id] = PassedCall(self, stream)
+        if self.is_closed:
+            self._refuse(call)
+            return call
         own = Stream(stream.id, stream.headers, 0)
         own.is_received = True  # whatever the answer, it ends no request early
         self._sending[stream.id] = own
@@ -80,6 +87,18 @@ class Upstream:
                 self._outbound.drop(own)
             self._outbound.pieces.append(wire.rst_stream_frame(stream_id, wire.CANCEL))
             self.flush()
+
+    def close(self) -> None:
+        """The server process reads and answers nothing more: calls that wait for it get an error."""
+        self.is_closed = True
+        for call in list(self._calls.values()):
+            self._refuse(call)
+
+    def _refuse(self, call: PassedCall) -> None:
+        stream_id = call.stream.id
+        self._calls.pop(stream_id, None)
+        self._sending.pop(stream_id, None)
+        call.fail(unanswered_error())
 
     def received(self, data: bytes) -> None:
         """Frames of the server process."""
@@ -210,6 +229,12 @@ class PassedCall:
         else:
             self._has_headers = True
             outbound.send_headers(self.stream, block, is_last)
+
+    def fail(self, error: ServingError) -> None:
+        """Ends the call with an error, behind what there is of the response."""
+        write = trailers if self._has_headers else trailers_only
+        self.headed(write(status_of(error), error.message), True)
+        self._upstream.client.schedule_flush()
 
     def reset(self, code: int) -> None:
         """The server process ended the call without an answer."""

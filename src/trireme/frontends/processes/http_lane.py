@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, Protocol
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError
+from trireme.core.errors import ServingError, unanswered_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -282,6 +282,8 @@ class HttpClientConnection(ClientConnection):
             self._respond(exchange, document, InferenceResponse.of_error(_error_in(message)))
         elif kind == messages.REFUSE:
             exchange.send_error(_error_in(message))
+        elif self._closes:  # the server process reads nothing more of the client
+            exchange.send_error(unanswered_error())
         else:
             self._exchange = self._document = None
             waiting, self._waiting = self._waiting, b""
