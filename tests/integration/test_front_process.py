@@ -91,13 +91,14 @@ def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:
 def test_only_an_answer_to_a_ping_is_a_sign_of_life() -> None:
     async def run() -> None:
         front = Front()
-        front.process.heard_s = 0.0
+        front.process.ping()
+        front.process.ping()
         front.line.send((messages.USED, []))
         front.line.send(infer(1))
         await until(lambda: front.calls.requests)
-        assert front.process.heard_s == 0.0
+        assert front.process.unanswered_count == 2
         front.line.send((messages.PONG,))
-        await until(lambda: front.process.heard_s)
+        await until(lambda: not front.process.unanswered_count)
         front.close()
 
     asyncio.run(run())

@@ -39,11 +39,17 @@ def test_a_process_that_dies_takes_its_connections_alone_and_is_replaced(served:
     assert served.status("/v2/health/ready") == 200
 
 
-def test_a_process_that_hangs_is_replaced(served: ProcessServer) -> None:
+def test_a_process_that_is_stopped_gets_no_clients_and_is_replaced_soon(served: ProcessServer) -> None:
     (stopped, *_) = served.front_ends()
     hangs = served.value("trireme_frontend_process_hangs_total")
+    began = time.monotonic()
     os.kill(stopped, signal.SIGSTOP)
-    served.until(lambda: served.value("trireme_frontend_process_hangs_total") == hangs + 1, timeout_s=40)
+    time.sleep(1.2)  # it is noticed by now, and not replaced
+    assert [timed_status(served) for _ in range(6)] == [200] * 6
+    assert served.value("trireme_frontend_process_hangs_total") == hangs
+    served.until(lambda: served.value("trireme_frontend_process_hangs_total") == hangs + 1)
+    assert time.monotonic() - began < 6
+    assert "is stopped" in served.log
     served.until(lambda: served.value("trireme_frontend_processes") == 2)
     served.until(lambda: stopped not in served.front_ends())
     assert served.infer("echo", 5)[0] == 200
@@ -227,6 +233,17 @@ def tensor(*values: int) -> triton.InferInput:
 def ask_many(served: ProcessServer, count: int) -> int:
     connection = served.connect()
     return sum(exchange(connection, "POST", "/v2/models/echo/infer", REQUEST)[0] == 200 for _ in range(count))
+
+
+def timed_status(served: ProcessServer) -> int | str:
+    """Of a request on a connection of its own, or how it failed."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.ports["http"], timeout=0.5)
+    try:
+        return exchange(connection, "POST", "/v2/models/echo/infer", REQUEST)[0]
+    except OSError as error:
+        return str(error)
+    finally:
+        connection.close()
 
 
 def ask_until(served: ProcessServer, is_over: threading.Event) -> list[str]:

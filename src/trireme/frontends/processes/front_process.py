@@ -6,7 +6,6 @@ import asyncio
 import marshal
 import socket
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, Final
 
 from trireme.core.errors import ServingError
@@ -37,8 +36,9 @@ class FrontProcess:
         self.pid: int | None = None  # once the starter has told
         self.is_over = False
         self.is_reaped = False  # its number may be another process's by now
-        self.heard_s = monotonic()
-        """When it last answered whether it is alive: other messages may come of a process that reads none."""
+        self.unanswered_count = 0
+        """How often it was asked for a sign of life since it gave one: other messages may come of a process that reads
+        none."""
         self._loop = loop
         self._side = side
         self._ended = ended
@@ -76,6 +76,7 @@ class FrontProcess:
 
     def ping(self) -> None:
         """Asks for a sign of life."""
+        self.unanswered_count += 1
         self._line.send((messages.PING,))
 
     def answer_rest(self, error: ServingError) -> None:
@@ -118,7 +119,7 @@ class FrontProcess:
         elif kind == messages.USED:
             self._note_used(message[1])
         elif kind == messages.PONG:
-            self.heard_s = monotonic()
+            self.unanswered_count = 0
         else:
             self._take_rare(kind, message)
 

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -24,9 +25,15 @@ from trireme.server.call import Calls
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES: Final = 1 << 20
-_WATCH_S: Final = 1.0
-_HANGS_S: Final = 10.0
-"""A process that says nothing for so long is ended, and replaced."""
+_WATCH_S: Final = 0.5
+"""How often each process is asked for a sign of life. Questions without an answer are counted, and not seconds: where
+this process was held up as well, nobody is to blame."""
+_SLOW_COUNT: Final = 2
+"""With so many of them a process gets no further clients."""
+_STOPPED_COUNT: Final = 4
+"""With so many, a process that somebody has stopped is ended, and replaced."""
+_HANGS_COUNT: Final = 10
+"""With so many, any process is."""
 _AGAIN_S: Final = 1.0
 """A process that ends sooner than this after its start is replaced after this time."""
 _END_S: Final = 2.0
@@ -93,7 +100,7 @@ class FrontendProcesses:
     def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands a client to the process that has the fewest; false where there is none that keeps up."""
         for process in sorted(self._living, key=lambda process: process.connection_count):
-            if process.adopt(client, peer, service, connect):
+            if process.unanswered_count < _SLOW_COUNT and process.adopt(client, peer, service, connect):
                 client.close()
                 return True
         return False
@@ -189,12 +196,12 @@ class FrontendProcesses:
 
     def _watch(self) -> None:
         """Looks for processes that hang."""
-        now_s = monotonic()
         for number, process in enumerate(self._slots):
-            if process is None:
+            if process is None or process.pid is None:
                 continue
-            if process.pid is not None and now_s - process.heard_s > _HANGS_S:
-                log.error("front-end process %d (pid %d) has not answered for %g s", number, process.pid, _HANGS_S)
+            hangs = _how_it_hangs(process.pid, process.unanswered_count)
+            if hangs:
+                log.error("front-end process %d (pid %d) %s", number, process.pid, hangs)
                 self.hang_count += 1
                 process.close()
             else:
@@ -245,6 +252,23 @@ class FrontendProcesses:
             _kill(process)
         else:
             self._go_on()
+
+
+def _how_it_hangs(pid: int, unanswered_count: int) -> str:
+    """What is wrong with a process that leaves questions unanswered; empty where nothing is."""
+    if unanswered_count >= _HANGS_COUNT:
+        return f"has not answered for {_HANGS_COUNT * _WATCH_S:g} s"
+    if unanswered_count >= _STOPPED_COUNT and _is_stopped(pid):
+        return f"is stopped, and has not answered for {_STOPPED_COUNT * _WATCH_S:g} s"
+    return ""
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it is gone, which its line will tell
+        return False
+    return facts.rpartition(") ")[2].startswith("T")
 
 
 def _kill(process: FrontProcess) -> None:
