@@ -28,7 +28,10 @@ class FrontLoopStage:
         self.front = FrontLoop(plan, theirs, self._their_side)
         self._clients: list[socket.socket] = []
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        for connection in list(self.front.connections.values()):
+            connection.told(messages.ABORT, b"")
+        await until(lambda: not self.front.connections)
         self.front.close()
         for end in (self.line, self.front.line, self._side, self._their_side, *self._clients):
             end.close()

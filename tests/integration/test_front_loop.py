@@ -20,6 +20,11 @@ from trireme.frontends.processes import messages
 
 BODY = json.dumps(int_request(1, 2)).encode()
 HTTP_REQUEST = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+BINARY_BODY = json.dumps({**int_request(1, 2), "parameters": {"binary_data_output": True}}).encode()
+BINARY_REQUEST = (
+    f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BINARY_BODY)}\r\n\r\n".encode()
+    + BINARY_BODY
+)
 GRPC_REQUEST = (
     raw_grpc.PREFACE
     + raw_grpc.settings()
@@ -57,7 +62,7 @@ def test_a_request_that_no_message_can_carry_goes_on_as_it_came() -> None:
         assert strange.ends == [messages.SEND_WHOLE]
         assert list(loop.calls.values()) == [plain]
         assert plain.ends == []
-        stage.close()
+        await stage.close()
 
     asyncio.run(run())
 
@@ -82,7 +87,7 @@ def test_a_request_that_comes_back_behind_the_end_is_answered(
         assert answer in received
         assert b"Server is stopping" in received
         assert stage.front.connections == {}
-        stage.close()
+        await stage.close()
 
     asyncio.run(run())
 
@@ -95,7 +100,67 @@ def test_a_grpc_call_that_was_passed_on_is_answered_when_the_server_closes() -> 
         await stage.told(messages.READ)
         stage.line.send((messages.CLOSE, 1))
         assert b"Server is stopping" in await read_all(client)
-        stage.close()
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_large_answer_is_put_together_and_counted_while_the_client_does_not_read() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(BINARY_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        data = bytes(range(256)) * (1 << 14)
+        for start in range(0, len(data), 1 << 18):
+            stage.line.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
+        stage.line.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, len(data)), None)], {}))
+        told = await stage.told(messages.UNSENT)
+        assert len(data) // 2 < told[2] <= len(data) + 1000
+        assert (await stage.told(messages.SETTLED))[1] == call
+        received = b""
+        while not received.endswith(data):
+            received += await asyncio.get_running_loop().sock_recv(client, 1 << 20)
+        assert await stage.told(messages.UNSENT) == (messages.UNSENT, 1, 0)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_answers_that_wait_for_a_grpc_client_are_counted() -> None:
+    """Its window is 64 KiB and never opens again."""
+
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, GRPC_SERVICE)
+        client.send(GRPC_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.ANSWER, call, "1", [("OUT", "UINT8", (1, 1 << 20), bytes(1 << 20))], {}))
+        told = await stage.told(messages.UNSENT)
+        assert (1 << 20) - (1 << 16) <= told[2] < (1 << 20)
+        client.send(raw_grpc.frame(raw_grpc.RST_STREAM, 0, 1, bytes(4)))
+        assert await stage.told(messages.UNSENT) == (messages.UNSENT, 1, 0)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_parts_of_an_answer_that_nobody_waits_for_are_not_kept() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
+        await until(lambda: stage.front._parts.has(call))
+        client.close()
+        await stage.told(messages.CANCEL)
+        assert not stage.front._parts.has(call)
+        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
+        stage.line.send((messages.PING,))
+        await stage.told(messages.PONG)
+        assert not stage.front._parts.has(call)
+        await stage.close()
 
     asyncio.run(run())
 
@@ -110,7 +175,7 @@ def test_a_client_that_is_given_up_before_it_is_there_stays_away(word: int) -> N
         assert await read_all(client) == b""
         assert stage.front.connections == {}
         assert stage.taken == []
-        stage.close()
+        await stage.close()
 
     asyncio.run(run())
 
@@ -125,7 +190,7 @@ def test_the_process_ends_although_a_client_is_in_its_handshake(certificate: tup
         stage.line.send((messages.STOP,))
         async with asyncio.timeout(5):
             await stage.front.ended.wait()
-        stage.close()
+        await stage.close()
 
     asyncio.run(run())
 

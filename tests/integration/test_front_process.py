@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +13,15 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.accepting import HTTP_SERVICE
-from trireme.frontends.inflight import InflightBytes
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.infer_lane import decode_error
 from trireme.frontends.processes.line import Line
 from trireme.server.call import Calls
+
+CONNECTION = 1
+"""The first that a process is given."""
 
 
 class ModelCalls:
@@ -37,6 +40,16 @@ class ModelCalls:
         self.requests.append(request)
 
 
+class Counted(asyncio.Protocol):
+    """A connection that holds something."""
+
+    def __init__(self, inflight: ConnectionBytes) -> None:
+        self.inflight = inflight
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.inflight.close()
+
+
 class Front:
     """A front-end process, played by hand."""
 
@@ -47,13 +60,19 @@ class Front:
         self.calls = ModelCalls()
         self.taken: list[tuple[Any, ...]] = []
         calls = cast(Calls, self.calls)
-        self.process = FrontProcess(loop, ours, side, calls, InflightBytes(), lambda process: None)
+        self.process = FrontProcess(loop, ours, side, calls, lambda process: None)
         self.line = Line(loop, theirs, self.taken.append, lambda: None)
+        self.inflight = InflightBytes()
+        self._clients = socket.socketpair()
+        self.process.adopt(self._clients[0], None, HTTP_SERVICE, partial(Counted, ConnectionBytes(self.inflight)))
+        self.line.send((messages.MADE, CONNECTION))
 
     def close(self) -> None:
         self.process.close()
         self.line.close()
         self._their_side.close()
+        for client in self._clients:
+            client.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -63,7 +82,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def infer(call: int) -> tuple[Any, ...]:
-    return (messages.INFER, call, HTTP_SERVICE, "model", "", "", [("IN", "INT32", (1, 1), b"abcd")], (), None)
+    inputs = [("IN", "INT32", (1, 1), b"abcd")]
+    return (messages.INFER, call, CONNECTION, HTTP_SERVICE, "model", "", "", inputs, (), None)
 
 
 def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:
@@ -72,17 +92,38 @@ def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:
         front.line.send(infer(1))
         front.line.send(infer(2))
         await until(lambda: len(front.calls.requests) == 2)
-        with mmap.mmap(-1, 1 << 31) as large:  # memory that nobody touches
-            outputs: list[Any] = [large, b"efgh"]
-            for request, data in zip(front.calls.requests, outputs, strict=True):
-                request.respond(InferenceResponse([Tensor("OUT", "INT8", (1, len(data)), data)], None))
-            await until(lambda: len(front.taken) == 2)
+        front.taken.clear()
+        parameters: list[Any] = [{"strange": object()}, {}]
+        for request, given in zip(front.calls.requests, parameters, strict=True):
+            request.respond(InferenceResponse([Tensor("OUT", "INT8", (1, 4), b"efgh")], None, given))
+        await until(lambda: len(front.taken) == 2)
         answer, failure = front.taken
         assert answer[:2] == (messages.ANSWER, 2)
         assert failure[:2] == (messages.FAIL, 1)
-        assert "too large" in decode_error(failure[2]).message
+        assert "parameters" in decode_error(failure[2]).message
         front.process.ping()
         await until(lambda: front.taken[-1] == (messages.PING,))
+        front.close()
+
+    asyncio.run(run())
+
+
+def test_a_large_answer_arrives_in_parts_and_counts_until_the_client_has_it() -> None:
+    async def run() -> None:
+        front = Front()
+        front.line.send(infer(1))
+        await until(lambda: front.calls.requests)
+        data = bytes(range(256)) * (1 << 17)  # the line is full before it is all sent
+        front.calls.requests[0].respond(InferenceResponse([Tensor("OUT", "INT8", (1, len(data)), data)], None))
+        await until(lambda: front.taken and front.taken[-1][0] == messages.ANSWER)
+        parts = [message for message in front.taken if message[0] == messages.PART]
+        assert b"".join(part[4] for part in parts) == data
+        assert front.inflight.used_bytes == len(data)
+        front.line.send((messages.UNSENT, CONNECTION, 1000))
+        front.line.send((messages.SETTLED, 1))
+        await until(lambda: front.inflight.used_bytes == 1000)
+        front.line.send((messages.LOST, CONNECTION))
+        await until(lambda: front.inflight.used_bytes == 0)
         front.close()
 
     asyncio.run(run())

@@ -295,7 +295,7 @@ class _Application:
         from trireme.frontends.processes.pool import FrontendProcesses
 
         count = self._options.frontend_processes
-        self._processes = FrontendProcesses(self._starter, count, self._server.calls, self._inflight)
+        self._processes = FrontendProcesses(self._starter, count, self._server.calls)
         self._metrics.others.append(FrontEndMetrics(self._processes))
         self._processes.start()
         log.info("Started %d front-end processes", count)

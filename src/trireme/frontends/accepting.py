@@ -8,7 +8,20 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from trireme.frontends.inflight import ConnectionBytes
+
 ProtocolFactory = Callable[[], asyncio.Protocol]
+"""Makes connections, which implement `CountedConnection` as well."""
+
+
+class CountedConnection(Protocol):
+    """A client's connection, as those see it who hold its socket elsewhere."""
+
+    inflight: ConnectionBytes
+    """What it holds."""
+
+    def note_used(self) -> None:
+        """A request came on it, of which it has seen nothing."""
 
 
 class AcceptingSocket(Protocol):

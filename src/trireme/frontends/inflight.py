@@ -44,7 +44,7 @@ class InflightBytes:
 class ConnectionBytes:
     """One connection's share. Used on the event loop's thread."""
 
-    __slots__ = ("_all", "_refuse", "_resume", "_waits_until_s", "held_bytes", "unsent_bytes")
+    __slots__ = ("_all", "_is_closed", "_refuse", "_resume", "_waits_until_s", "held_bytes", "unsent_bytes")
 
     def __init__(self, all_bytes: InflightBytes) -> None:
         self._all = all_bytes
@@ -52,19 +52,22 @@ class ConnectionBytes:
         """Of requests, as received and as inflated."""
         self.unsent_bytes = 0
         """Of answers that the client has not taken yet."""
+        self._is_closed = False
         self._waits_until_s = 0.0
         self._resume: Callable[[], None] | None = None
         self._refuse: Callable[[str], None] | None = None
 
     def hold(self, size_bytes: int) -> None:
-        """So much more, or less, of requests is there."""
-        self.held_bytes += size_bytes
-        self._all.add(size_bytes)
+        """So much more, or less, of requests is there; nothing is where the connection is gone."""
+        if not self._is_closed:
+            self.held_bytes += size_bytes
+            self._all.add(size_bytes)
 
     def set_unsent(self, size_bytes: int) -> None:
         """So much waits to be read."""
-        self._all.add(size_bytes - self.unsent_bytes)
-        self.unsent_bytes = size_bytes
+        if not self._is_closed:
+            self._all.add(size_bytes - self.unsent_bytes)
+            self.unsent_bytes = size_bytes
 
     def excess(self, more_bytes: int = 0) -> str:
         """Which limit is, or would be, exceeded, as a sentence; empty where none is."""
@@ -101,6 +104,7 @@ class ConnectionBytes:
         """The connection is gone."""
         self.hold(-self.held_bytes)
         self.set_unsent(0)
+        self._is_closed = True
         self._resume = self._refuse = None
 
     def _look(self) -> None:

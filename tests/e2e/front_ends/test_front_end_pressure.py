@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import attacked_models
+import pytest
+from attacks import http_request
 from process_server import ProcessServer
 from running_server import int_request
 
@@ -30,6 +34,29 @@ def test_clients_that_read_no_answers_are_not_read_from(folder: Path) -> None:
         assert max(taken) < EACH_BYTES
         assert resident_mb(server) - before < 150
         assert server.infer("echo", 1)[0] == 200
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_answers_that_nobody_reads_count_against_the_limit(tmp_path: Path, processes: int) -> None:
+    """Of 28 MB each some are in the buffers of sockets."""
+    attacked_models.write_models(tmp_path)
+    limits = ("--max-inflight-bytes=64MiB", "--max-connection-inflight-bytes=32MiB")
+    asked = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [28_000_000]}
+    document = {"inputs": [asked], "parameters": {"binary_data_output": True}}
+    raw = http_request("/v2/models/large/infer", json.dumps(document).encode())
+    with ProcessServer(tmp_path, processes, "--load-model=large", *limits) as server, ExitStack() as stack:
+        server.wait_until_ready()
+        statuses = []
+        for _ in range(10):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.ports["http"])))
+            client.sendall(raw)
+            statuses.append(int(client.recv(12).split()[1]))
+            time.sleep(0.1)
+        assert statuses == sorted(statuses)
+        assert 2 <= statuses.count(200) <= 4
+        assert set(statuses) == {200, 503}
+        stack.close()
+        server.until(lambda: server.ask("POST", "/v2/models/large/infer", document)[0] == 200)
 
 
 def flood(client: socket.socket) -> int:

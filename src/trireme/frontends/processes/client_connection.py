@@ -34,6 +34,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._early: list[tuple[int, bytes]] = []  # came before the client was there
         self._written_bytes = 0  # since TAKEN was said
+        self._told_unsent_bytes = 0
         self._is_write_paused = False
         self._is_paused_by_server = False
         self._is_paused_by_line = False
@@ -65,10 +66,12 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
+        self.tell_unsent()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
         self._tell_taken()
+        self.tell_unsent()
 
     # --- what the server process says
 
@@ -138,6 +141,18 @@ class ClientConnection(asyncio.Protocol):
         """Sends bytes to the client."""
         if self._transport is not None:
             self._transport.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client, where that is worth speaking of."""
+        return self._transport.get_write_buffer_size() if self._is_write_paused and self._transport is not None else 0
+
+    def tell_unsent(self) -> None:
+        """Has the server process count what waits for the client, where that has changed much."""
+        size, told = self.unsent_bytes, self._told_unsent_bytes
+        if abs(size - told) >= messages.TAKEN_STEP_BYTES or (told and not size):
+            self._told_unsent_bytes = size
+            self._line.send((messages.UNSENT, self.number, size))
 
     def _tell_taken(self) -> None:
         if self._written_bytes >= messages.TAKEN_STEP_BYTES:

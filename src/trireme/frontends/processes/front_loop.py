@@ -24,6 +24,7 @@ from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
 from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane, LaneCall
+from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line, Message
 from trireme.frontends.tls import Certificates, TlsOptions
 from trireme.server.server import InferenceServer
@@ -98,6 +99,7 @@ class FrontLoop:
         self.http = HttpLane(plan.http)
         self.calls: dict[int, LaneCall] = {}
         self.used: set[int] = set()
+        self._parts = AnswerParts()
         self._last_call = 0
         self._grpc = GrpcLane(self, plan.grpc, plan.create_server())
         self._loop.call_later(_SWEEP_S, self._look_around)
@@ -131,9 +133,7 @@ class FrontLoop:
     def _take(self, message: Message) -> None:
         kind = message[0]
         if kind in _FOR_CALLS:
-            call = self.calls.pop(message[1], None)
-            if call is not None:
-                call.settle(kind, message)
+            self._settle(kind, message)
         elif kind in _FOR_CLIENTS:
             connection = self.connections.get(message[1])
             if connection is not None:
@@ -144,10 +144,30 @@ class FrontLoop:
                 connection.idle(message[2])
         elif kind == messages.OPEN:
             self._open(message[1], message[2], message[3])
+        elif kind == messages.PART:
+            if message[1] in self.calls:
+                self._parts.take(message)
         elif kind == messages.PING:
             self.line.send((messages.PONG,))
         elif kind == messages.STOP:
             self._run(self._stop())
+
+    def _settle(self, kind: int, message: Message) -> None:
+        """A call has ended; a large answer has come ahead in parts."""
+        number = message[1]
+        call = self.calls.pop(number, None)
+        if call is None:
+            return
+        is_large = self._parts.has(number)
+        call.settle(kind, self._parts.complete(message) if is_large else message)
+        if is_large:
+            self.line.send((messages.SETTLED, number))
+
+    def drop_call(self, call: int) -> None:
+        """Nobody waits for the call any more; nothing is done where it is settled."""
+        if self.calls.pop(call, None) is not None:
+            self._parts.drop(call)
+            self.line.send((messages.CANCEL, call))
 
     def _on_unsent(self, message: Message) -> None:
         """A request that cannot be passed on as what it says is passed on as it came."""
@@ -197,6 +217,8 @@ class FrontLoop:
         if self.used:
             self.line.send((messages.USED, list(self.used)))
             self.used.clear()
+        for connection in self.connections.values():
+            connection.tell_unsent()
         self._loop.call_later(_SWEEP_S, self._look_around)
 
     async def _stop(self) -> None:

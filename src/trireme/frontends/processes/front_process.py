@@ -6,12 +6,11 @@ import asyncio
 import marshal
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from trireme.core.errors import ServingError
-from trireme.frontends.accepting import HTTP_SERVICE, ProtocolFactory
+from trireme.frontends.accepting import HTTP_SERVICE, CountedConnection, ProtocolFactory
 from trireme.frontends.http.connection import RestrictedConnection
-from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import InferLane
 from trireme.frontends.processes.line import Line, Message
@@ -30,7 +29,6 @@ class FrontProcess:
         sock: socket.socket,
         side: socket.socket,
         calls: Calls,
-        inflight: InflightBytes,
         ended: Callable[[FrontProcess], None],
     ) -> None:
         self.pid: int | None = None  # once the starter has told
@@ -44,8 +42,10 @@ class FrontProcess:
         self._ended = ended
         self._line = Line(loop, sock, self._take, self._lost)
         self._line.on_unsent = self._on_unsent
-        self._lane = InferLane(calls, self._line, inflight)
         self._transports: dict[int, RelayedTransport] = {}
+        self._lane = InferLane(calls, self._line, self._transports)
+        self._line.on_drained = self._lane.go_on
+        self._connections: dict[int, CountedConnection] = {}
         self._next_number = _FIRST_NUMBER
         side.setblocking(False)
 
@@ -68,8 +68,15 @@ class FrontProcess:
         self._next_number = number + 1
         protocol = connect()
         is_restricted = isinstance(protocol, RestrictedConnection) or getattr(protocol, "is_restricted", False)
+        connection = self._connections[number] = cast(CountedConnection, protocol)
         self._transports[number] = RelayedTransport(
-            self._loop, self._line, number, protocol, peer, tells_idle=service == HTTP_SERVICE and not is_restricted
+            self._loop,
+            self._line,
+            number,
+            protocol,
+            peer,
+            connection.inflight,
+            tells_idle=service == HTTP_SERVICE and not is_restricted,
         )
         self._line.send((messages.OPEN, number, service, not is_restricted))
         return True
@@ -101,8 +108,10 @@ class FrontProcess:
         self.is_over = True
         self._side.close()
         self._lane.close()
-        transports, self._transports = self._transports, {}
-        for transport in transports.values():
+        transports = list(self._transports.values())
+        self._transports.clear()
+        self._connections.clear()
+        for transport in transports:
             transport.lost(ConnectionResetError("the front-end process that held the socket has ended"))
         self._ended(self)
 
@@ -118,6 +127,8 @@ class FrontProcess:
             self._lane.cancel(message[1])
         elif kind == messages.USED:
             self._note_used(message[1])
+        elif kind == messages.SETTLED:
+            self._lane.settled(message[1])
         elif kind == messages.PONG:
             self.unanswered_count = 0
         else:
@@ -138,13 +149,14 @@ class FrontProcess:
             transport.received(b"")
         elif kind == messages.TAKEN:
             transport.taken(message[2])
+        elif kind == messages.UNSENT:
+            transport.unsent(message[2])
         elif kind == messages.LOST:
-            del self._transports[number]
+            del self._transports[number], self._connections[number]
             transport.lost()
 
     def _note_used(self, numbers: list[int]) -> None:
         for number in numbers:
-            transport = self._transports.get(number)
-            note_used = getattr(None if transport is None else transport.get_protocol(), "note_used", None)
-            if note_used is not None:
-                note_used()
+            connection = self._connections.get(number)
+            if connection is not None:
+                connection.note_used()

@@ -119,6 +119,7 @@ class LaneInferCall(UnaryCall):
             (
                 messages.INFER,
                 call,
+                self.connection_number,
                 GRPC_SERVICE,
                 request.model_name,
                 request.model_version,
@@ -145,6 +146,7 @@ class LaneInferCall(UnaryCall):
             self._pass_on_whole()
         else:
             self.fail(decode_error(message[2]))
+        self._lane.owner.connections[self.connection_number].tell_unsent()
 
     def _request_in(self, message: Buffer) -> InferenceRequest | None:
         """What a plain message says; None for all that is not plain, or wrong."""
@@ -182,9 +184,7 @@ class LaneInferCall(UnaryCall):
             passed.receive(data, is_ended)
 
     def _cancel(self, request: InferenceRequest) -> None:
-        owner = self._lane.owner
-        if owner.calls.pop(self._call, None) is not None:
-            owner.line.send((messages.CANCEL, self._call))
+        self._lane.owner.drop_call(self._call)
 
 
 class GrpcClientConnection(ClientConnection):
@@ -205,6 +205,11 @@ class GrpcClientConnection(ClientConnection):
         self._used.add(self.number)
         self._inner.data_received(data)
         self._upstream.open_windows()
+        self.tell_unsent()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return super().unsent_bytes + self._inner.http2.outbound.queued_bytes
 
     def eof_received(self) -> bool:
         return False
@@ -226,6 +231,7 @@ class GrpcClientConnection(ClientConnection):
     def write(self, data: Buffer) -> None:
         """What the server process writes are frames of its own connection."""
         self._upstream.received(bytes(data))
+        self.tell_unsent()
 
     def close_behind(self) -> None:
         """Calls that are read here are answered before the end."""

@@ -52,6 +52,9 @@ class LaneOwner(ConnectionOwner, Protocol):
     def next_call(self) -> int:
         """A number that no open call has."""
 
+    def drop_call(self, call: int) -> None:
+        """Nobody waits for the call any more; nothing is done where it is settled."""
+
 
 class LaneCall(Protocol):
     """A request that the server process works on."""
@@ -191,8 +194,7 @@ class HttpClientConnection(ClientConnection):
         if self._rest_timer is not None:
             self._rest_timer.cancel()
         if self._call is not None:
-            self._lane_owner.calls.pop(self._call, None)
-            self._line.send((messages.CANCEL, self._call))
+            self._lane_owner.drop_call(self._call)
             self._call = None
         if self._exchange is not None:
             self._exchange.cancel()
@@ -239,6 +241,7 @@ class HttpClientConnection(ClientConnection):
             (
                 messages.INFER,
                 call,
+                self.number,
                 HTTP_SERVICE,
                 head.model_name,
                 head.model_version,

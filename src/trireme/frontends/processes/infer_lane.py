@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from trireme.core import errors
@@ -11,9 +12,11 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.accepting import GRPC_SERVICE
-from trireme.frontends.inflight import LARGE_ANSWER_BYTES, ConnectionBytes, InflightBytes
+from trireme.frontends.inflight import CHARGED_FROM_BYTES, LARGE_ANSWER_BYTES, ConnectionBytes
 from trireme.frontends.processes import messages
+from trireme.frontends.processes.large_answers import LargeAnswers
 from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
 from trireme.server.single_response import SingleResponse
 
@@ -26,13 +29,14 @@ ErrorMessage = tuple[str, int, str]
 class InferLane:
     """The requests of one process. What is not plain is sent back, to come again as bytes: nothing is decided here."""
 
-    __slots__ = ("_calls", "_inflight", "_line", "_open")
+    __slots__ = ("_calls", "_large", "_line", "_open", "_transports")
 
-    def __init__(self, calls: Calls, line: Line, inflight: InflightBytes) -> None:
+    def __init__(self, calls: Calls, line: Line, transports: Mapping[int, RelayedTransport]) -> None:
         self._calls = calls
         self._line = line
-        self._inflight = ConnectionBytes(inflight)
-        self._open: dict[int, InferenceRequest] = {}
+        self._transports = transports
+        self._large = LargeAnswers(line)
+        self._open: dict[int, _LaneCall] = {}
 
     @property
     def count(self) -> int:
@@ -41,8 +45,11 @@ class InferLane:
 
     def begin(self, message: Message) -> None:
         """Starts the request (INFER)."""
-        _, key, service, name, version, request_id, inputs, requested, settings = message
+        _, key, number, service, name, version, request_id, inputs, requested, settings = message
         calls = self._calls
+        transport = self._transports.get(number)
+        if transport is None:
+            return  # the client is gone, or about to be
         try:
             called = calls.open(name, version)
         except ServingError:
@@ -52,14 +59,24 @@ class InferLane:
             self._line.send((messages.SEND_WHOLE, key))
             return
         tensors: dict[str, Tensor] = {}
+        size = 0
         for tensor_name, datatype, shape, data in inputs:
             tensors[tensor_name] = Tensor(tensor_name, datatype, shape, data)
-        call = _LaneCall(self, key, service)
-        request = InferenceRequest(name, version, request_id, tensors, call.respond)
+            size += len(data)
+        inflight = transport.inflight
+        if size <= CHARGED_FROM_BYTES:
+            size = 0
+        elif inflight.excess(size):
+            self._line.send((messages.SEND_WHOLE, key))
+            return
+        call = _LaneCall(self, key, service, inflight, size)
+        request = call.request = InferenceRequest(name, version, request_id, tensors, call.respond)
         request.requested_outputs = requested
         if settings is not None:
             _apply_settings(request, settings)
-        self._open[key] = request
+        self._open[key] = call
+        if size:
+            inflight.hold(size)
         try:
             called.start(request)
         except ServingError as error:
@@ -70,8 +87,8 @@ class InferLane:
 
     def answer(self, key: int, response: InferenceResponse) -> None:
         """Sends the one response of a request, unless it was answered before or nobody waits for it."""
-        request = self._open.get(key)
-        if request is None:
+        call = self._open.get(key)
+        if call is None:
             return
         if response.error is not None:
             self._end(key, messages.FAIL, response.error)
@@ -81,51 +98,77 @@ class InferLane:
         for tensor in response.outputs:
             outputs.append((tensor.name, tensor.datatype, tensor.shape, tensor.data))
             size += len(tensor.data)
-        if size > LARGE_ANSWER_BYTES and (excess := self._inflight.excess(size)):
+        if size > LARGE_ANSWER_BYTES and (excess := call.inflight.excess(size)):
             self._end(key, messages.FAIL, errors.UnavailableError(excess))
             return
-        del self._open[key]
-        self._line.send((messages.ANSWER, key, request.served_version, outputs, response.parameters))
+        self._close(key)
+        version = call.request.served_version
+        if size > LARGE_ANSWER_BYTES:
+            self._large.send(key, version, response, call.inflight)
+        else:
+            self._line.send((messages.ANSWER, key, version, outputs, response.parameters))
+
+    def go_on(self) -> None:
+        """The line has room again."""
+        self._large.go_on()
+
+    def settled(self, key: int) -> None:
+        """An answer that went in parts has left for the client."""
+        self._large.settled(key)
 
     def fail_unsent(self, key: int) -> None:
         """The response could not be sent as a message: an error takes its place."""
         error = InternalError(
-            "the response is too large to pass through a front-end process, or has parameters that cannot; a server "
-            "with --frontend-processes=1 can send it"
+            "the response has parameters that cannot pass through a front-end process; a server with "
+            "--frontend-processes=1 can send it"
         )
         self._line.send((messages.FAIL, key, encode_error(error)))
 
     def cancel(self, key: int) -> None:
         """Nobody waits for the request any more."""
-        request = self._open.pop(key, None)
-        if request is not None:
-            request.cancel()
+        self._large.cancel(key)
+        call = self._close(key)
+        if call is not None:
+            call.request.cancel()
 
     def answer_rest(self, error: ServingError) -> None:
         """Answers everything that is open with the error, and cancels it."""
-        for key, request in list(self._open.items()):
+        for key, call in list(self._open.items()):
             self._end(key, messages.FAIL, error)
-            request.cancel()
+            call.request.cancel()
 
     def close(self) -> None:
         """The process is gone, and all who waited with it."""
+        self._large.close()
         for key in list(self._open):
             self.cancel(key)
 
     def _end(self, key: int, kind: int, error: ServingError) -> None:
-        if self._open.pop(key, None) is not None:
+        if self._close(key) is not None:
             self._line.send((kind, key, encode_error(error)))
+
+    def _close(self, key: int) -> _LaneCall | None:
+        """The call, which is open no longer and holds nothing; None where it was not."""
+        call = self._open.pop(key, None)
+        if call is not None and call.held_bytes:
+            call.inflight.hold(-call.held_bytes)
+        return call
 
 
 class _LaneCall:
     """Takes the responses to one request."""
 
-    __slots__ = ("_key", "_lane", "_service", "_single")
+    __slots__ = ("_key", "_lane", "_service", "_single", "held_bytes", "inflight", "request")
 
-    def __init__(self, lane: InferLane, key: int, service: int) -> None:
+    request: InferenceRequest
+    """Set before anything else is done."""
+
+    def __init__(self, lane: InferLane, key: int, service: int, inflight: ConnectionBytes, held_bytes: int) -> None:
         self._lane = lane
         self._key = key
         self._service = service
+        self.inflight = inflight
+        self.held_bytes = held_bytes
         self._single: SingleResponse | None = None
 
     @property

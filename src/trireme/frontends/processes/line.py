@@ -91,8 +91,12 @@ class Line:
 
     def send_bytes(self, kind: int, number: int, data: bytes | bytearray | memoryview) -> None:
         """The same for a message that carries bytes, of which not too many gather."""
-        self.send((kind, number, data))
-        self._messages_bytes += len(data)
+        self.send_part((kind, number, data), len(data))
+
+    def send_part(self, message: Message, size_bytes: int) -> None:
+        """The same for a message that has so many bytes at another place."""
+        self.send(message)
+        self._messages_bytes += size_bytes
         if self._messages_bytes > _FLUSH_BYTES:
             self.flush()
 

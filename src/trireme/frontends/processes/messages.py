@@ -38,6 +38,9 @@ SEND_WHOLE: Final = 13
 """(call,): the front end is to send the request's bytes as they are, for the server process to read."""
 IDLE: Final = 14
 """(connection, size): so much had come of the client when all of it was answered."""
+PART: Final = 15
+"""(call, output, size, bytes): some of the data of a large answer's output, which has this size and this place among
+the outputs. ANSWER follows behind the last, with None for the data."""
 
 # To the server process.
 MADE: Final = 20
@@ -55,10 +58,14 @@ PONG: Final = 25
 USED: Final = 26
 """(connections,): requests came on these of which the server process has seen no bytes."""
 INFER: Final = 27
-"""(call, service, model, version, id, inputs, requested outputs, settings): a request that has been read."""
+"""(call, connection, service, model, version, id, inputs, requested outputs, settings): a request that has been
+read."""
 CANCEL: Final = 28
 """(call,): nobody waits for it any more."""
-
+UNSENT: Final = 29
+"""(connection, size): so much waits in the front-end process for the client to read it."""
+SETTLED: Final = 30
+"""(call,): an answer that came in parts is on its way to the client, and counted as UNSENT from now on."""
 
 WINDOW_BYTES: Final = 1 << 20
 """So much of a connection may be on its way to the client before some of it is TAKEN."""

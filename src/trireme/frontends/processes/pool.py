@@ -17,7 +17,6 @@ from typing import Any, Final
 from trireme.core.errors import unanswered_error
 from trireme.frontends.accepting import ProtocolFactory
 from trireme.frontends.acceptor import Acceptor, ClientsHere
-from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, Starter
 from trireme.server.call import Calls
@@ -44,11 +43,10 @@ _POLL_S: Final = 0.02
 class FrontendProcesses:
     """Implements `Accepting`. Used on the event loop's thread."""
 
-    def __init__(self, starter: Starter, count: int, calls: Calls, inflight: InflightBytes) -> None:
+    def __init__(self, starter: Starter, count: int, calls: Calls) -> None:
         self._starter = starter
         self._control = starter.control
         self._calls = calls
-        self._inflight = inflight
         self._loop = asyncio.get_running_loop()
         self._slots: list[FrontProcess | None] = [None] * count
         self._started_s = [0.0] * count
@@ -164,7 +162,7 @@ class FrontendProcesses:
             their_sock.close()
             their_side.close()
         self._started_s[number] = monotonic()
-        process = FrontProcess(self._loop, sock, side, self._calls, self._inflight, self._on_end)
+        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end)
         self._slots[number] = self._asked[self._last_request] = process
 
     def _on_end(self, process: FrontProcess) -> None:

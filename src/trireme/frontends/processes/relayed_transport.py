@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from trireme.core.elements import Buffer
+from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.line import Line
 
@@ -28,12 +29,16 @@ class RelayedTransport(asyncio.Transport):
         number: int,
         protocol: asyncio.BaseProtocol,
         peer: Any,
+        inflight: ConnectionBytes,
         tells_idle: bool = False,
     ) -> None:
         super().__init__({"peername": peer})
         self._loop = loop
         self._line = line
         self._number = number
+        self.inflight = inflight
+        """What the connection holds, here and in the front-end process."""
+        self._unsent_bytes = 0  # in the front-end process, for the client to read
         self._protocol = protocol
         self._is_made = False
         self._is_over = False  # the protocol has been told, or is about to be
@@ -77,6 +82,11 @@ class RelayedTransport(asyncio.Transport):
         self._on_way_bytes -= size_bytes
         if self._queue:
             self._pump()
+
+    def unsent(self, size_bytes: int) -> None:
+        """So much waits in the front-end process for the client to read it."""
+        self.inflight.hold(size_bytes - self._unsent_bytes)
+        self._unsent_bytes = size_bytes
 
     def lost(self, error: Exception | None = None) -> None:
         """The client, or the process that held its socket, is gone."""

@@ -19,14 +19,17 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
-from trireme.frontends.inflight import LARGE_ANSWER_BYTES, InflightBytes
+from trireme.frontends.inflight import LARGE_ANSWER_BYTES, ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import InferLane, decode_error, encode_error
 from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
 from trireme.server.recording.capture import Capture
 
 CALL = 5
+CONNECTION = 7
+LIMIT_BYTES = 4 << 20
 
 
 class Model:
@@ -61,9 +64,17 @@ class ModelCalls:
 class Sent:
     def __init__(self) -> None:
         self.messages: list[tuple[Any, ...]] = []
+        self.is_full = False
 
     def send(self, message: tuple[Any, ...]) -> None:
         self.messages.append(message)
+
+    def send_part(self, message: tuple[Any, ...], size_bytes: int) -> None:
+        self.messages.append((*message[:-1], bytes(message[-1])))
+
+    @property
+    def kinds(self) -> list[int]:
+        return [message[0] for message in self.messages]
 
 
 @pytest.fixture
@@ -77,12 +88,30 @@ def sent() -> Sent:
 
 
 @pytest.fixture
-def lane(calls: ModelCalls, sent: Sent) -> InferLane:
-    return InferLane(cast(Calls, calls), cast(Line, sent), InflightBytes(limit_bytes=4 << 20))
+def inflight() -> InflightBytes:
+    return InflightBytes(LIMIT_BYTES, LIMIT_BYTES)
 
 
-def infer(name: str = "model", settings: tuple[Any, ...] | None = None, service: int = HTTP_SERVICE) -> tuple[Any, ...]:
-    return (messages.INFER, CALL, service, name, "", "me", [("IN", "INT32", (1, 1), b"abcd")], ("OUT",), settings)
+@pytest.fixture
+def connection(inflight: InflightBytes) -> ConnectionBytes:
+    return ConnectionBytes(inflight)
+
+
+@pytest.fixture
+def lane(calls: ModelCalls, sent: Sent, connection: ConnectionBytes) -> InferLane:
+    transports = {CONNECTION: cast(RelayedTransport, SimpleNamespace(inflight=connection))}
+    return InferLane(cast(Calls, calls), cast(Line, sent), transports)
+
+
+def infer(
+    name: str = "model",
+    settings: tuple[Any, ...] | None = None,
+    service: int = HTTP_SERVICE,
+    data: bytes = b"abcd",
+    call: int = CALL,
+) -> tuple[Any, ...]:
+    inputs = [("IN", "INT32", (1, len(data) // 4), data)]
+    return (messages.INFER, call, CONNECTION, service, name, "", "me", inputs, ("OUT",), settings)
 
 
 def answer(request: InferenceRequest, data: bytes = b"efgh") -> None:
@@ -168,8 +197,87 @@ def test_a_large_answer_without_room_is_refused(lane: InferLane, calls: ModelCal
     lane.begin(infer())
     answer(calls.model.requests[0], bytes(5 << 20))
     lane.begin(infer())
-    answer(calls.model.requests[1], bytes(LARGE_ANSWER_BYTES + 1))
-    assert [message[0] for message in sent.messages] == [messages.FAIL, messages.ANSWER]
+    answer(calls.model.requests[1], bytes(LARGE_ANSWER_BYTES))
+    assert sent.kinds == [messages.FAIL, messages.ANSWER]
+
+
+def test_a_large_answer_goes_in_parts_and_counts_until_it_has_left(
+    lane: InferLane, calls: ModelCalls, sent: Sent, inflight: InflightBytes
+) -> None:
+    data = bytes(range(256)) * (3 << 12)
+    lane.begin(infer())
+    answer(calls.model.requests[0], data)
+    *parts, last = sent.messages
+    assert {part[:4] for part in parts} == {(messages.PART, CALL, 0, len(data))}
+    assert b"".join(part[4] for part in parts) == data
+    assert last == (messages.ANSWER, CALL, "3", [("OUT", "INT32", (1, 1), None)], {"a": 1})
+    assert inflight.used_bytes == len(data)
+    lane.settled(CALL)
+    lane.settled(CALL)
+    assert inflight.used_bytes == 0
+
+
+def test_a_large_answer_waits_while_the_line_is_full(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
+    sent.is_full = True
+    lane.begin(infer())
+    answer(calls.model.requests[0], bytes(2 << 20))
+    assert sent.messages == []
+    sent.is_full = False
+    lane.go_on()
+    assert sent.kinds[-1] == messages.ANSWER
+
+
+def test_a_large_answer_that_nobody_waits_for_is_dropped(
+    lane: InferLane, calls: ModelCalls, sent: Sent, inflight: InflightBytes
+) -> None:
+    sent.is_full = True
+    lane.begin(infer())
+    answer(calls.model.requests[0], bytes(2 << 20))
+    lane.cancel(CALL)
+    sent.is_full = False
+    lane.go_on()
+    assert (sent.messages, inflight.used_bytes) == ([], 0)
+
+
+def test_a_process_that_is_gone_holds_nothing(lane: InferLane, calls: ModelCalls, inflight: InflightBytes) -> None:
+    lane.begin(infer(data=bytes(8000)))
+    lane.begin(infer(call=CALL + 1))
+    answer(calls.model.requests[1], bytes(2 << 20))
+    assert inflight.used_bytes == 8000 + (2 << 20)
+    lane.close()
+    assert inflight.used_bytes == 0
+
+
+def test_a_request_counts_until_it_is_answered(
+    lane: InferLane, calls: ModelCalls, sent: Sent, inflight: InflightBytes
+) -> None:
+    lane.begin(infer(data=bytes(8000)))
+    assert inflight.used_bytes == 8000
+    answer(calls.model.requests[0])
+    assert inflight.used_bytes == 0
+    calls.model.error = InvalidArgumentError("wrong shape")
+    lane.begin(infer(data=bytes(8000)))
+    assert inflight.used_bytes == 0
+
+
+def test_a_connection_that_is_gone_is_not_counted_again(
+    lane: InferLane, calls: ModelCalls, connection: ConnectionBytes, inflight: InflightBytes
+) -> None:
+    lane.begin(infer(data=bytes(8000)))
+    connection.close()
+    lane.cancel(CALL)
+    assert inflight.used_bytes == 0
+
+
+def test_a_request_without_room_comes_back_as_bytes(
+    lane: InferLane, calls: ModelCalls, sent: Sent, connection: ConnectionBytes
+) -> None:
+    """What one process does then is done with the bytes."""
+    connection.hold(LIMIT_BYTES)
+    lane.begin(infer(data=bytes(8000)))
+    assert sent.messages == [(messages.SEND_WHOLE, CALL)]
+    lane.begin(infer())
+    assert lane.count == 1
 
 
 @pytest.mark.parametrize(("service", "protocol"), [(HTTP_SERVICE, "http"), (GRPC_SERVICE, "grpc")])

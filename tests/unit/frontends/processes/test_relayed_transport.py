@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.line import Line
 from trireme.frontends.processes.relayed_transport import RelayedTransport
@@ -117,7 +118,13 @@ def protocol() -> Recorder:
 @pytest.fixture
 def transport(line: RecordedLine, loop: ManualLoop, protocol: Recorder) -> RelayedTransport:
     made = RelayedTransport(
-        cast(asyncio.AbstractEventLoop, loop), cast(Line, line), NUMBER, protocol, ("10.0.0.1", 99), tells_idle=True
+        cast(asyncio.AbstractEventLoop, loop),
+        cast(Line, line),
+        NUMBER,
+        protocol,
+        ("10.0.0.1", 99),
+        ConnectionBytes(InflightBytes()),
+        True,
     )
     made.made()
     return made
