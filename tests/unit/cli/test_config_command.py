@@ -218,3 +218,13 @@ def test_check_takes_a_folder_with_its_own_runtime_for_a_backend(tmp_path: Path)
     folder = model(tmp_path, "own", GOOD.replace('"python"', '"mine"'))
     (folder / "model.py").write_text("class TritonPythonModel:\n    def execute(self, requests): ...\n")
     assert trireme_command.main(["config", "check", str(folder)]) == 0
+
+
+def test_check_takes_several_configurations_of_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = model(tmp_path, "good")
+    (folder / "configs").mkdir()
+    paths = [folder / "configs" / f"{name}.pbtxt" for name in ("small", "large")]
+    for path in paths:
+        path.write_text(GOOD)
+    assert trireme_command.main(["config", "check", *map(str, paths)]) == 0
+    assert capsys.readouterr().out == "good: ok\ngood: ok\n"

@@ -37,13 +37,13 @@ def check(subjects: list[Subject], inventory: Inventory, backend_directory: Path
     """What is wrong with each, in the same order. Models beside them are read where an ensemble needs them."""
     checked: dict[Subject, CheckedModel] = {}
     for repository in dict.fromkeys(subject.folder.parent for subject in subjects):
-        wanted = {subject.folder: subject for subject in subjects if subject.folder.parent == repository}
+        wanted = [subject for subject in subjects if subject.folder.parent == repository]
         models: dict[str, CheckedModel] = {}
-        for folder, subject in wanted.items():
-            models[folder.name] = checked[subject] = _checked(subject, inventory, backend_directory)
+        for subject in wanted:
+            models[subject.folder.name] = checked[subject] = _checked(subject, inventory, backend_directory)
         if any(model.message is not None and model.message.ensemble_scheduling.step for model in models.values()):
             for folder in _folders_in(repository):
-                if folder not in wanted:
+                if folder.name not in models:
                     models[folder.name] = _checked(Subject(folder), inventory, backend_directory)
             check_ensembles(models)
     return [checked[subject] for subject in subjects]
