@@ -93,6 +93,15 @@ def test_oracle_cloud_predicts_at_the_chosen_endpoint(tmp_path: Path, model_name
         assert server.send(port, "POST", "/v2/models/plus/infer", int_request(3))[0] == 200
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_wrong_endpoint_is_told(tmp_path: Path, processes: int) -> None:
+    variables = {"MODEL_DEPLOY_PREDICT_ENDPOINT": "predict", "TRIREME_FRONTEND_PROCESSES": str(processes)}
+    with CloudServer(tmp_path, variables) as server:
+        assert server.process.wait(60) == 1
+        assert "MODEL_DEPLOY_PREDICT_ENDPOINT is 'predict', which is not a path" in server.log
+        assert "Traceback" not in server.log
+
+
 def test_without_its_variables_there_are_no_such_paths(tmp_path: Path) -> None:
     with CloudServer(tmp_path, {}) as server:
         server.wait_until_listening()

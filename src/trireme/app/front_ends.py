@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from trireme.app import options as app_options
-from trireme.app.platforms import oci_translation
+from trireme.app.platforms import is_oci
 from trireme.backends.catalog import ModelSource
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import InternalError
@@ -48,7 +48,7 @@ def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds
         open_log=partial(configure, app_options.log_settings(options)),
         gc_thresholds=gc_thresholds,
         create_server=partial(_server_without_models, options),
-        reads_requests=not is_watched and not is_delayed and oci_translation(os.environ) is None,
+        reads_requests=not is_watched and not is_delayed and not is_oci(os.environ),
     )
 
 

@@ -15,14 +15,23 @@ _OCI_VARIABLES = ("MODEL_DEPLOY_PREDICT_ENDPOINT", "MODEL_DEPLOY_HEALTH_ENDPOINT
 
 def oci_translation(environ: Mapping[str, str]) -> Translation | None:
     """For the HTTP port; None where nothing says that this is a model deployment of Oracle Cloud."""
-    predict, health, container = (environ.get(name, "") for name in _OCI_VARIABLES)
-    is_triton = container.upper() == "TRITON"
-    if not (predict or health or is_triton):
+    if not is_oci(environ):
         return None
+    predict, health, container = (environ.get(name, "") for name in _OCI_VARIABLES)
     for name, path in zip(_OCI_VARIABLES, (predict, health), strict=False):
         if path and not path.startswith("/"):
             raise InvalidArgumentError(f"{name} is '{path}', which is not a path: it begins with '/'")
-    return OciTranslation(predict, health, is_triton)
+    return OciTranslation(predict, health, _is_triton(container))
+
+
+def is_oci(environ: Mapping[str, str]) -> bool:
+    """Whether something says that this is a model deployment of Oracle Cloud."""
+    predict, health, container = (environ.get(name, "") for name in _OCI_VARIABLES)
+    return bool(predict or health) or _is_triton(container)
+
+
+def _is_triton(container: str) -> bool:
+    return container.upper() == "TRITON"
 
 
 def sagemaker_translation(environ: Mapping[str, str], models: Sequence[str]) -> Translation:
