@@ -46,6 +46,11 @@ class FrontLoopStage:
         self.line.send((messages.OPEN, number, service, True))
         return client
 
+    def send_without_socket(self, number: int, service: int) -> None:
+        """What comes of a client where the system leaves its socket out."""
+        self._side.send(marshal.dumps((number, service)))
+        self.line.send((messages.OPEN, number, service, True))
+
     async def told(self, kind: int) -> tuple[Any, ...]:
         """The next message of this kind; those before it are forgotten."""
         await until(lambda: any(message[0] == kind for message in self.taken))

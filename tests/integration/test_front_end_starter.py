@@ -14,10 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from trireme.frontends.inflight import InflightBytes
 from trireme.frontends.processes import pool as pool_module
 from trireme.frontends.processes.pool import FrontendProcesses
-from trireme.frontends.processes.starter import FAILED, FORKED, Starter, start_starter
+from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, Starter, start_starter
 from trireme.server.call import Calls
 
 
@@ -61,7 +60,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(starter: Starter) -> FrontendProcesses:
-    processes = FrontendProcesses(starter, 1, cast(Calls, None), InflightBytes())
+    processes = FrontendProcesses(starter, 1, cast(Calls, None))
     processes.start()
     return processes
 
@@ -101,12 +100,12 @@ def test_a_process_that_could_not_be_forked_is_asked_for_again_and_gets_no_clien
         starter = HandPlayedStarter()
         processes = started(starter)
         number, descriptors = await starter.request()
-        assert not processes.is_able
+        assert not processes._living
         starter.reply(FAILED, number, "no memory")
         starter.end(descriptors)
         number, _ = await starter.request()
         starter.reply(FORKED, number, 1 << 30)
-        await until(lambda: processes.is_able)
+        await until(lambda: processes._living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)
@@ -123,9 +122,9 @@ def test_a_late_pid_is_not_given_to_the_successor() -> None:
         second, _ = await starter.request()
         starter.reply(FORKED, first, late.pid)
         assert await asyncio.to_thread(late.wait, 5) == -9  # nobody has use for it
-        assert not processes.is_able
+        assert not processes._living
         starter.reply(FORKED, second, 1 << 30)
-        await until(lambda: processes.is_able)
+        await until(lambda: processes._living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)
@@ -143,16 +142,17 @@ def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyP
         processes = started(starter)
         number, _ = await starter.request()
         starter.reply(FORKED, number, 1 << 30)
-        await until(lambda: processes.is_able)
+        await until(lambda: processes._living)
         answers, taken = iter([False, False, True]), []
 
         def adopt(client: socket.socket, *_: Any) -> bool:
             is_adopted = next(answers)
             if is_adopted:
                 taken.append(client.dup())
+                client.close()
             return is_adopted
 
-        monkeypatch.setattr(processes, "adopt", adopt)
+        monkeypatch.setattr(processes, "_adopt", adopt)
         listening = socket.create_server(("127.0.0.1", 0))
         accepting = processes.accept(0, listening, asyncio.Protocol, None)
         with socket.create_connection(listening.getsockname()) as client:
@@ -161,6 +161,44 @@ def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyP
             assert client.recv(10) == b"hello"
             taken[0].close()
         accepting.close()
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    asyncio.run(run())
+
+
+def test_a_process_that_fails_says_so_by_its_exit_code() -> None:
+    def fail(sock: socket.socket, side: socket.socket) -> None:
+        raise RuntimeError("a mistake")
+
+    starter = start_starter(fail)
+    starter.control.settimeout(20)
+    sock, side = socket.socketpair()
+    starter.ask(1, sock, side)
+    told = [marshal.loads(starter.control.recv(256)) for _ in range(2)]
+    status = next(facts[2] for facts in told if facts[0] == ENDED)
+    assert os.waitstatus_to_exitcode(status) == 1
+    starter.close()
+    sock.close()
+    side.close()
+
+
+def test_a_process_is_asked_for_again_where_there_are_no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        socketpair, failures = socket.socketpair, iter([False, True, True])
+
+        def pair_or_fail(*arguments: Any) -> tuple[socket.socket, socket.socket]:
+            if next(failures, False):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return socketpair(*arguments)
+
+        monkeypatch.setattr(socket, "socketpair", pair_or_fail)
+        processes = started(starter)
+        number, _ = await starter.request()
+        starter.reply(FORKED, number, 1 << 30)
+        await until(lambda: processes._living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)

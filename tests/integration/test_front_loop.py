@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ GRPC_LIVE = (
     + raw_grpc.headers(1, "/inference.GRPCInferenceService/ServerLive")
     + raw_grpc.data(1, raw_grpc.message(b""))
 )
+
+
+def answer_to(call: int) -> tuple[Any, ...]:
+    return (messages.ANSWER, call, "1", [("OUT", "INT32", (1, 1), b"abcd")], {})
 
 
 class Call:
@@ -160,6 +165,57 @@ def test_parts_of_an_answer_that_nobody_waits_for_are_not_kept() -> None:
         stage.line.send((messages.PING,))
         await stage.told(messages.PONG)
         assert not stage.front._parts.has(call)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_requests_ahead_of_a_client_that_ends_its_half_are_answered() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        first = (await stage.told(messages.INFER))[1]
+        client.send(HTTP_REQUEST)
+        client.shutdown(socket.SHUT_WR)
+        await until(lambda: stage.front.connections[1]._has_ended)  # type: ignore[attr-defined]
+        stage.line.send(answer_to(first))
+        await until(lambda: any(message[0] == messages.INFER for message in stage.taken))
+        assert messages.ENDED not in [message[0] for message in stage.taken]
+        second = (await stage.told(messages.INFER))[1]
+        stage.line.send(answer_to(second))
+        await stage.told(messages.ENDED)
+        received = await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+        assert received.count(b"HTTP/1.1 200 OK") == 2
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_whose_socket_does_not_arrive_is_lost_alone() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        stage.send_without_socket(1, HTTP_SERVICE)
+        assert (await stage.told(messages.LOST))[1] == 1
+        client = stage.connect(2, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        assert (await stage.told(messages.INFER))[2] == 2
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_comes_while_the_line_is_full_is_held() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        stage.front.check_line()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        await stage.told(messages.MADE)
+        await asyncio.sleep(0.05)
+        assert stage.taken == []
+        stage.front._let_go()
+        await stage.told(messages.INFER)
         await stage.close()
 
     asyncio.run(run())

@@ -49,6 +49,8 @@ class ClientConnection(asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(high=_HIGH_BYTES, low=_HIGH_BYTES // 4)
         self._line.send((messages.MADE, self.number))
+        if self._is_paused_by_line:
+            self._transport.pause_reading()
         early, self._early = self._early, []
         for kind, data in early:
             self.told(kind, data)

@@ -87,7 +87,7 @@ class FrontLoop:
         self.connections: dict[int, ClientConnection] = {}
         self._loop = asyncio.get_running_loop()
         self._side = side
-        self._sockets: dict[int, socket.socket] = {}  # that came before they were spoken of
+        self._sockets: dict[int, socket.socket | None] = {}  # that came before they were spoken of
         self._has_tls = (plan.http.tls is not None, plan.grpc.tls is not None)  # by service
         self._certificates = (_certificates(plan.http.tls), _certificates(plan.grpc.tls))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,6 +177,10 @@ class FrontLoop:
 
     def _open(self, number: int, service: int, may_read: bool) -> None:
         sock = self._socket_of(number)
+        if sock is None:
+            log.error("a client is lost: its socket could not be received; there may be too many open files")
+            self.line.send((messages.LOST, number))
+            return
         connection: ClientConnection
         if not may_read or not self._reads_requests:
             connection = ClientConnection(self, number)
@@ -185,6 +189,8 @@ class FrontLoop:
         else:
             connection = GrpcClientConnection(self, number, self._grpc)
         self.connections[number] = connection
+        if self._is_held:
+            connection.hold(True)
         self._run(self._greet(connection, sock, service))
 
     async def _greet(self, connection: ClientConnection, sock: socket.socket, service: int) -> None:
@@ -202,13 +208,13 @@ class FrontLoop:
             raise ConnectionAbortedError("there is no certificate to show")
         return None if certificates is None else certificates.context
 
-    def _socket_of(self, number: int) -> socket.socket:
-        """The socket that the server process has sent ahead."""
+    def _socket_of(self, number: int) -> socket.socket | None:
+        """The socket that the server process has sent ahead; None where the system has left it out."""
         while number not in self._sockets:
             told, descriptors, _, _ = socket.recv_fds(self._side, 64, 1)
-            if not descriptors:
-                raise ConnectionResetError("no socket came for a connection")
-            self._sockets[marshal.loads(told)[0]] = socket.socket(fileno=descriptors[0])
+            if not told:
+                raise ConnectionResetError("the server process sends no sockets any more")
+            self._sockets[marshal.loads(told)[0]] = socket.socket(fileno=descriptors[0]) if descriptors else None
         return self._sockets.pop(number)
 
     def _look_around(self) -> None:

@@ -258,6 +258,12 @@ class HttpClientConnection(ClientConnection):
             begun, self._begun = self._begun, b""
             self._relay(begun)
 
+    def _tell_end(self) -> None:
+        """The client's end is told behind all that it has sent."""
+        if self._has_ended and self._exchange is None:
+            self._pass_on_begun()
+            self._line.send((messages.ENDED, self.number))
+
     def _relay(self, data: bytes) -> None:
         self._is_relaying = True
         self._relayed_bytes += len(data)
@@ -292,6 +298,7 @@ class HttpClientConnection(ClientConnection):
             waiting, self._waiting = self._waiting, b""
             self._relay(self._bytes + waiting)
             self._resume()
+            self._tell_end()
 
     @property
     def connection_number(self) -> int:
@@ -321,12 +328,11 @@ class HttpClientConnection(ClientConnection):
         if self._closes:
             self.close_behind()
             return
-        if self._has_ended:
-            self._line.send((messages.ENDED, self.number))
         if self._waiting:
             waiting, self._waiting = self._waiting, b""
             self._resume()
             self._read(waiting)
+        self._tell_end()
 
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         self.write(data)

@@ -18,7 +18,7 @@ from trireme.core.errors import unanswered_error
 from trireme.frontends.accepting import ProtocolFactory
 from trireme.frontends.acceptor import Acceptor, ClientsHere
 from trireme.frontends.processes.front_process import FrontProcess
-from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, Starter
+from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, MESSAGE_BYTES, Starter
 from trireme.server.call import Calls
 
 log = logging.getLogger(__name__)
@@ -145,25 +145,31 @@ class FrontendProcesses:
     def _start_process(self, number: int) -> None:
         if self._is_stopping or self._is_starter_gone:
             return
-        sock, their_sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (sock, their_sock):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         self._last_request += 1
         try:
-            self._starter.ask(self._last_request, their_sock, their_side)
+            sock, side = self._ask_for_one()
         except OSError as error:
             log.error("front-end process %d cannot be started: %s", number, error)
-            sock.close()
-            side.close()
             self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
-        finally:
-            their_sock.close()
-            their_side.close()
         self._started_s[number] = monotonic()
         process = FrontProcess(self._loop, sock, side, self._calls, self._on_end)
         self._slots[number] = self._asked[self._last_request] = process
+
+    def _ask_for_one(self) -> tuple[socket.socket, socket.socket]:
+        """Has a process forked; our ends of its two sockets. Raises OSError."""
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            ours.enter_context(line[0])
+            theirs.enter_context(line[1])
+            side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.enter_context(side[0])
+            theirs.enter_context(side[1])
+            for end in line:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+            self._starter.ask(self._last_request, line[1], side[1])
+            ours.pop_all()
+        return line[0], side[0]
 
     def _on_end(self, process: FrontProcess) -> None:
         """Its line has ended: it is gone, or of no use any more."""
@@ -208,7 +214,7 @@ class FrontendProcesses:
 
     def _on_starter(self) -> None:
         try:
-            told = self._control.recv(256)
+            told = self._control.recv(MESSAGE_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:

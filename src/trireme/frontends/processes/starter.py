@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import logging
 import marshal
 import os
 import selectors
@@ -17,6 +18,9 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+
+log = logging.getLogger(__name__)
 
 Serve = Callable[[socket.socket, socket.socket], None]
 """What a front-end process does with its two sockets until it ends."""
@@ -26,7 +30,8 @@ FAILED = "failed"
 ENDED = "ended"
 _SOCKETS = 2
 _REASON_CHARS = 100
-_MESSAGE_BYTES = 256
+MESSAGE_BYTES = 1024
+"""No message is longer."""
 _PR_SET_NAME = 15
 
 
@@ -83,7 +88,7 @@ def _fork_until_end(control: socket.socket, serve: Serve) -> None:
                     os.read(wake_reader, 4096)
                 _tell_of_ended(control)
             if control in ready:
-                request, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, _SOCKETS)
+                request, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, _SOCKETS)
                 if not request:
                     return
                 reply = _fork_one(marshal.loads(request), descriptors, serve)
@@ -104,9 +109,18 @@ def _fork_one(number: int, descriptors: list[int], serve: Serve) -> tuple[str, i
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_others({0, 1, 2, *descriptors})
-        serve(*(socket.socket(fileno=descriptor) for descriptor in descriptors))
-        os._exit(0)
+        _serve_to_the_end(serve, descriptors)
     return FORKED, number, pid
+
+
+def _serve_to_the_end(serve: Serve, descriptors: list[int]) -> NoReturn:
+    """The life of a front-end process; a mistake that ends it is told, and shows in its exit code."""
+    try:
+        serve(*(socket.socket(fileno=descriptor) for descriptor in descriptors))
+    except Exception:
+        log.exception("a front-end process failed")
+        os._exit(1)
+    os._exit(0)
 
 
 def _tell_of_ended(control: socket.socket) -> None:
