@@ -16,7 +16,7 @@ import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-from trireme.tools.record.reading import Recording
+from trireme.tools.record.reading import RecordingReader
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -81,7 +81,7 @@ def recorded(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_the_file_holds(recorded: Path) -> None:
-    recording = Recording(str(recorded))
+    recording = RecordingReader(str(recorded))
     calls = [call for _, call in recording.calls()]
     recording.close()
     assert stat.S_IMODE(recorded.stat().st_mode) == 0o600
@@ -168,7 +168,7 @@ def test_models_can_be_chosen_renamed_and_their_answers_ignored(
 
 
 def test_its_own_pace_and_a_faster_one(recorded: Path, server: Any, trireme: Run) -> None:
-    recording = Recording(str(recorded))
+    recording = RecordingReader(str(recorded))
     seconds = recording.contents.seconds
     recording.close()
     slow = json.loads(trireme("replay", recorded, server.url, "--json", "-").stdout)

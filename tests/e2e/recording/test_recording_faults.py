@@ -18,7 +18,7 @@ from running_server import RunningServer, write_model
 from waiting import until
 
 from trireme.tools.client.errors import InputError
-from trireme.tools.record.reading import Recording
+from trireme.tools.record.reading import RecordingReader
 
 TRIREME = str(Path(sys.executable).with_name("trireme"))
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -35,7 +35,7 @@ class TritonPythonModel:
 
 
 def calls_in(path: Path) -> list[Any]:
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     try:
         return [call for _, call in recording.calls()]
     finally:

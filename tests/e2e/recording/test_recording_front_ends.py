@@ -11,7 +11,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from trireme.tools.record.reading import Recording
+from trireme.tools.record.reading import RecordingReader
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -24,7 +24,7 @@ def test_calls_keep_their_protocol(server_with_front_ends: Any, tmp_path: Path, 
             given.set_data_from_numpy(np.array([[4]], np.int32))
             with module.InferenceServerClient(url) as client:
                 client.infer("double", [given])
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     protocols = [call.protocol for _, call in recording.calls()]
     recording.close()
     assert protocols == ["http", "grpc"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trireme.tools.record.reading import Recording
+    from trireme.tools.record.reading import RecordingReader
     from trireme.tools.replay.options import ReplayOptions
     from trireme.tools.replay.results import Results
     from trireme.tools.replay.run import Replayed
@@ -84,10 +84,10 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(found: argparse.Namespace) -> int:
-    from trireme.tools.record.reading import Recording
+    from trireme.tools.record.reading import RecordingReader
 
     options = _options(found)
-    recording = Recording(found.file)
+    recording = RecordingReader(found.file)
     try:
         if found.show:
             _show(recording)
@@ -97,7 +97,7 @@ def _run(found: argparse.Namespace) -> int:
         recording.close()
 
 
-def _replay(recording: Recording, options: ReplayOptions, found: argparse.Namespace) -> int:
+def _replay(recording: RecordingReader, options: ReplayOptions, found: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from trireme.cli.client.server_words import connection_options
@@ -204,7 +204,7 @@ def _speed(word: str) -> float | None:
     return speed
 
 
-def _show(recording: Recording) -> None:
+def _show(recording: RecordingReader) -> None:
     from trireme.observe.terminal.appearance import line_width
     from trireme.observe.terminal.table import render_table
 

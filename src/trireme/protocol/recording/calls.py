@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from trireme.core.recorded_call import Parameter, RecordedCall, RecordedResponse
+from trireme.core.recorded_call import RecordedCall, RecordedResponse
+from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.protocol.recording.frames import Frame, FrameError, cleaned, encode_frame
 

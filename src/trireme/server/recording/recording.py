@@ -20,7 +20,7 @@ from trireme.server.recording.options import (
     REPLACED_AFTER_S,
     RecordingOptions,
 )
-from trireme.server.recording.sampling import Sampler
+from trireme.server.recording.sampling import CallSampler
 
 _SECOND_NS = 1_000_000_000
 
@@ -38,7 +38,7 @@ class Recording:
         self.seen_count = 0
         self.dropped_count = 0
         self._clock = clock
-        self._sampler = Sampler(options.sample, options.models, dice)
+        self._sampler = CallSampler(options.sample, options.models, dice)
         self._began_ns = clock()
         self._fetched_ns = self._began_ns
         self._ended_ns = 0

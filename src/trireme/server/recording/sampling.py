@@ -11,7 +11,7 @@ _MOST_SEQUENCES: Final = 100_000
 """Clients may begin sequences and never end them."""
 
 
-class Sampler:
+class CallSampler:
     """Chooses by throwing dice, so that no rhythm of clients decides."""
 
     def __init__(self, share: float, models: frozenset[str], dice: Callable[[], float]) -> None:

@@ -14,12 +14,13 @@ from google.protobuf.json_format import MessageToDict
 
 from trireme.core.datatype import NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
+from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.grpc_frames import MessageAssembler, decompress
 from trireme.tools.client.errors import AnswerError, UnreachableError, answer_error
 from trireme.tools.client.failures import connection_failure
-from trireme.tools.client.messages import InferAnswer, InferCall, Parameter
+from trireme.tools.client.messages import InferAnswer, InferCall
 from trireme.tools.perf.address import Address
 from trireme.tools.perf.wire.grpc_headers import CallHeaders, call_headers
 from trireme.tools.perf.wire.grpc_requests import frame

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
-
-Parameter = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)

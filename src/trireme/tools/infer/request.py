@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trireme.core.datatype import NUMPY_DTYPE, WIRE_NAMES
+from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import InputError
-from trireme.tools.client.messages import InferCall, Parameter
+from trireme.tools.client.messages import InferCall
 from trireme.tools.client.model import ServedModel, nearest
 from trireme.tools.infer.description import main_input
 from trireme.tools.infer.files import read_text, values_of_file

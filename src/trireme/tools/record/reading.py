@@ -67,7 +67,7 @@ class Contents:
         return told
 
 
-class Recording:
+class RecordingReader:
     """An open file; used by one thread at a time."""
 
     def __init__(self, path: str) -> None:

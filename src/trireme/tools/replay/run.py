@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trireme.core.recorded_call import RecordedCall
 from trireme.tools.client.errors import AnswerError, ClientError, InputError, UnknownModelError
 from trireme.tools.client.model import served_model
-from trireme.tools.record.reading import CallPlace, Recording
+from trireme.tools.record.reading import CallPlace, RecordingReader
 from trireme.tools.replay.comparison import Before, Comparison, Verdict, compare, other_answer, recorded_answer
 from trireme.tools.replay.options import ReplayOptions
 from trireme.tools.replay.player import Job, Play, Player
@@ -52,7 +52,7 @@ class Replay:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: RecordingReader,
         options: ReplayOptions,
         new_client: NewClient,
         new_baseline: NewClient | None,
@@ -190,7 +190,7 @@ def _compared(before: Before, reply: Reply, options: ReplayOptions) -> Compariso
         return Comparison(Verdict.FAILS, (f"the answer cannot be compared: {type(error).__name__}: {error}",))
 
 
-def _chosen(recording: Recording, options: ReplayOptions) -> list[CallPlace]:
+def _chosen(recording: RecordingReader, options: ReplayOptions) -> list[CallPlace]:
     places = [place for place in recording.contents.places if not options.models or place.model in options.models]
     if not places:
         known = ", ".join(sorted(recording.contents.models)) or "none"

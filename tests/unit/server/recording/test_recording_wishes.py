@@ -9,7 +9,7 @@ import pytest
 from trireme.core.errors import InvalidArgumentError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest
 from trireme.server.recording.options import read_options
-from trireme.server.recording.sampling import Sampler
+from trireme.server.recording.sampling import CallSampler
 
 
 def sequence_request(correlation_id: int | str, flags: int) -> InferenceRequest:
@@ -20,7 +20,7 @@ def sequence_request(correlation_id: int | str, flags: int) -> InferenceRequest:
 
 def test_sequences_are_recorded_whole_or_not_at_all() -> None:
     dice = iter([0.9, 0.1])
-    sampler = Sampler(0.5, frozenset(), lambda: next(dice))
+    sampler = CallSampler(0.5, frozenset(), lambda: next(dice))
     wanted = {
         key: [sampler.wants(sequence_request(key, flags), True) for flags in (SEQUENCE_START, 0, SEQUENCE_END)]
         for key in (1, "two")

@@ -17,7 +17,7 @@ from trireme.protocol.recording.frames import MAGIC, encode_frame
 from trireme.tools.client.errors import InputError
 from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import size_text
-from trireme.tools.record.reading import Recording
+from trireme.tools.record.reading import RecordingReader
 from trireme.tools.record.writing import RecordingFile
 
 START = MAGIC + encode_begin({"id": "x", "sample": 1.0})
@@ -102,7 +102,7 @@ def test_calls_come_back_by_time_and_recordings_one_behind_the_other(tmp_path: P
     second.write(START + encode_call(call(5, "n")))
     assert (second.call_count, second.end) == (1, None)
     second.close()
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     assert [(place.at_ns, found.at_ns) for place, found in recording.calls()] == [
         (10, 10),
         (20, 20),
@@ -120,14 +120,14 @@ def test_a_cut_file_is_read_up_to_the_cut_and_can_be_appended_to(tmp_path: Path)
     whole = path.stat().st_size
     with path.open("ab") as file:
         file.write(encode_call(call(2))[:-3])
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     assert len(recording.contents.places) == 1
     assert recording.contents.warnings() == [f"the file is cut off at byte {whole}; what is before it is used"]
     recording.close()
     more = RecordingFile(str(path), is_appended=True)
     more.write(encode_call(call(3)))
     more.close()
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     assert [found.at_ns for _, found in recording.calls()] == [1, 3]
     recording.close()
 
@@ -139,7 +139,7 @@ def test_damage_is_told_and_left_out(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(START) + 40] ^= 1
     path.write_bytes(bytes(content))
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     assert [place.at_ns for place in recording.contents.places] == [2]
     damaged, unreadable, _ = recording.contents.warnings()
     assert "damaged and left out" in damaged
@@ -150,14 +150,14 @@ def test_damage_is_told_and_left_out(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     with pytest.raises(InputError, match="is no recording"):
-        Recording(str(tmp_path / "a.txt"))
+        RecordingReader(str(tmp_path / "a.txt"))
     with pytest.raises(InputError, match="cannot append"):
         RecordingFile(str(tmp_path / "a.txt"), is_appended=True)
     assert (tmp_path / "a.txt").read_text() == "hello"
     with pytest.raises(InputError, match="No such file"):
-        Recording(str(tmp_path / "b.rec"))
+        RecordingReader(str(tmp_path / "b.rec"))
     with pytest.raises(InputError, match="directory"):
-        Recording(str(tmp_path))
+        RecordingReader(str(tmp_path))
 
 
 def test_what_is_no_part_of_a_recording_is_not_written(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_where_there_is_no_more_room_the_file_ends_with_a_whole_frame(tmp_path: 
         env=dict(os.environ),
     )
     assert done.returncode == 0, done.stderr
-    recording = Recording(str(path))
+    recording = RecordingReader(str(path))
     count = len(recording.contents.places)
     assert 0 < count < 10
     assert recording.contents.damages == []
