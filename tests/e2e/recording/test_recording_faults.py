@@ -119,6 +119,27 @@ def test_a_client_that_is_killed_leaves_a_file_and_a_server_that_records_no_more
     assert len(calls_in(path)) == 19
 
 
+def test_a_command_that_was_killed_goes_on_where_its_file_breaks_off(server: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    with server.recording(path) as process:
+        for value in range(10):
+            server.infer("double", value)
+        until(lambda: count_in(path) == 10)
+        process.kill()
+    server.infer("double", 10)
+    command = [TRIREME, "record", server.url, "-o", str(path), "--append"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: count_in(path) == 11)
+        server.infer("double", 11)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "goes on recording requests" in told
+    assert f"{path}: 2 of 12 requests" in told
+    given = [int.from_bytes(call.inputs[0].data[:4], "little") for call in calls_in(path)]
+    assert given == list(range(12))
+
+
 def started(server: Any, path: Path) -> bool:
     """Whether a new recording can be begun, and comes to its end."""
     words = ["record", server.url, "-o", str(path), "--duration", "0.2"]

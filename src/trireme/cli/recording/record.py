@@ -25,7 +25,9 @@ _EXIT_CODES = """exit codes:
   1  the server answered with an error, such as that it may not record
   2  the command line or the file cannot be used
   3  no server answers, or it went away; the file keeps what there was
-  5  the file could not be written to the end, because the disk is full; it keeps what fitted"""
+  5  the file could not be written to the end, because the disk is full; it keeps what fitted
+  130  Ctrl+C pressed twice; the file keeps what there was"""
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,7 +51,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("place", nargs="?", metavar="URL", help="the server's HTTP port; default: localhost:8000")
     parser.add_argument("-o", "--output", metavar="FILE", help="the recording")
-    parser.add_argument("--append", action="store_true", help="add to a recording that is there")
+    parser.add_argument(
+        "--append", action="store_true", help="add to a file that is there, and go on where it breaks off"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     what = parser.add_argument_group("what is recorded")
     what.add_argument("--sample", type=float, default=1.0, metavar="0.1", help="this share of requests; default: all")
@@ -101,15 +105,15 @@ def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace)
     session = RecordSession(client, wishes, Progress(sys.stderr))
     file = RecordingFile(found.output, is_appended=found.append, is_replaced=found.overwrite)
     try:
-        file.write(session.begin())
-        print(f"recording requests of {client.place}", file=sys.stderr)
+        does = "goes on recording" if session.begin(file) else "records"
+        print(f"{client.place} {does} requests", file=sys.stderr)
         session.run(file)
     except KeyboardInterrupt:  # pressed a second time; the server ends the recording by itself
         pass
     finally:
         file.close()
     print(_told(file), file=sys.stderr)
-    return 0
+    return _INTERRUPTED if file.end is None else 0
 
 
 def _wishes(found: argparse.Namespace) -> RecordWishes:

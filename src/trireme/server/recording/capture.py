@@ -111,29 +111,27 @@ class Capture:
         size = sum(len(tensor.data) for tensor in request.inputs.values())
         wishes = request.wishes
         texts = _texts_of(request, wishes, shared)
-        parameter_bytes = _parameters_bytes(request.parameters)
-        is_text_small = texts + parameter_bytes <= _MOST_TEXT_BYTES
-        is_small = size <= self._limit_bytes and is_text_small
-        kept = [_kept(tensor, is_small) for tensor in request.inputs.values()]
+        told = {"at_ns": at_ns, "model": request.model_name, "protocol": _protocol_of(request.respond)}
+        if texts > _MOST_TEXT_BYTES:
+            self.size_bytes = _text_bytes(request.model_name)
+            return told | {"unplayable": _too_large("names and parameters", texts)}
+        is_small = size <= self._limit_bytes
         self.input_bytes = self._data_bytes = size if is_small else 0
-        self.size_bytes = self.input_bytes + texts + (parameter_bytes if is_text_small else 0)
-        return {
-            "at_ns": at_ns,
-            "model": request.model_name,
+        self.size_bytes = self.input_bytes + texts
+        return told | {
             "version": request.model_version,
-            "protocol": _protocol_of(request.respond),
             "request_id": request.id,
-            "inputs": tuple(kept),
+            "inputs": tuple(_kept(tensor, is_small) for tensor in request.inputs.values()),
             "outputs": request.requested_outputs,
             "class_counts": {} if wishes is None else dict(wishes.class_counts),
-            "parameters": dict(request.parameters) if is_text_small else {},
+            "parameters": dict(request.parameters),
             "correlation_id": request.correlation_id,
             "is_start": bool(request.flags & SEQUENCE_START),
             "is_end": bool(request.flags & SEQUENCE_END),
             "priority": request.priority,
             "timeout_us": request.timeout_us,
             "shared_memory": (*shared, *(() if wishes is None else wishes.places)),
-            "unplayable": "" if is_small else _too_large(size, texts + parameter_bytes, is_text_small),
+            "unplayable": "" if is_small else _too_large("inputs", size),
         }
 
     def _take(self, response: InferenceResponse) -> None:
@@ -202,12 +200,13 @@ def _lasting(data: Buffer) -> Buffer:
 
 
 def _texts_of(request: InferenceRequest, wishes: OutputWishes | None, shared: Sequence[str]) -> int:
-    """Bytes of names and ids, which clients choose."""
+    """Bytes of names, ids and parameters, which clients choose."""
     correlation_id = request.correlation_id
     names = [request.model_name, request.model_version, request.id, *request.requested_outputs, *shared]
     names += [correlation_id] if isinstance(correlation_id, str) else []
     names += [] if wishes is None else [*wishes.class_counts, *wishes.places]
-    return sum(map(_text_bytes, names)) + _tensors_bytes(request.inputs.values())
+    described = _tensors_bytes(request.inputs.values()) + _parameters_bytes(request.parameters)
+    return sum(map(_text_bytes, names)) + described
 
 
 def _tensors_bytes(tensors: Iterable[Tensor]) -> int:
@@ -228,9 +227,8 @@ def _text_bytes(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
 
 
-def _too_large(data_bytes: int, text_bytes: int, is_text_small: bool) -> str:
-    which = f"inputs have {data_bytes}" if is_text_small else f"names and parameters have {text_bytes}"
-    return f"its {which} bytes, more than a recorded call may have"
+def _too_large(which: str, size_bytes: int) -> str:
+    return f"its {which} have {size_bytes} bytes, more than a recorded call may have"
 
 
 def _protocol_of(respond: Any) -> str:

@@ -90,13 +90,11 @@ class Recorder:
         self._check_later()
         return self._recording
 
-    def fetch(self, recording_id: str) -> tuple[list[RecordedCall], Recording]:
-        """What was recorded since the last time, and the recording, which may be over now."""
+    def fetch(self, recording_id: str, received_count: int | None = None) -> tuple[list[RecordedCall], Recording]:
+        """What was recorded behind the first so many calls, which have arrived, and the recording, which may be over
+        now. One that is over can be asked again, until another is begun or nobody asks any more."""
         recording = self._find(recording_id)
-        calls = recording.fetch(FETCH_BYTES)
-        if recording.is_over:
-            self._forget()
-        return calls, recording
+        return recording.fetch(FETCH_BYTES, received_count), recording
 
     def stop(self, recording_id: str, is_discarded: bool = False) -> dict[str, Any]:
         """Ends the recording, or whichever runs for ""; what was recorded can still be fetched unless it is

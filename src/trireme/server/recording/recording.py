@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trireme.core.clock import Clock
+from trireme.core.errors import InvalidArgumentError
 from trireme.core.recorded_call import RecordedCall
 from trireme.core.request import InferenceRequest
 from trireme.server.recording.capture import Capture
@@ -42,9 +43,11 @@ class Recording:
         self._began_ns = clock()
         self._fetched_ns = self._began_ns
         self._ended_ns = 0
-        self._done: deque[tuple[RecordedCall, int]] = deque()
+        self._done: deque[tuple[RecordedCall, int]] = deque()  # kept until the client says that it has them
+        self._given_count = 0  # of them, in the answer before
+        self._received_count = 0
         self._running: dict[Capture, None] = {}
-        self._held_bytes = 0  # of calls that are not fetched yet
+        self._held_bytes = 0  # of calls that no client has yet
         self._total_bytes = 0
 
     def capture(self, request: InferenceRequest, is_sequence: bool, shared: Sequence[str]) -> Capture | None:
@@ -97,22 +100,25 @@ class Recording:
     def _is_left_alone(self, seconds: float) -> bool:
         return bool(self.end_reason) and self._clock() - self._fetched_ns > seconds * _SECOND_NS
 
-    def fetch(self, max_bytes: int) -> list[RecordedCall]:
-        """Calls that are done, at least one where there is any; whoever fetches has them alone."""
+    def fetch(self, max_bytes: int, received_count: int | None = None) -> list[RecordedCall]:
+        """Calls that are done, at least one where there is any, behind the first `received_count` of the recording,
+        which are let go; None says that whatever was given before has arrived. Raises InvalidArgumentError."""
+        self._let_go(received_count)
         self._fetched_ns = self._clock()
         if self.end_reason and self._fetched_ns - self._ended_ns > DRAIN_S * _SECOND_NS:
             self._give_up_waiting()
         calls, size = [], 0
-        while self._done and size < max_bytes:
-            call, call_bytes = self._done.popleft()
+        for call, call_bytes in self._done:
+            if size >= max_bytes:
+                break
             calls.append(call)
             size += call_bytes
-        self._held_bytes -= size
+        self._given_count = len(calls)
         return calls
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was fetched, and nothing more comes."""
+        """Whether everything has arrived at the client, and nothing more comes."""
         return bool(self.end_reason) and not self._done and not self._running
 
     def status(self) -> dict[str, Any]:
@@ -129,6 +135,19 @@ class Recording:
             "bytes": self._total_bytes,
             "end_reason": self.end_reason,
         }
+
+    def _let_go(self, received_count: int | None) -> None:
+        count = self._given_count if received_count is None else received_count - self._received_count
+        if not 0 <= count <= self._given_count:
+            most = self._received_count + self._given_count
+            raise InvalidArgumentError(
+                f"'received' of a recording is how many of its calls have arrived: between {self._received_count}, "
+                f"which were told before, and {most}, which were sent, not {received_count}"
+            )
+        for _ in range(count):
+            self._held_bytes -= self._done.popleft()[1]
+        self._received_count += count
+        self._given_count -= count
 
     def _grow(self, size_bytes: int, counted_bytes: int) -> bool:
         """What has begun may take twice as much as what is let in."""

@@ -13,12 +13,15 @@ from types import FrameType
 from typing import Any
 
 from trireme.protocol.recording.frames import MAGIC, read_frame
-from trireme.tools.client.errors import AnswerError, ClientError
+from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError
 from trireme.tools.client.http_client import HttpClient
+from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import Progress, size_text
 from trireme.tools.record.writing import RecordingFile
 
 _PAUSE_S = 0.2
+_RETRIES, _RETRY_PAUSE_S = 5, 1.0
+"""Where the connection breaks; the server keeps what has not arrived, and ends a recording that nobody fetches."""
 _MUCH_BYTES = 1 << 20
 """Where so much came at once, more is fetched without a pause."""
 
@@ -52,7 +55,8 @@ class RecordWishes:
 
 
 class RecordSession:
-    """One recording, from its start to its end; Ctrl+C ends it in good order."""
+    """One recording, from its start to its end; Ctrl+C ends it in good order. What has not arrived in the file stays
+    with the server, so that a connection may break, and a command that was killed be begun again."""
 
     def __init__(
         self,
@@ -65,44 +69,75 @@ class RecordSession:
         self._wishes = wishes
         self._progress = progress
         self._sleep = sleep
-        self._id = ""
 
-    def begin(self) -> bytes:
-        """Has the server begin; the beginning of the file. Raises ClientError."""
+    def begin(self, file: RecordingFile) -> bool:
+        """Goes on with the recording that an appended file breaks off in, where the server still has it, and has the
+        server begin one elsewhere; whether it goes on. Raises ClientError."""
+        if file.recording_id and self._goes_on(file):
+            return True
         content = self._post("start", self._wishes.document())
-        first = read_frame(BytesIO(content), len(MAGIC)) if content.startswith(MAGIC) else None
-        if first is None:
+        if not content.startswith(MAGIC) or read_frame(BytesIO(content), len(MAGIC)) is None:
             raise AnswerError(f"the server at {self._client.place} cannot record")
-        self._id = str(first.header.get("id", ""))
-        return content
+        file.write(content)
+        return False
 
     def run(self, file: RecordingFile) -> None:
-        """Fetches until the recording is over; whatever goes wrong on the way, the server is told to end it."""
+        """Fetches until the recording is over. Where the file cannot be written any further, the server is told to
+        forget the rest."""
         try:
             self._fetch_all(file)
         except KeyboardInterrupt:
             self._progress.clear()
-            self._post("stop", {"id": self._id})
+            self._post("stop", {"id": file.recording_id})
             self._fetch_all(file)
-        except ClientError:
-            self._stop_quietly()
-            raise
         finally:
             self._progress.clear()
 
+    def _goes_on(self, file: RecordingFile) -> bool:
+        try:
+            file.write(self._fetch(file))
+        except AnswerError:
+            return False
+        return True
+
     def _fetch_all(self, file: RecordingFile) -> None:
         while file.end is None:
-            with _interrupted_afterwards():  # the server has given away what it sends: it would be lost
-                content = self._post("fetch", {"id": self._id})
-                file.write(content)
+            content = self._fetch_patiently(file)
+            self._keep(file, content)
             self._progress.show(f"{file.call_count} requests, {size_text(file.added_bytes)}")
             if file.end is None and len(content) < _MUCH_BYTES:
                 self._sleep(_PAUSE_S)
 
-    def _stop_quietly(self) -> None:
+    def _keep(self, file: RecordingFile, content: bytes) -> None:
+        try:
+            with _interrupted_afterwards():  # a frame is written whole
+                file.write(content)
+        except RecordingFileError:
+            self._discard(file)
+            raise
+
+    def _fetch_patiently(self, file: RecordingFile) -> bytes:
+        for _ in range(_RETRIES):
+            try:
+                return self._fetch(file)
+            except UnreachableError:
+                self._progress.show(f"{file.call_count} requests; the connection broke, and is tried again")
+                self._sleep(_RETRY_PAUSE_S)
+        try:
+            return self._fetch(file)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error}\n{file.kept}; --append goes on from there, if the server has kept the recording, which it "
+                "does for half a minute"
+            ) from None
+
+    def _fetch(self, file: RecordingFile) -> bytes:
+        return self._post("fetch", {"id": file.recording_id, "received": file.received_count})
+
+    def _discard(self, file: RecordingFile) -> None:
         """Nothing more is fetched; it would end by itself, half a minute later."""
         try:
-            self._post("stop", {"id": self._id, "discard": True})
+            self._post("stop", {"id": file.recording_id, "discard": True})
         except ClientError:
             pass
 

@@ -7,8 +7,8 @@ import stat
 from io import BytesIO
 from typing import BinaryIO
 
-from trireme.protocol.recording.calls import CALL, END
-from trireme.protocol.recording.frames import MAGIC, Damage, Frame, NoRecordingError, read_frame, read_frames
+from trireme.protocol.recording.calls import BEGIN, CALL, END
+from trireme.protocol.recording.frames import MAGIC, Frame, NoRecordingError, read_frame, read_frames
 from trireme.tools.client.errors import InputError
 from trireme.tools.record.errors import RecordingFileError
 
@@ -24,11 +24,17 @@ class RecordingFile:
     def __init__(self, path: str, *, is_appended: bool = False, is_replaced: bool = False) -> None:
         self.path = path
         self.call_count = 0
+        self.recording_id = ""
+        """Of the recording that the file ends in the middle of; "" where it has none, or one that was ended."""
+        self.received_count = 0
+        """Calls of that recording in the file."""
         self.end: dict[str, object] | None = None
         """What the server said of the recording when it was over."""
         is_there = os.path.exists(path)
         self._file = _opened(path, is_appended, is_replaced)
         self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        if is_appended and self._is_regular:
+            self._prepare_to_append()
         size_bytes = self._file.seek(0, os.SEEK_END) if self._is_regular else 0
         self._is_to_be_emptied = is_replaced and is_there and self._is_regular
         self.size_bytes = self._size_before = 0 if is_replaced else size_bytes
@@ -92,11 +98,36 @@ class RecordingFile:
             pass
 
     def _note(self, frame: Frame) -> None:
-        kind = frame.header.get("kind")
+        kind = self._place(frame)
         if kind == CALL:
             self.call_count += 1
         elif kind == END:
             self.end = frame.header
+
+    def _place(self, frame: Frame) -> object:
+        """Where in which recording the file ends with this frame; what kind of frame it is."""
+        kind = frame.header.get("kind")
+        if kind == CALL:
+            self.received_count += 1
+        elif kind in (BEGIN, END):
+            self.recording_id = str(frame.header.get("id", "")) if kind == BEGIN else ""
+            self.received_count = 0
+        return kind
+
+    def _prepare_to_append(self) -> None:
+        """Cuts off a frame that was not written to its end."""
+        if not self._file.seek(0, os.SEEK_END):
+            return
+        self._file.seek(0)
+        try:
+            for found in read_frames(self._file):
+                if isinstance(found, Frame):
+                    self._place(found)
+                elif found.is_at_end:
+                    self._file.truncate(found.offset)
+        except (NoRecordingError, OSError) as error:
+            self._file.close()
+            raise InputError(f"cannot append to '{self.path}': {error}") from None
 
 
 def _opened(path: str, is_appended: bool, is_replaced: bool) -> BinaryIO:
@@ -107,20 +138,4 @@ def _opened(path: str, is_appended: bool, is_replaced: bool) -> BinaryIO:
         raise InputError(f"'{path}' is there already; --append adds to it, --overwrite replaces it") from None
     except OSError as error:
         raise InputError(f"cannot write to '{path}': {error.strerror}") from None
-    if is_appended:
-        _prepare_to_append(file, path)
     return file
-
-
-def _prepare_to_append(file: BinaryIO, path: str) -> None:
-    """Cuts off a frame that was not written to its end."""
-    if not file.seek(0, os.SEEK_END):
-        return
-    file.seek(0)
-    try:
-        for found in read_frames(file):
-            if isinstance(found, Damage) and found.is_at_end:
-                file.truncate(found.offset)
-    except NoRecordingError as error:
-        file.close()
-        raise InputError(f"cannot append to '{path}': {error}") from None

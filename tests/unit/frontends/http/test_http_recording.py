@@ -47,9 +47,18 @@ def test_a_recording_from_its_start_to_its_end(ask: Any, get: Any, post: Any) ->
     assert (call.model, call.request_id, call.protocol, len(call.responses)) == ("ident", "r", "http", 1)
     assert ask(post("/v2/recording/fetch", name)) == b""
     assert json.loads(ask(post("/v2/recording/stop", b"")))["end_reason"] == "it was stopped"
-    (end,) = frames(MAGIC + ask(post("/v2/recording/fetch", name)))
-    assert (end.header["kind"], end.header["seen"]) == ("end", 1)
-    assert b"there is no such recording" in ask(post("/v2/recording/fetch", name))
+    for _ in range(2):
+        (end,) = frames(MAGIC + ask(post("/v2/recording/fetch", name)))
+        assert (end.header["kind"], end.header["seen"]) == ("end", 1)
+
+
+def test_a_client_says_what_has_arrived(ask: Any, post: Any) -> None:
+    ask(post("/v2/recording/start", b"{}"))
+    ask(post("/v2/models/ident/infer", INFER))
+    for _ in range(2):
+        assert len(frames(MAGIC + ask(post("/v2/recording/fetch", b'{"received": 0}')))) == 1
+    assert ask(post("/v2/recording/fetch", b'{"received": 1}')) == b""
+    assert b"between 1, which were told before, and 1" in ask(post("/v2/recording/fetch", b'{"received": 0}'))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +68,7 @@ def test_a_recording_from_its_start_to_its_end(ask: Any, get: Any, post: Any) ->
         ("start", b'{"sample": 2}', b"'sample' of a recording"),
         ("start", b"{", b"failed to parse"),
         ("fetch", b'{"id": 3}', b"'id' of a recording is a text"),
+        ("fetch", b'{"received": true}', b"'received' of a recording is a number of calls"),
         ("fetch", b"{}", b"there is no such recording"),
         ("stop", b"{}", b"there is no such recording"),
     ],

@@ -93,12 +93,62 @@ def test_nothing_is_in_the_way_before_and_after(stage: Stage) -> None:
     stage.ask()
     for _ in range(3):
         stage.models.answer()
-    calls, _ = stage.recorder.fetch(recording.id)
-    assert len(calls) == 2
-    assert recording.is_over
     assert recording.end_reason == "2 requests are recorded, which is its limit"
-    with pytest.raises(NotFoundError):
-        stage.recorder.fetch(recording.id)
+    assert len(stage.recorder.fetch(recording.id)[0]) == 2
+    assert not recording.is_over
+    assert stage.recorder.fetch(recording.id)[0] == []
+    assert recording.is_over
+
+
+def ids(stage: Stage, received_count: int | None = None) -> list[str]:
+    return [call.request_id for call in stage.recorder.fetch("", received_count)[0]]
+
+
+def test_calls_are_kept_until_they_have_arrived(stage: Stage) -> None:
+    recording = stage.recorder.start({})
+    for name in ("a", "b", "c"):
+        stage.ask(id=name)
+        stage.models.answer()
+    assert ids(stage, 0) == ["a", "b", "c"]
+    assert ids(stage, 0) == ["a", "b", "c"]
+    assert ids(stage, 2) == ["c"]
+    stage.ask(id="d")
+    stage.models.answer()
+    stage.recorder.stop("")
+    assert ids(stage, 2) == ["c", "d"]
+    with pytest.raises(AlreadyExistsError):
+        stage.recorder.start({})
+    assert not recording.is_over
+    for _ in range(2):
+        assert ids(stage, 4) == []
+        assert recording.is_over
+    stage.recorder.start({})
+
+
+@pytest.mark.parametrize("count", [-1, 0, 4, 2**70])
+def test_more_or_less_than_what_was_sent_cannot_have_arrived(stage: Stage, count: int) -> None:
+    stage.recorder.start({})
+    for _ in range(3):
+        stage.ask()
+        stage.models.answer()
+    ids(stage, 0)
+    ids(stage, 1)
+    with pytest.raises(InvalidArgumentError, match="between 1, which were told before, and 3, which were sent, not"):
+        ids(stage, count)
+    assert len(ids(stage, 1)) == 2
+
+
+def test_what_has_not_arrived_takes_room(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "BUFFER_CALLS", 2)
+    recording = stage.recorder.start({})
+    for _ in range(4):
+        stage.ask()
+        stage.models.answer()
+        stage.recorder.fetch("", 0)
+    assert (recording.call_count, recording.dropped_count) == (2, 2)
+    stage.recorder.fetch("", 2)
+    stage.ask()
+    assert recording.call_count == 3
 
 
 def test_limit_of_size(stage: Stage) -> None:
@@ -147,6 +197,7 @@ def test_stopping_waits_a_little_for_what_is_under_way(stage: Stage) -> None:
     stage.now_ns += 6_000_000_000
     (late,) = stage.recorder.fetch(recording.id)[0]
     assert (late.is_finished, late.responses) == (False, ())
+    assert stage.recorder.fetch(recording.id)[0] == []
     assert recording.is_over
     stage.models.answer()
     assert len(stage.sent) == 2
@@ -196,6 +247,7 @@ def test_calls_without_room_are_dropped_counted_and_served(stage: Stage, monkeyp
         stage.models.answer()
     assert len(stage.sent) == 5
     assert len(stage.recorder.fetch(recording.id)[0]) == 3
+    stage.recorder.fetch(recording.id)
     stage.ask()
     assert recording.call_count == 4
     assert "trireme_recording_dropped_total 2" in stage.page()
@@ -222,7 +274,8 @@ def test_texts_of_clients_take_room_as_tensors_do(
     assert (recording.call_count, recording.dropped_count) == (3, 2)
     for _ in range(5):
         stage.models.answer()
-    stage.recorder.fetch(recording.id)
+    for _ in range(2):
+        stage.recorder.fetch(recording.id)
     stage.ask(**fields)
     assert recording.call_count == 4
 
@@ -238,12 +291,21 @@ def test_texts_of_answers_take_room_too(stage: Stage, monkeypatch: pytest.Monkey
     assert (len(call.responses), call.is_cut) == (2, True)
 
 
-def test_a_call_with_more_text_than_a_frame_takes_is_named(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [{"parameters": {"p": "x" * (17 << 20)}}, {"id": "x" * (17 << 20)}, {"requested_outputs": ("x" * (17 << 20),)}],
+)
+def test_a_call_with_more_text_than_a_frame_takes_is_named_and_takes_no_room(
+    stage: Stage, fields: dict[str, Any]
+) -> None:
     recording = stage.recorder.start({})
-    stage.ask(parameters={"p": "x" * (17 << 20)})
-    stage.models.answer()
-    (call,) = stage.recorder.fetch(recording.id)[0]
-    assert (call.parameters, bytes(call.inputs[0].data)) == ({}, b"")
+    for _ in range(9):
+        stage.ask(**fields)
+        stage.models.answer()
+    calls = stage.recorder.fetch(recording.id)[0]
+    assert (len(calls), recording.dropped_count) == (9, 0)
+    call = calls[0]
+    assert (call.model, call.parameters, call.inputs, call.request_id, call.outputs) == ("m", {}, (), "", ())
     assert call.unplayable.startswith("its names and parameters have 17825")
 
 

@@ -1,70 +1,175 @@
-"""A recording that is fetched: Ctrl+C loses nothing that the server has given away."""
+"""A recording that is fetched: what does not arrive is sent again, whatever comes between."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recorder_stage import Stage
 
-from trireme.core.recorded_call import RecordedCall
-from trireme.protocol.recording.calls import encode_begin, encode_call, encode_end
+from trireme.core.errors import ServingError
+from trireme.protocol.recording.calls import encode_begin, encode_calls, encode_end
 from trireme.protocol.recording.frames import MAGIC
+from trireme.tools.client.errors import AnswerError, UnreachableError
 from trireme.tools.record.progress import Progress
+from trireme.tools.record.reading import RecordingReader
 from trireme.tools.record.session import RecordSession, RecordWishes
 from trireme.tools.record.writing import RecordingFile
 
 
 class Server:
-    """Answers as a server does, and has Ctrl+C pressed during the first fetch."""
+    """A server's recorder behind a connection that the test can break."""
 
     place = "a server"
 
-    def __init__(self, presses: int) -> None:
-        self.presses = presses
+    def __init__(self) -> None:
+        self.stage = Stage()
         self.asked: list[str] = []
+        self.accidents: list[Callable[[], None]] = []
+        """One for each answer to a fetch, which happens before it arrives."""
+
+    def infer(self, *ids: str) -> None:
+        for request_id in ids:
+            self.stage.ask(id=request_id)
+            self.stage.models.answer()
 
     def post(self, path: str, body: bytes) -> bytes:
         what = path.rpartition("/")[2]
         self.asked.append(what)
+        try:
+            content = self.answer(what, json.loads(body))
+        except ServingError as error:
+            raise AnswerError(error.message) from None
+        if what == "fetch" and self.accidents:
+            self.accidents.pop(0)()
+        return content
+
+    def answer(self, what: str, document: dict[str, Any]) -> bytes:
+        recorder = self.stage.recorder
         if what == "start":
-            return MAGIC + encode_begin({"id": "x", "sample": 1.0})
+            return MAGIC + encode_begin(recorder.start(document).status())
         if what == "stop":
-            return b"{}"
-        if "stop" in self.asked:
-            return encode_end({"seen": 1})
-        for _ in range(self.presses):
-            os.kill(os.getpid(), signal.SIGINT)
-        return encode_call(RecordedCall(0, "m"))
+            return json.dumps(recorder.stop(document["id"], bool(document.get("discard")))).encode()
+        calls, recording = recorder.fetch(document["id"], document["received"])
+        return encode_calls(calls) + (encode_end(recording.status()) if recording.is_over else b"")
 
 
-def session_of(server: Any) -> RecordSession:
-    return RecordSession(server, RecordWishes(), Progress(io.StringIO()), lambda seconds: None)
+def lose() -> None:
+    raise UnreachableError("the connection to a server broke")
 
 
-def test_the_fetch_under_way_is_finished(tmp_path: Path) -> None:
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def session_of(server: Any, limit: int | None = None) -> RecordSession:
+    return RecordSession(server, RecordWishes(limit=limit), Progress(io.StringIO()), lambda seconds: None)
+
+
+def ids_in(path: Path) -> list[str]:
+    reader = RecordingReader(str(path))
+    assert reader.contents.warnings() == []
+    found = [call.request_id for _, call in reader.calls()]
+    reader.close()
+    return found
+
+
+def test_ctrl_c_in_a_fetch_loses_nothing(server: Server, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    server = Server(1)
-    session = session_of(server)
-    file = RecordingFile(str(tmp_path / "a.rec"))
-    file.write(session.begin())
+    session, file = session_of(server), RecordingFile(str(tmp_path / "a.rec"))
+    assert not session.begin(file)
+    server.infer("one", "two")
+    server.accidents = [press]
     session.run(file)
     file.close()
-    assert server.asked == ["start", "fetch", "stop", "fetch"]
-    assert (file.call_count, file.end and file.end["seen"]) == (1, 1)
+    assert server.asked == ["start", "fetch", "stop", "fetch", "fetch"]
+    assert ids_in(tmp_path / "a.rec") == ["one", "two"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("presses", [2])
-def test_pressed_twice_the_recording_is_stopped_at_once(tmp_path: Path, presses: int) -> None:
-    server = Server(presses)
-    session = session_of(server)
-    file = RecordingFile(str(tmp_path / "a.rec"))
-    file.write(session.begin())
+def test_an_answer_that_does_not_arrive_is_sent_again(server: Server, tmp_path: Path) -> None:
+    session, file = session_of(server, limit=3), RecordingFile(str(tmp_path / "a.rec"))
+    session.begin(file)
+    server.infer("one", "two")
+    server.accidents = [lose, lose, lambda: server.infer("three"), lose, lambda: None, lose]
     session.run(file)
     file.close()
-    assert server.asked == ["start", "fetch", "stop", "fetch"]
-    assert file.call_count == 0
+    assert server.accidents == []
+    assert ids_in(tmp_path / "a.rec") == ["one", "two", "three"]
+
+
+def test_a_file_that_has_lost_what_arrived_is_not_gone_on_with(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    session, file = session_of(server), RecordingFile(str(path))
+    session.begin(file)
+    server.infer("one", "two")
+    server.accidents = [lambda: None] + [lose] * 9
+    with pytest.raises(UnreachableError, match="keeps the 2 requests before it; --append goes on from there"):
+        session.run(file)
+    file.close()
+    with path.open("r+b") as written:  # as if it had been killed while it wrote the second
+        written.truncate(path.stat().st_size - 5)
+    server.accidents = []
+    server.infer("three")
+    again = RecordingFile(str(path), is_appended=True)
+    with pytest.raises(AnswerError, match="recording already"):
+        session_of(server).begin(again)  # the second was told to have arrived
+    again.close()
+
+
+def test_a_command_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    file = RecordingFile(str(path))
+    session_of(server).begin(file)
+    server.infer("one", "two", "three")
+    content = server.post("/v2/recording/fetch", json.dumps({"id": file.recording_id, "received": 0}).encode())
+    file.write(content)
+    file.close()
+    with path.open("r+b") as written:  # it was killed while it wrote the third
+        written.truncate(path.stat().st_size - 5)
+    server.infer("four")
+    again = RecordingFile(str(path), is_appended=True)
+    session = session_of(server)
+    assert session.begin(again)
+    server.stage.recorder.stop("")
+    session.run(again)
+    again.close()
+    assert ids_in(path) == ["one", "two", "three", "four"]
+    assert again.call_count == 2
+
+
+def test_an_appended_file_whose_recording_is_no_more_gets_another(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "a.rec"
+    file = RecordingFile(str(path))
+    session_of(server).begin(file)
+    file.close()
+    server.stage.recorder.stop("", is_discarded=True)
+    again = RecordingFile(str(path), is_appended=True)
+    assert not session_of(server).begin(again)
+    assert again.recording_id != file.recording_id
+    again.close()
+
+
+def test_what_cannot_record_is_told(tmp_path: Path) -> None:
+    class Page:
+        place = "http://host"
+
+        def post(self, path: str, body: bytes) -> bytes:
+            return b"<html>"
+
+    file = RecordingFile(str(tmp_path / "a.rec"))
+    with pytest.raises(AnswerError, match="the server at http://host cannot record"):
+        session_of(Page()).begin(file)
+    file.close()
+    assert list(tmp_path.iterdir()) == []

@@ -57,8 +57,9 @@ class RecordingEndpoints:
         exchange.send(answers.typed(exchange.head, 200, MAGIC + encode_begin(facts), _OCTETS))
 
     def fetch(self, exchange: Exchange) -> None:
-        """`POST /v2/recording/fetch` answers with the frames that came since the last time."""
-        calls, recording = self._recorder.fetch(_id_in(_document(exchange)))
+        """`POST /v2/recording/fetch` answers with the frames behind those that the client says it has."""
+        document = _document(exchange)
+        calls, recording = self._recorder.fetch(_id_in(document), _received_in(document))
         end = encode_end(recording.status()) if recording.is_over else b""
         work = self._background.ordered_work(exchange)
         work.compute(partial(_frames, calls, end), partial(_send, exchange))
@@ -93,4 +94,11 @@ def _id_in(document: dict[str, Any]) -> str:
     value = document.get("id", "")
     if not isinstance(value, str):
         raise InvalidArgumentError("'id' of a recording is a text")
+    return value
+
+
+def _received_in(document: dict[str, Any]) -> int | None:
+    value = document.get("received")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise InvalidArgumentError("'received' of a recording is a number of calls")
     return value

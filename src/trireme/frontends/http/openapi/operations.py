@@ -79,7 +79,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         "Begin a recording", "RecordingRequest", "RecordingFile", "Needs --allow-recording.", response_type=OCTETS
     ),
     ("POST", "/v2/recording/fetch"): Operation(
-        "What was recorded since the last time", "RecordingId", "RecordingFile", response_type=OCTETS
+        "What was recorded behind the calls that have arrived", "RecordingPlace", "RecordingFile", response_type=OCTETS
     ),
     ("POST", "/v2/recording/stop"): Operation("End a recording", "RecordingStop", "Recording"),
     ("POST", "/v1/chat/completions"): Operation(

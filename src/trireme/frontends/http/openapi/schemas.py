@@ -205,7 +205,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         max_call_bytes=whole("The largest tensors that are kept of a request."),
         answers=flag("Whether answers are recorded, too."),
     ),
-    "RecordingId": record("Which recording; whichever runs without it.", id=text()),
+    "RecordingPlace": record(
+        "Which recording, whichever runs without it, and where the client is in it.",
+        id=text(),
+        received=whole("Calls of it that have arrived, and are let go; without it, all that were sent before."),
+    ),
     "RecordingStop": record("Which recording.", id=text(), discard=flag("Forget what was recorded.")),
     "RecordingFile": {"type": "string", "format": "binary", "description": "A piece of the file of the recording."},
     "Recording": record(
