@@ -25,7 +25,10 @@ MARK: Final = b"\xf5REC"
 HEAD: Final = struct.Struct("<4sIQI")
 MAX_TEXT_BYTES: Final = 16 << 20
 MAX_DATA_BYTES: Final = 1 << 32
-_SEARCH_BYTES: Final = 1 << 20
+_FIRST_BLOCK_BYTES: Final = 1 << 12
+_LARGEST_BLOCK_BYTES: Final = 1 << 20
+_READINGS: Final = 4
+"""So many times the length of a file may be read for frames that turn out to be none."""
 
 
 class FrameError(ValueError):
@@ -80,58 +83,121 @@ def read_frames(source: BinaryIO) -> Iterator[Frame | Damage]:
     otherwise."""
     if source.read(len(MAGIC)) != MAGIC:
         raise NoRecordingError("it does not begin as a recording does")
+    search = _FrameSearch(source)
     position = len(MAGIC)
-    while True:
-        frame = read_frame(source, position)
-        if frame is not None:
-            yield frame
-            position = frame.end
-            continue
-        following = _next_frame(source, position)
-        if following is None:
-            end = source.seek(0, 2)
-            if end > position:
-                yield Damage(position, end - position, is_at_end=True)
-            return
-        yield Damage(position, following - position, is_at_end=False)
-        position = following
+    while (frame := search.first_from(position)) is not None:
+        if frame.offset > position:
+            yield Damage(position, frame.offset - position, is_at_end=False)
+        yield frame
+        position = frame.end
+    end = source.seek(0, 2)
+    if end > position:
+        yield Damage(position, end - position, is_at_end=True)
 
 
 def read_frame(source: BinaryIO, offset: int) -> Frame | None:
     """The frame that begins there; None where none does, or not a whole one."""
+    head = _head_at(source, offset)
+    return None if head is None else _frame_of(source, head)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a frame says of itself; the file is long enough for it."""
+
+    offset: int
+    text_bytes: int
+    data_bytes: int
+    checksum: int
+
+    @property
+    def text_end(self) -> int:
+        return self.offset + HEAD.size + self.text_bytes
+
+    @property
+    def end(self) -> int:
+        return self.text_end + self.data_bytes
+
+
+class _FrameSearch:
+    """Finds frames in one file. What only looks like a frame costs a reading of all that it promises: files that are
+    full of such things are read a few times, and not once for each of them."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._room_bytes = _READINGS * source.seek(0, 2)  # for what turns out to be none
+
+    def first_from(self, position: int) -> Frame | None:
+        """The first whole frame that begins there or later."""
+        has_room = self._room_bytes > 0
+        if has_room and (frame := self._read(_head_at(self._source, position))) is not None:
+            return frame
+        marks = _marks(self._source, position + has_room)
+        mark = next(marks, None)
+        while mark is not None:
+            following = next(marks, None)
+            frame = self._read(self._likely_head(mark, following))
+            if frame is not None:
+                return frame
+            mark = following
+        return None
+
+    def _likely_head(self, mark: int, following: int | None) -> _Head | None:
+        """None, too, where another mark lies in the text, which is UTF-8 and has none, or in the data, where there is
+        no room to read it in vain."""
+        if following is not None and following < mark + HEAD.size:
+            return None
+        head = _head_at(self._source, mark)
+        if head is None or following is None:
+            return head
+        return head if following >= (head.text_end if self._room_bytes > 0 else head.end) else None
+
+    def _read(self, head: _Head | None) -> Frame | None:
+        if head is None:
+            return None
+        frame = _frame_of(self._source, head)
+        if frame is None:
+            self._room_bytes -= head.end - head.offset
+        return frame
+
+
+def _head_at(source: BinaryIO, offset: int) -> _Head | None:
     source.seek(offset)
     head = source.read(HEAD.size)
     if len(head) < HEAD.size:
         return None
-    mark, text_size, data_size, checksum = HEAD.unpack(head)
-    if mark != MARK or text_size > MAX_TEXT_BYTES or data_size > MAX_DATA_BYTES:
+    mark, text_bytes, data_bytes, checksum = HEAD.unpack(head)
+    if mark != MARK or text_bytes > MAX_TEXT_BYTES or data_bytes > MAX_DATA_BYTES:
         return None
-    start = offset + HEAD.size
-    if source.seek(0, 2) < start + text_size + data_size:
-        return None
-    source.seek(start)
-    text, data = source.read(text_size), source.read(data_size)
-    if zlib.crc32(data, zlib.crc32(text)) != checksum:
-        return None
+    found = _Head(offset, text_bytes, data_bytes, checksum)
+    return found if source.seek(0, 2) >= found.end else None
+
+
+def _frame_of(source: BinaryIO, head: _Head) -> Frame | None:
+    source.seek(head.offset + HEAD.size)
+    text = source.read(head.text_bytes)
     try:
         header = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    return Frame(offset, header, data, start + text_size + data_size) if isinstance(header, dict) else None
+    if not isinstance(header, dict):
+        return None
+    data = source.read(head.data_bytes)
+    is_whole = zlib.crc32(data, zlib.crc32(text)) == head.checksum
+    return Frame(head.offset, header, data, head.end) if is_whole else None
 
 
-def _next_frame(source: BinaryIO, offset: int) -> int | None:
-    """Where the first whole frame behind this place begins."""
-    position = offset + 1
+def _marks(source: BinaryIO, position: int) -> Iterator[int]:
+    """Where marks lie, from there on; blocks grow, so that one nearby costs little."""
+    block_bytes = _FIRST_BLOCK_BYTES
     while True:
         source.seek(position)
-        block = source.read(_SEARCH_BYTES)
+        block = source.read(block_bytes)
+        if len(block) < len(MARK):
+            return
         found = block.find(MARK)
-        if found < 0:
-            if len(block) < _SEARCH_BYTES:
-                return None
-            position += len(block) - len(MARK) + 1
-            continue
-        if read_frame(source, position + found) is not None:
-            return position + found
-        position += found + 1
+        while found >= 0:
+            yield position + found
+            found = block.find(MARK, found + len(MARK))
+        position += len(block) - len(MARK) + 1
+        block_bytes = min(2 * block_bytes, _LARGEST_BLOCK_BYTES)

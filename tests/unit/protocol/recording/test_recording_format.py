@@ -11,7 +11,7 @@ import pytest
 from trireme.core.recorded_call import RecordedCall, RecordedResponse
 from trireme.core.tensor import Tensor
 from trireme.protocol.recording.calls import BadCallError, decode_call, encode_begin, encode_call, encode_end
-from trireme.protocol.recording.frames import MAGIC, Damage, Frame, NoRecordingError, encode_frame, read_frames
+from trireme.protocol.recording.frames import MAGIC, MARK, Damage, Frame, NoRecordingError, encode_frame, read_frames
 
 
 def tensor(name: str, datatype: str, shape: tuple[int, ...], data: bytes) -> Tensor:
@@ -120,6 +120,58 @@ def test_lengths_that_promise_too_much_are_damage_and_take_no_memory() -> None:
     frame = b"\xf5REC" + struct.pack("<IQI", 2**32 - 1, 2**64 - 1, 0) + b"{}"
     found = frames_of(MAGIC + frame + encode_frame({"kind": "whole"}))
     assert [type(entry) for entry in found] == [Damage, Frame]
+
+
+class CountingBytes(BytesIO):
+    """Says how much was read of it."""
+
+    read_bytes = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.read_bytes += len(found)
+        return found
+
+
+WHOLE = encode_frame({"kind": "x"}, b"1234")
+SIZE = 200_000
+
+
+def promise(data_bytes: int) -> bytes:
+    """The beginning of a frame, with a checksum that is not right."""
+    return b"\xf5REC" + struct.pack("<IQI", 2, max(0, data_bytes), 1) + b"{}"
+
+
+def promises(between: bytes) -> bytes:
+    """Each has the rest of the file for its data."""
+    step = len(between) + len(promise(0))
+    return b"".join(between + promise(SIZE - step * (number + 1)) for number in range(SIZE // step))
+
+
+@pytest.mark.parametrize(
+    ("content", "most_readings"),
+    [
+        (MARK * (SIZE // len(MARK)), 4),
+        (promise(0) * (SIZE // len(promise(0))), 4),
+        (promises(b""), 12),
+        (promises(WHOLE), 120),  # blocks are searched from the end of each whole frame
+        (WHOLE * (SIZE // len(WHOLE)), 2),
+    ],
+)
+def test_files_full_of_marks_are_read_a_few_times(content: bytes, most_readings: int) -> None:
+    source = CountingBytes(MAGIC + content + WHOLE)
+    found = list(read_frames(source))
+    last = found[-1]
+    assert isinstance(last, Frame)
+    assert last.header == {"kind": "x"}
+    assert sum(isinstance(entry, Frame) for entry in found) == content.count(WHOLE) + 1
+    assert source.read_bytes < most_readings * len(content)
+
+
+def test_frames_whose_data_holds_marks_are_whole() -> None:
+    inner = MAGIC + WHOLE + MARK * 50
+    found = frames_of(MAGIC + encode_frame({"kind": "y"}, inner) + WHOLE)
+    assert [(type(entry), entry.offset) for entry in found] == [(Frame, 20), (Frame, 20 + 32 + len(inner))]
 
 
 def test_what_is_no_text_or_no_json_number_harms_nobody() -> None:
