@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from trireme.access.actor import current_actor
 from trireme.core.errors import ServingError
+from trireme.observe.terminal.plain_text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -19,16 +20,9 @@ def audited(action: str, subject: str) -> Iterator[None]:
     try:
         yield
     except ServingError as error:
-        log.warning("audit: %s: %s %s: failed: %s", actor, action, _plain(subject), _plain(error.message))
+        log.warning("audit: %s: %s %s: failed: %s", actor, action, one_line(subject), one_line(error.message))
         raise
     except BaseException as error:
-        log.warning("audit: %s: %s %s: failed: %s", actor, action, _plain(subject), type(error).__name__)
+        log.warning("audit: %s: %s %s: failed: %s", actor, action, one_line(subject), type(error).__name__)
         raise
-    log.info("audit: %s: %s %s: done", actor, action, _plain(subject))
-
-
-def _plain(text: str) -> str:
-    """On one line, whatever a client has written."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+    log.info("audit: %s: %s %s: done", actor, action, one_line(subject))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from trireme.cli.terminal_chat.client import KEY_VARIABLE
 from trireme.observe.terminal.appearance import painted
+from trireme.observe.terminal.plain_text import shown_lines
 from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, ConnectionOptions
 from trireme.tools.client.errors import EXIT_CODES, UNUSABLE, ClientError, InputError
 
@@ -77,5 +78,5 @@ def ended(run: Callable[[], int]) -> int:
     try:
         return run()
     except ClientError as error:
-        print(f"{painted('error:', 'red', sys.stderr)} {error}", file=sys.stderr)
+        print(f"{painted('error:', 'red', sys.stderr)} {shown_lines(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -206,14 +206,14 @@ def _speed(word: str) -> float | None:
 
 def _show(recording: RecordingReader) -> None:
     from trireme.observe.terminal.appearance import line_width
+    from trireme.observe.terminal.plain_text import one_line, shown_name
     from trireme.observe.terminal.table import render_table
 
     contents = recording.contents
     for begin in contents.begins:
-        print(f"recorded from {begin.get('server')} {begin.get('trireme') or begin.get('server_version')}", end="")
-        print(f", sample {begin.get('sample', 1):g}")
+        print(one_line(begin, 200))
     print(f"{len(contents.places)} requests in {contents.seconds:.1f} s")
-    rows = [(name, str(count)) for name, count in sorted(contents.models.items())]
+    rows = [(shown_name(name), str(count)) for name, count in sorted(contents.models.items())]
     if rows:
         print(render_table(("Model", "Requests"), rows, line_width(sys.stdout)))
     for told in contents.warnings():

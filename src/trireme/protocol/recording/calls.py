@@ -6,16 +6,37 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trireme.core.recorded_call import RecordedCall, RecordedResponse
-from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.protocol.recording.frames import Frame, FrameError, cleaned, encode_frame
+from trireme.protocol.recording.members import (
+    MemberError,
+    correlation_id_in,
+    count_in,
+    flag_in,
+    object_in,
+    objects_in,
+    parameters_in,
+    shape_in,
+    text_in,
+    texts_in,
+)
 
 BEGIN: Final = "recording"
 CALL: Final = "call"
 END: Final = "end"
 
 _FLAGS = ("is_start", "is_end", "is_cut")
-_PLAIN = ("version", "served_version", "protocol", "request_id", "correlation_id", "priority", "timeout_us")
+_PLAIN = (
+    "version",
+    "served_version",
+    "protocol",
+    "request_id",
+    "correlation_id",
+    "priority",
+    "timeout_us",
+    "unplayable",
+)
+_PROTOCOLS = ("http", "grpc")
 
 
 class BadCallError(ValueError):
@@ -48,7 +69,6 @@ def encode_call(call: RecordedCall) -> bytes:
         header |= {name: values} if values else {}
     header |= {"class_counts": dict(call.class_counts)} if call.class_counts else {}
     header |= {"parameters": dict(call.parameters)} if call.parameters else {}
-    header |= {"unplayable": call.unplayable} if call.unplayable else {}
     header |= {} if call.is_finished else {"is_finished": False}
     if call.has_answer:
         header["responses"] = [_response_entry(response, parts) for response in call.responses]
@@ -65,24 +85,33 @@ def decode_call(frame: Frame) -> RecordedCall:
     header = frame.header
     reader = _DataReader(frame.data)
     try:
-        inputs = tuple(reader.tensor(entry) for entry in header["inputs"])
-        responses = tuple(_response_of(entry, reader) for entry in header.get("responses", ()))
+        class_counts = object_in(header, "class_counts")
+        protocol = text_in(header, "protocol", "")
         return RecordedCall(
-            at_ns=int(header["at_ns"]),
-            model=str(header["model"]),
-            inputs=inputs,
-            outputs=tuple(header.get("outputs", ())),
-            class_counts=header.get("class_counts", {}),
-            parameters=_parameters(header),
-            shared_memory=tuple(header.get("shared_memory", ())),
-            responses=responses,
-            is_finished=header.get("is_finished", True),
-            unplayable=header.get("unplayable", ""),
+            count_in(header, "at_ns"),
+            text_in(header, "model"),
+            text_in(header, "version", ""),
+            text_in(header, "served_version", ""),
+            protocol if protocol in _PROTOCOLS else "",
+            text_in(header, "request_id", ""),
+            inputs=tuple(map(reader.tensor, objects_in(header, "inputs"))),
+            outputs=texts_in(header, "outputs"),
+            class_counts={name: count_in(class_counts, name) for name in class_counts},
+            parameters=parameters_in(header),
+            correlation_id=correlation_id_in(header),
+            is_start=flag_in(header, "is_start"),
+            is_end=flag_in(header, "is_end"),
+            priority=count_in(header, "priority", 0),
+            timeout_us=count_in(header, "timeout_us", 0),
+            shared_memory=texts_in(header, "shared_memory"),
+            responses=tuple(_response_of(entry, reader) for entry in objects_in(header, "responses", [])),
+            is_finished=flag_in(header, "is_finished", True),
+            is_cut=flag_in(header, "is_cut"),
+            unplayable=text_in(header, "unplayable", ""),
             has_answer="responses" in header,
-            **{name: header[name] for name in (*_PLAIN, *_FLAGS) if name in header},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadCallError(f"the frame at byte {frame.offset} describes no call: {error!r}") from None
+    except MemberError as error:
+        raise BadCallError(f"the frame at byte {frame.offset} describes no call: {error}") from None
 
 
 def _tensor_entry(tensor: Tensor, parts: list[bytes]) -> dict[str, Any]:
@@ -104,18 +133,13 @@ def _response_entry(response: RecordedResponse, parts: list[bytes]) -> dict[str,
 
 def _response_of(entry: Mapping[str, Any], reader: _DataReader) -> RecordedResponse:
     return RecordedResponse(
-        int(entry["after_ns"]),
-        tuple(reader.tensor(output) for output in entry.get("outputs", ())),
-        _parameters(entry),
-        entry.get("error"),
-        entry.get("error_kind", ""),
-        entry.get("is_empty", False),
+        count_in(entry, "after_ns"),
+        tuple(map(reader.tensor, objects_in(entry, "outputs", []))),
+        parameters_in(entry),
+        text_in(entry, "error") if "error" in entry else None,
+        text_in(entry, "error_kind", ""),
+        flag_in(entry, "is_empty"),
     )
-
-
-def _parameters(entry: Mapping[str, Any]) -> dict[str, Parameter]:
-    """A number that JSON does not have, such as an infinity, is written as null and left out."""
-    return {name: value for name, value in entry.get("parameters", {}).items() if value is not None}
 
 
 class _DataReader:
@@ -126,9 +150,9 @@ class _DataReader:
         self._position = 0
 
     def tensor(self, entry: Mapping[str, Any]) -> Tensor:
-        size = int(entry["size"])
+        name, size = text_in(entry, "name"), count_in(entry, "size")
         start = self._position
         self._position = end = start + size
-        if size < 0 or end > len(self._data):
-            raise ValueError(f"tensor '{entry['name']}' is longer than the data")
-        return Tensor(entry["name"], entry["datatype"], tuple(entry["shape"]), self._data[start:end])
+        if end > len(self._data):
+            raise MemberError(f"tensor '{name}' is longer than the data")
+        return Tensor(name, text_in(entry, "datatype"), shape_in(entry), self._data[start:end])

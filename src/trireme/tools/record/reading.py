@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trireme.core.recorded_call import RecordedCall
 from trireme.protocol.recording.calls import BEGIN, CALL, END, BadCallError, decode_call
 from trireme.protocol.recording.frames import Damage, Frame, NoRecordingError, read_frame, read_frames
+from trireme.protocol.recording.members import MemberError, count_in
 from trireme.tools.client.errors import InputError
 
 _BETWEEN_NS = 1_000_000_000
 """Between two recordings in one file."""
+_MOST_DAMAGES = 5
+"""Told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,6 @@ class CallPlace:
     offset: int
     model: str
     correlation_id: int | str = 0
-    protocol: str = ""
 
 
 @dataclass(slots=True)
@@ -33,11 +35,22 @@ class Contents:
 
     places: list[CallPlace] = field(default_factory=list)
     """By time."""
-    begins: list[dict[str, Any]] = field(default_factory=list)
-    ends: list[dict[str, Any]] = field(default_factory=list)
+    begins: list[str] = field(default_factory=list)
+    """Where each recording in it comes from, for people."""
+    end_count: int = 0
+    dropped_count: int = 0
+    """Requests that the server had no room for."""
     damages: list[Damage] = field(default_factory=list)
+    """The first of them, and the one at the end."""
+    damage_count: int = 0
     unreadable_count: int = 0
     """Frames that are whole and describe no call."""
+
+    def add_damage(self, damage: Damage) -> None:
+        """One more place that cannot be read."""
+        self.damage_count += 1
+        if damage.is_at_end or len(self.damages) < _MOST_DAMAGES:
+            self.damages.append(damage)
 
     @property
     def seconds(self) -> float:
@@ -57,12 +70,13 @@ class Contents:
                 told.append(f"the file is cut off at byte {damage.offset}; what is before it is used")
             else:
                 told.append(f"{damage.size_bytes} bytes at byte {damage.offset} are damaged and left out")
+        if self.damage_count > len(self.damages):
+            told.append(f"{self.damage_count - len(self.damages)} more places are damaged and left out")
         if self.unreadable_count:
             told.append(f"{self.unreadable_count} entries describe no request and are left out")
-        dropped = sum(int(end.get("dropped", 0)) for end in self.ends)
-        if dropped:
-            told.append(f"the server had no room for {dropped} requests, which are not in the file")
-        if len(self.ends) < len(self.begins) and not any(damage.is_at_end for damage in self.damages):
+        if self.dropped_count:
+            told.append(f"the server had no room for {self.dropped_count} requests, which are not in the file")
+        if self.end_count < len(self.begins) and not any(damage.is_at_end for damage in self.damages):
             told.append("a recording in the file was not ended in good order")
         return told
 
@@ -107,7 +121,7 @@ def _contents(file: BinaryIO) -> Contents:
     shift_ns = last_ns = 0
     for found in read_frames(file):
         if isinstance(found, Damage):
-            contents.damages.append(found)
+            contents.add_damage(found)
             continue
         kind = found.header.get("kind")
         if kind == CALL:
@@ -119,9 +133,10 @@ def _contents(file: BinaryIO) -> Contents:
                 last_ns = max(last_ns, place.at_ns)
         elif kind == BEGIN:
             shift_ns = last_ns + _BETWEEN_NS if contents.begins else 0
-            contents.begins.append(found.header)
+            contents.begins.append(_origin(found.header))
         elif kind == END:
-            contents.ends.append(found.header)
+            contents.end_count += 1
+            contents.dropped_count += _dropped(found.header)
     contents.places.sort(key=lambda place: (place.at_ns, place.offset))
     return contents
 
@@ -131,4 +146,17 @@ def _place(frame: Frame, shift_ns: int) -> CallPlace | None:
         call = decode_call(frame)
     except BadCallError:
         return None
-    return CallPlace(call.at_ns + shift_ns, frame.offset, call.model, call.correlation_id, call.protocol)
+    return CallPlace(call.at_ns + shift_ns, frame.offset, call.model, call.correlation_id)
+
+
+def _origin(begin: Mapping[str, Any]) -> str:
+    """Who recorded, and how much of it; what a file says of that may be anything."""
+    version = begin.get("trireme") or begin.get("server_version")
+    return f"recorded from {begin.get('server')} {version}, sample {begin.get('sample', 1)}"
+
+
+def _dropped(end: Mapping[str, Any]) -> int:
+    try:
+        return count_in(end, "dropped", 0)
+    except MemberError:
+        return 0

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from trireme.observe.terminal.plain_text import shown_lines, shown_name
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1b1f24; }
 table { border-collapse: collapse; margin: 1rem 0; } th, td { border: 1px solid #d0d7de; padding: .3rem .7rem; }
@@ -51,21 +53,21 @@ def _summary(document: Mapping[str, Any]) -> str:
         f"{escape(document['compared_with'])}.</p>"
     ]
     if not document["is_complete"]:
-        lines.append(f'<p class="bad">Incomplete: {escape(document["end_reason"])}</p>')
+        lines.append(f'<p class="bad">Incomplete: {_message(document["end_reason"])}</p>')
     if bad:
         lines.append(f'<p class="bad">{bad} answers differ or fail.</p>')
     elif not document["sent"]:
         lines.append('<p class="bad">No request was sent.</p>')
     elif document["is_complete"]:
         lines.append('<p class="good">No answer differs.</p>')
-    lines += [f'<p class="note">{escape(told)}</p>' for told in document["warnings"]]
+    lines += [f'<p class="note">{_message(told)}</p>' for told in document["warnings"]]
     return "\n".join(lines)
 
 
 def _verdicts(document: Mapping[str, Any]) -> str:
     shown = [name for name, count in document["verdicts"].items() if count]
     rows = [
-        [escape(name), entry["requests"], *(entry["verdicts"].get(column, 0) for column in shown)]
+        [_name(name), entry["requests"], *(entry["verdicts"].get(column, 0) for column in shown)]
         for name, entry in document["models"].items()
     ]
     return _table(["Model", "Requests", *(name.capitalize() for name in shown)], rows)
@@ -83,9 +85,9 @@ def _plot(name: str, entry: Mapping[str, Any]) -> str:
         return ""
     longest = max(value for _, _, value in bars) or 1.0
     lines = [
-        f"<h3>{escape(name)}</h3>",
+        f"<h3>{_name(name)}</h3>",
         f'<svg width="{_LEFT + _BAR_WIDTH + 110}" height="{(_BAR_HEIGHT + 4) * len(bars) + 4}" role="img" '
-        f'aria-label="latency of {escape(name)}">',
+        f'aria-label="latency of {_name(name)}">',
     ]
     for number, (label, side, value) in enumerate(bars):
         top = number * (_BAR_HEIGHT + 4)
@@ -101,7 +103,7 @@ def _plot(name: str, entry: Mapping[str, Any]) -> str:
 def _errors(document: Mapping[str, Any]) -> str:
     if not document["errors"]:
         return ""
-    rows = [[escape(entry["model"]), entry["count"], escape(entry["error"])] for entry in document["errors"]]
+    rows = [[_name(entry["model"]), entry["count"], _message(entry["error"])] for entry in document["errors"]]
     return "<h2>Errors now</h2>" + _table(["Model", "Count", "Error"], rows)
 
 
@@ -110,13 +112,21 @@ def _examples(document: Mapping[str, Any]) -> str:
         return ""
     parts = [f"<h2>The first {len(document['examples'])}</h2>"]
     for example in document["examples"]:
-        name = f" (id {escape(example['id'])})" if example["id"] else ""
-        details = escape("\n".join(example["details"]))
+        name = f" (id {_name(example['id'])})" if example["id"] else ""
+        details = "\n".join(map(_message, example["details"]))
         parts.append(
-            f"<p><b>request {example['request']}</b>, {escape(example['model'])}{name}: {example['verdict']}</p>"
+            f"<p><b>request {example['request']}</b>, {_name(example['model'])}{name}: {example['verdict']}</p>"
             f"<pre>{details}</pre>"
         )
     return "\n".join(parts)
+
+
+def _name(name: str) -> str:
+    return escape(shown_name(name))
+
+
+def _message(text: str) -> str:
+    return escape(shown_lines(text))
 
 
 def _table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from trireme.observe.terminal.appearance import line_width, painted
+from trireme.observe.terminal.plain_text import shown_lines, shown_name
 from trireme.observe.terminal.table import render_table
 
 _COLUMNS = ("same", "differs", "fails now", "failed before", "same error", "other error", "not compared")
@@ -19,11 +20,14 @@ def text_report(document: Mapping[str, Any], stream: TextIO) -> str:
     width = line_width(stream)
     parts = [_heading(document), _verdict_table(document, width), _latency_table(document, width)]
     if document["errors"]:
-        rows = [(entry["model"], str(entry["count"]), entry["error"]) for entry in document["errors"]]
+        rows = [
+            (shown_name(entry["model"]), str(entry["count"]), shown_lines(entry["error"]))
+            for entry in document["errors"]
+        ]
         parts.append(render_table(("Model", "Count", "Error now"), rows, width))
     if document["examples"]:
         parts.append(_examples(document))
-    parts += [painted(f"warning: {told}", "yellow", stream) for told in document["warnings"]]
+    parts += [painted(f"warning: {shown_lines(told)}", "yellow", stream) for told in document["warnings"]]
     parts.append(_conclusion(document, stream))
     return "\n\n".join(part for part in parts if part)
 
@@ -40,7 +44,7 @@ def _verdict_table(document: Mapping[str, Any], width: int | None) -> str:
     verdicts = document["verdicts"]
     shown = [name for name in (*_COLUMNS, *_REST) if name in _ALWAYS or verdicts[name]]
     rows = [
-        (name, str(entry["requests"]), *(str(entry["verdicts"].get(column, 0)) for column in shown))
+        (shown_name(name), str(entry["requests"]), *(str(entry["verdicts"].get(column, 0)) for column in shown))
         for name, entry in document["models"].items()
     ]
     return render_table(("Model", "Requests", *(name.capitalize() for name in shown)), rows, width) if rows else ""
@@ -52,7 +56,8 @@ def _latency_table(document: Mapping[str, Any], width: int | None) -> str:
         for title, key in (("answer", "latency_ms"), ("first response", "first_response_ms")):
             before, now = entry[key]["before"], entry[key]["now"]
             if now is not None:
-                rows.append((name, title, *(_pair(before, now, column) for column in ("p50", "p90", "p99", "max"))))
+                pairs = [_pair(before, now, column) for column in ("p50", "p90", "p99", "max")]
+                rows.append((shown_name(name), title, *pairs))
     if not rows:
         return ""
     table = render_table(("Model", "Milliseconds", "p50", "p90", "p99", "max"), rows, width)
@@ -67,9 +72,9 @@ def _pair(before: Mapping[str, float] | None, now: Mapping[str, float], column: 
 def _examples(document: Mapping[str, Any]) -> str:
     lines = []
     for example in document["examples"]:
-        name = f" (id {example['id']})" if example["id"] else ""
-        lines.append(f"request {example['request']}, {example['model']}{name}: {example['verdict']}")
-        lines += [f"    {told}" for told in example["details"]]
+        name = f" (id {shown_name(example['id'])})" if example["id"] else ""
+        lines.append(f"request {example['request']}, {shown_name(example['model'])}{name}: {example['verdict']}")
+        lines += [f"    {line}" for told in example["details"] for line in shown_lines(told).split("\n")]
     return "\n".join(lines)
 
 
@@ -83,7 +88,7 @@ def _conclusion(document: Mapping[str, Any], stream: TextIO) -> str:
             f"{late['count']} requests were sent late, by {late['max_ms']:.0f} ms at most: the pace could not be kept"
         )
     if not document["is_complete"]:
-        lines.append(painted(f"INCOMPLETE: {document['end_reason']}", "red", stream))
+        lines.append(painted(f"INCOMPLETE: {shown_lines(document['end_reason'])}", "red", stream))
     if bad:
         lines.append(painted(f"{bad} {_BAD}", "red", stream))
     elif not document["sent"]:

@@ -218,3 +218,53 @@ def test_what_is_no_recording_is_told(content: bytes) -> None:
 def test_a_whole_frame_that_describes_no_call_is_refused(header: dict[str, object]) -> None:
     with pytest.raises(BadCallError, match="at byte 20"):
         only_call(encode_frame(header, b"1234"))
+
+
+TENSOR = {"name": "A", "datatype": "UINT8", "shape": [4], "size": 4}
+RIGHT: dict[str, object] = {"kind": "call", "at_ns": 1, "model": "m", "inputs": [TENSOR]}
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [1], 1.5, True, None])
+@pytest.mark.parametrize(
+    "name",
+    ["at_ns", "model", "version", "request_id", "correlation_id", "priority", "timeout_us", "unplayable", "protocol"],
+)
+def test_members_of_another_kind_make_no_call(name: str, value: object) -> None:
+    with pytest.raises(BadCallError, match=f"'{name}' is no "):
+        only_call(encode_frame(RIGHT | {name: value}, b"1234"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"outputs": "AB"},
+        {"outputs": [1]},
+        {"shared_memory": {"A": 1}},
+        {"class_counts": ["A"]},
+        {"class_counts": {"A": "3"}},
+        {"parameters": [1]},
+        {"parameters": {"p": [1]}},
+        {"is_start": 1},
+        {"is_finished": "no"},
+        {"responses": 7},
+        {"responses": [7]},
+        {"responses": [{"after_ns": "soon"}]},
+        {"responses": [{"after_ns": 1, "error": {}}]},
+        {"inputs": [TENSOR | {"name": 7}]},
+        {"inputs": [TENSOR | {"datatype": None}]},
+        {"inputs": [TENSOR | {"shape": 4}]},
+        {"inputs": [TENSOR | {"shape": ["4"]}]},
+        {"inputs": [TENSOR | {"shape": [-4]}]},
+        {"inputs": [TENSOR | {"size": "4"}]},
+        {"at_ns": -1},
+    ],
+)
+def test_lists_and_objects_of_another_kind_make_no_call(wrong: dict[str, object]) -> None:
+    assert only_call(encode_frame(RIGHT, b"1234")).model == "m"
+    with pytest.raises(BadCallError, match="describes no call"):
+        only_call(encode_frame(RIGHT | wrong, b"1234"))
+
+
+def test_another_protocol_is_an_unknown_one() -> None:
+    assert only_call(encode_frame(RIGHT | {"protocol": "carrier pigeon"}, b"1234")).protocol == ""
+    assert only_call(encode_frame(RIGHT | {"protocol": "grpc"}, b"1234")).protocol == "grpc"

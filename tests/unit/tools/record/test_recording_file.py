@@ -115,6 +115,14 @@ def test_calls_come_back_by_time_and_recordings_one_behind_the_other(tmp_path: P
     recording.close()
 
 
+def test_what_is_no_regular_file_can_be_appended_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = RecordingFile(str(tmp_path / "pipe"), is_appended=True)
+    file.write(START)
+    assert file.added_bytes == len(START)
+    file.close()
+
+
 def test_a_cut_file_is_read_up_to_the_cut_and_can_be_appended_to(tmp_path: Path) -> None:
     path = written(tmp_path / "a.rec", START, encode_call(call(1)))
     whole = path.stat().st_size
@@ -145,6 +153,30 @@ def test_damage_is_told_and_left_out(tmp_path: Path) -> None:
     assert "damaged and left out" in damaged
     assert unreadable == "1 entries describe no request and are left out"
     recording.close()
+
+
+def test_what_a_file_says_of_itself_may_be_anything(tmp_path: Path) -> None:
+    begin, end = encode_begin({"id": [], "sample": "all", "server": {}}), encode_end({"dropped": "many"})
+    reader = RecordingReader(str(written(tmp_path / "a.rec", MAGIC + begin, encode_call(call(1)), end)))
+    assert reader.contents.begins == ["recorded from {} None, sample all"]
+    assert reader.contents.warnings() == []
+    reader.close()
+
+
+def test_of_many_damages_the_first_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.rec", START)
+    path.write_bytes(START + (encode_call(call(1)) + b"?") * 100 + encode_end({"dropped": 3}) + b"cut")
+    reader = RecordingReader(str(path))
+    told = reader.contents.warnings()
+    assert len(reader.contents.places) == 100
+    assert len(reader.contents.damages) == 6
+    assert told[0].startswith("1 bytes at byte ")
+    assert "the file is cut off at byte" in told[5]
+    assert told[6:] == [
+        "95 more places are damaged and left out",
+        "the server had no room for 3 requests, which are not in the file",
+    ]
+    reader.close()
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trireme.cli.recording.replay import main
 from trireme.core.recorded_call import RecordedCall, RecordedResponse
 from trireme.core.tensor import Tensor
 from trireme.protocol.recording.calls import encode_begin, encode_calls, encode_end
-from trireme.protocol.recording.frames import MAGIC
+from trireme.protocol.recording.frames import MAGIC, encode_frame
 
 METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [], "outputs": []}
 GIVEN = Tensor("IN", "FP32", (1,), b"\0\0\0\0")
@@ -82,6 +82,28 @@ def test_an_answer_that_cannot_be_read_fails_its_request(
     assert (found["requests"], found["sent"], found["verdicts"]["fails now"]) == (2, 2, 2)
     assert "the answer cannot be" in found["errors"][0]["error"]
     assert "2 answers differ or fail" in capsys.readouterr().out
+
+
+def test_a_file_with_odd_members_is_shown_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = RecordedCall(0, "m\x1b[31m", inputs=(GIVEN,), responses=(RESPONSE,))
+    odd = {"kind": "call", "at_ns": 1, "model": "m", "inputs": [], "correlation_id": {"a": 1}}
+    begin = encode_begin({"id": "x", "sample": [], "server": "s\x1b[2J"})
+    path = tmp_path / "a.rec"
+    path.write_bytes(MAGIC + begin + encode_calls([good]) + encode_frame(odd) + encode_end({"dropped": []}))
+    assert main([str(path), "--show"]) == 0
+    shown = capsys.readouterr()
+    assert "recorded from s\\x1b[2J None, sample []\n1 requests in 0.0 s" in shown.out
+    assert "m\\x1b[31m" in shown.out
+    assert "1 entries describe no request and are left out" in shown.err
+    with answering(output("FP32", [0.0]), METADATA) as url:
+        assert main([str(path), url]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_an_error_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "\x1b[31m.rec").write_text("no recording")
+    assert main([str(tmp_path / "\x1b[31m.rec")]) == 2
+    assert "\\x1b[31m.rec' is no recording" in capsys.readouterr().err
 
 
 def test_a_right_answer_is_a_success(tmp_path: Path) -> None:

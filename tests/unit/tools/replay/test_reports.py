@@ -74,6 +74,22 @@ def test_the_page_takes_no_name_for_markup() -> None:
     assert "<script" not in page
 
 
+def test_names_and_messages_of_others_do_nothing_to_a_terminal() -> None:
+    results = Results(5)
+    name = "\x1b]0;title\x07" + "m" * 5000
+    told = Comparison(Verdict.FAILS, ("bad\x1b[2J\nsecond line " + "e" * 5000,))
+    results.add(1, name, "\x1b[31m" + "i" * 5000, told, Timing(1, 1), None)
+    results.add(2, name, "", Comparison(Verdict.SAME), Timing(1, 1), None)
+    found = report_document(HEADING, Replayed(results, 2, 2.0, "end\x1b", False, ("warned\x1b" + "w" * 5000,)))
+    for text in (text_report(found, io.StringIO()), html_report(found)):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert "\\x1b]0;title\\x07mmm" in text
+        assert "\\x1b[31miii" in text
+        assert "bad\\x1b[2J\n" in text
+        assert max(map(len, text.split("\n"))) < 1500
+
+
 def test_an_early_end_is_no_success() -> None:
     results = Results(5)
     results.add(1, "m", "", Comparison(Verdict.SAME), Timing(1, 1), None)
