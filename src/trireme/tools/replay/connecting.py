@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trireme.tools.client.connect import ConnectionOptions, place_of
-from trireme.tools.replay.sending import KeptClient, KeptGrpcClient, KeptHttpClient
+from trireme.tools.replay.kept_clients import KeptClient, KeptGrpcClient, KeptHttpClient
 
 
 def client_maker(options: ConnectionOptions, grpc_url: str | None) -> Callable[[str], KeptClient]:

@@ -12,10 +12,11 @@ from trireme.tools.client.errors import AnswerError, ClientError, InputError, Un
 from trireme.tools.client.model import served_model
 from trireme.tools.record.reading import CallPlace, RecordingReader
 from trireme.tools.replay.comparison import Before, Comparison, Verdict, compare, other_answer, recorded_answer
+from trireme.tools.replay.kept_clients import KeptClient
 from trireme.tools.replay.options import ReplayOptions
 from trireme.tools.replay.player import Job, Play, Player
 from trireme.tools.replay.results import Results, Timing
-from trireme.tools.replay.sending import KeptClient, Reply, call_again, send
+from trireme.tools.replay.sending import Reply, call_again, send
 
 NewClient = Callable[[str], KeptClient]
 """A client of the server for a protocol that a call was recorded with; for one thread."""
@@ -78,7 +79,7 @@ class Replay:
             return self._play_back()
         finally:
             for client in self._clients:
-                client.close()
+                client.kept.close()
 
     def _play_back(self) -> Replayed:
         options = self._options

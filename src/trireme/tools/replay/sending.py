@@ -2,94 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trireme.core.recorded_call import RecordedCall
 from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError
-from trireme.tools.client.grpc_client import GrpcClient, GrpcConnection
-from trireme.tools.client.http_client import HttpClient
 from trireme.tools.client.messages import InferAnswer, InferCall
-
-_FRESH_S = 3.0
-"""A connection that was idle for longer may have been closed by the server meanwhile."""
-
-
-class KeptHttpClient(HttpClient):
-    """The same client with one connection, for one thread."""
-
-    _kept: tuple[http.client.HTTPConnection, float] | None = None
-
-    @contextmanager
-    def borrowed(self) -> Iterator[http.client.HTTPConnection]:
-        """The connection of the exchange before, as long as that was in order and not long ago."""
-        kept, self._kept = self._kept, None
-        if kept is not None and time.monotonic() - kept[1] > _FRESH_S:
-            kept[0].close()
-            kept = None
-        connection = self.open_connection() if kept is None else kept[0]
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        self._kept = connection, time.monotonic()
-
-    def warm_up(self) -> None:
-        """Connects, so that no request is charged for it; a failure is left to the request."""
-        try:
-            if self._kept is None:
-                connection = self.open_connection()
-                connection.connect()
-                self._kept = connection, time.monotonic()
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        if self._kept is not None:
-            self._kept[0].close()
-
-
-class KeptGrpcClient(GrpcClient):
-    """The same over gRPC."""
-
-    _kept: tuple[GrpcConnection, float] | None = None
-
-    @contextmanager
-    def borrowed(self) -> Iterator[GrpcConnection]:
-        """The connection of the call before, as long as the server wants calls on it."""
-        kept, self._kept = self._kept, None
-        if kept is not None and (kept[0].is_leaving or time.monotonic() - kept[1] > _FRESH_S):
-            kept[0].close()
-            kept = None
-        connection = self.open_connection() if kept is None else kept[0]
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if connection.is_leaving:
-            connection.close()
-        else:
-            self._kept = connection, time.monotonic()
-
-    def warm_up(self) -> None:
-        """The same."""
-        try:
-            if self._kept is None:
-                self._kept = self.open_connection(), time.monotonic()
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        if self._kept is not None:
-            self._kept[0].close()
-
-
-KeptClient = KeptHttpClient | KeptGrpcClient
+from trireme.tools.replay.kept_clients import KeptClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +26,7 @@ class Reply:
 
 def send(client: KeptClient, call: InferCall, is_stream: bool, clock: Callable[[], int] = time.monotonic_ns) -> Reply:
     """One call; an error is part of the reply, and so is an answer that nobody can read."""
-    client.warm_up()
+    client.kept.warm_up()
     began_ns = clock()
     first_ns = 0
     answers: list[InferAnswer] = []
