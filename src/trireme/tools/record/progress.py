@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -11,7 +12,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
-    """Written to the error output, so that nothing has to be told apart from it."""
+    """Written to the error output, so that nothing has to be told apart from it; by any thread."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -19,10 +20,21 @@ class Progress:
         self._is_terminal = stream.isatty()
         self._began_s = self._shown_s = clock()
         self._width = 0
+        self._lock = threading.Lock()
 
     def show(self, state: str) -> None:
         """What is to be told of this moment, where it is time to tell it."""
-        now_s = self._clock()
+        with self._lock:
+            self._show(state, self._clock())
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self._is_terminal and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+    def _show(self, state: str, now_s: float) -> None:
         if now_s - self._shown_s < (_ON_TERMINAL_S if self._is_terminal else _ELSEWHERE_S):
             return
         self._shown_s = now_s
@@ -33,13 +45,6 @@ class Progress:
         else:
             self._stream.write(text + "\n")
         self._stream.flush()
-
-    def clear(self) -> None:
-        """Takes the line away."""
-        if self._is_terminal and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
 
 
 def size_text(size_bytes: float) -> str:

@@ -9,9 +9,6 @@ from trireme.tools.replay.comparison import Verdict
 from trireme.tools.replay.results import ModelResult, percentiles_ms
 from trireme.tools.replay.run import Replayed
 
-_LATE_NS = 10_000_000
-"""A request that is sent so long after its time says that this client, or the server, cannot keep the pace."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReportHeading:
@@ -29,7 +26,6 @@ class ReportHeading:
 def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any]:
     """Everything, ready for JSON."""
     results = replayed.results
-    late = [late_ns for late_ns in results.late_ns if late_ns > _LATE_NS]
     return {
         "recording": heading.recording,
         "server": heading.server,
@@ -43,7 +39,7 @@ def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any
         "seconds": round(replayed.seconds, 3),
         "requests_per_second": round(results.sent_count / replayed.seconds, 2) if replayed.seconds else 0.0,
         "verdicts": {verdict.value: results.count(verdict) for verdict in Verdict},
-        "late": {"count": len(late), "max_ms": round(max(late, default=0) / 1e6, 3)},
+        "late": {"count": results.late_count, "max_ms": round(results.most_late_ns / 1e6, 3)},
         "warnings": list(replayed.warnings),
         "models": {name: _model(result) for name, result in sorted(results.models.items())},
         "errors": [

@@ -13,6 +13,11 @@ from trireme.tools.replay.comparison import Comparison, Verdict
 BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.OTHER_ERROR)
 """Verdicts that one would want to know of before an upgrade."""
 _TELLING = (*BAD, Verdict.RECOVERED, Verdict.UNPLAYABLE, Verdict.UNANSWERED)
+_LATE_NS = 10_000_000
+"""A request that is sent so long after its time says that this client, or the server, cannot keep the pace."""
+_MOST_ERRORS = 1000
+"""Messages that are counted one by one: each may have an id or a time in it."""
+OTHER_ERRORS = "other errors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,9 @@ class Results:
         self.examples: list[Example] = []
         self.error_counts: Counter[tuple[str, str]] = Counter()
         """By model and message, of calls that fail now."""
-        self.late_ns: list[int] = []
-        """How far behind its time each call was sent."""
+        self.late_count = 0
+        """Calls that were sent far behind their time."""
+        self.most_late_ns = 0
         self.sent_count = 0
 
     def add(
@@ -80,18 +86,18 @@ class Results:
             result.verdicts[verdict] += 1
             if verdict is not Verdict.UNPLAYABLE:
                 self.sent_count += 1
-                if late_ns is not None:
-                    self.late_ns.append(late_ns)
+                self._note_late(late_ns or 0)
             if verdict in (Verdict.FAILS, Verdict.OTHER_ERROR, Verdict.UNANSWERED) and comparison.details:
-                self.error_counts[model, comparison.details[0]] += 1
+                self._count_error(model, comparison.details[0])
             if timing is not None and verdict in (Verdict.SAME, Verdict.DIFFERS, Verdict.UNCOMPARED):
                 _time(result, timing)
             if verdict in _TELLING and len(self.examples) < self._most_examples:
                 self.examples.append(Example(number, model, request_id, verdict, comparison.details))
 
     def count(self, *verdicts: Verdict) -> int:
-        """Calls with one of these verdicts."""
-        return sum(result.verdicts[verdict] for result in self.models.values() for verdict in verdicts)
+        """Calls with one of these verdicts, while other threads add some."""
+        with self._lock:
+            return sum(result.verdicts[verdict] for result in self.models.values() for verdict in verdicts)
 
     @property
     def done_count(self) -> int:
@@ -102,6 +108,15 @@ class Results:
     def bad_count(self) -> int:
         """Calls that are not answered as they were."""
         return self.count(*BAD)
+
+    def _note_late(self, late_ns: int) -> None:
+        if late_ns > _LATE_NS:
+            self.late_count += 1
+            self.most_late_ns = max(self.most_late_ns, late_ns)
+
+    def _count_error(self, model: str, message: str) -> None:
+        is_known = (model, message) in self.error_counts or len(self.error_counts) < _MOST_ERRORS
+        self.error_counts[(model, message) if is_known else ("", OTHER_ERRORS)] += 1
 
 
 def percentiles_ms(latencies_ns: list[int]) -> Mapping[str, float] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import threading
 from typing import Any
 
 from trireme.tools.replay.comparison import Comparison, Verdict
@@ -47,6 +49,36 @@ def test_counts_latencies_and_examples() -> None:
     assert found["models"]["n"]["latency_ms"] == {"before": None, "now": None}
     assert found["errors"] == [{"model": "m", "error": "boom", "count": 2}]
     assert [example["request"] for example in found["examples"]] == [5, 6]
+
+
+def test_it_is_counted_while_threads_add() -> None:
+    results, is_over = Results(0), threading.Event()
+
+    def add() -> None:
+        for number in range(20_000):
+            results.add(number, f"m{number}", "", Comparison(Verdict.DIFFERS), None, None)
+        is_over.set()
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=add)
+    try:
+        thread.start()
+        while not is_over.is_set():
+            assert results.bad_count <= 20_000
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval_s)
+    assert results.bad_count == 20_000
+
+
+def test_messages_that_are_all_different_are_counted_together_in_the_end() -> None:
+    results = Results(0)
+    for number in range(1500):
+        results.add(number, "m", "", Comparison(Verdict.FAILS, (f"id {number}",)), None, None)
+    results.add(0, "m", "", Comparison(Verdict.FAILS, ("id 3",)), None, None)
+    assert results.error_counts.most_common(2) == [(("", "other errors"), 500), (("m", "id 3"), 2)]
+    assert len(results.error_counts) == 1001
 
 
 def test_percentiles() -> None:
