@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from trireme.observe.terminal.plain_text import one_line
+
 _LEAST_WIDTH = 12
 """A column is not made narrower for the sake of the terminal."""
 
@@ -12,10 +14,11 @@ _LEAST_WIDTH = 12
 def render_table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """The table with its frame, without a line break at the end.
 
-    Cells stand at the left; a cell of several lines makes its row several lines high. Where the table would be wider
+    Cells stand at the left; a cell of several lines makes its row several lines high, and no cell steers the terminal,
+    whoever has written what is in it. Where the table would be wider
     than `width`, the lines of its widest columns are broken.
     """
-    lines_of_rows = [[cell.split("\n") for cell in row] for row in (headers, *rows)]
+    lines_of_rows = [[[one_line(line) for line in cell.split("\n")] for cell in row] for row in (headers, *rows)]
     widths = _fitting(_widths(lines_of_rows), width)
     lines_of_rows = [[_broken(lines, most) for lines, most in zip(row, widths, strict=True)] for row in lines_of_rows]
     widths = _widths(lines_of_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 HTTP_PORT, GRPC_PORT = 8000, 8001
 _TLS_SCHEMES = ("https://", "grpcs://")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ def connect_http(options: ConnectionOptions) -> HttpClient:
 
 
 def place_of(options: ConnectionOptions) -> tuple[Address, ssl.SSLContext | None]:
-    """Where the server is, and how its TLS is spoken; raises InputError."""
+    """Where the server is, and how its TLS is spoken; raises InputError, for headers that cannot be sent, too."""
+    for name, value in options.headers:
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InputError(f"the header '{name}: {value}' has characters that no header may have")
     port = GRPC_PORT if options.is_grpc else HTTP_PORT
     url = options.url or f"localhost:{port}"
     try:

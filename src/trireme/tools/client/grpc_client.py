@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
 
 from trireme.core.datatype import NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
 from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
-from trireme.protocol.grpc_frames import MessageAssembler, decompress
-from trireme.tools.client.errors import AnswerError, UnreachableError, answer_error
+from trireme.protocol.grpc_frames import MessageAssembler, MessageFault, decompress
+from trireme.tools.client.errors import AnswerError, InputError, UnreachableError, answer_error
 from trireme.tools.client.failures import connection_failure
 from trireme.tools.client.messages import InferAnswer, InferCall
 from trireme.tools.perf.address import Address
@@ -170,6 +171,8 @@ class GrpcClient:
                         yield kind.FromString(call.messages.popleft())
         except (OSError, ConnectionFault) as error:
             raise self._failure(error) from None
+        except (DecodeError, MessageFault) as error:
+            raise AnswerError(f"the answer cannot be read: {error}") from None
         self._judge(call)
 
     def _call_headers(self, method: str) -> CallHeaders:
@@ -208,6 +211,14 @@ class GrpcClient:
 
 
 def _request(call: InferCall) -> Any:
+    """Raises InputError for what the protocol's messages do not hold."""
+    try:
+        return _message(call)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the request cannot be sent over gRPC: {error}") from None
+
+
+def _message(call: InferCall) -> Any:
     request = service_pb2.ModelInferRequest(model_name=call.model, model_version=call.version, id=call.request_id)
     for tensor in call.inputs:
         request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
@@ -246,7 +257,9 @@ def _answer(response: Any) -> InferAnswer:
         for number, output in enumerate(response.outputs)
     ]
     parameters = {
-        name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in response.parameters.items()
+        name: getattr(value, choice)
+        for name, value in response.parameters.items()
+        if (choice := value.WhichOneof("parameter_choice")) is not None
     }
     return InferAnswer(response.model_name, response.model_version, tuple(outputs), parameters)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,11 +52,21 @@ def _output_wish(call: InferCall, name: str, is_binary: bool) -> dict[str, Any]:
 
 
 def decode_answer(content: bytes, json_length: int | None) -> InferAnswer:
-    """An answer of infer; raises AnswerError where it is cut short."""
+    """An answer of infer; raises AnswerError where it is cut short, or something else."""
+    with _unreadable_told():
+        return _answer_of(json.loads(content[:json_length]), content, json_length)
+
+
+@contextmanager
+def _unreadable_told() -> Iterator[None]:
+    """What decoders make of an answer that is none is an AnswerError."""
     try:
-        document = json.loads(content[:json_length])
-    except ValueError:
-        raise AnswerError("the server's answer is no JSON") from None
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise AnswerError(f"the answer cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _answer_of(document: dict[str, Any], content: bytes, json_length: int | None) -> InferAnswer:
     position = json_length if json_length is not None else len(content)
     outputs = []
     for entry in document.get("outputs", ()):
@@ -71,14 +83,16 @@ def decode_answer(content: bytes, json_length: int | None) -> InferAnswer:
         document.get("model_name", ""),
         document.get("model_version", ""),
         tuple(outputs),
-        document.get("parameters", {}),
+        dict(document.get("parameters", {})),
     )
 
 
 def event_answer(event: bytes) -> InferAnswer:
     """An event of a stream of infer answers; raises AnswerError for what is told in place of one."""
-    _raise_told(json.loads(event))
-    return decode_answer(event, None)
+    with _unreadable_told():
+        document = json.loads(event)
+        _raise_told(document)
+        return _answer_of(document, event, None)
 
 
 def encode_flat(call: InferCall) -> bytes:
@@ -98,8 +112,13 @@ def encode_flat(call: InferCall) -> bytes:
 
 def decode_flat(event: bytes, call: InferCall) -> InferAnswer:
     """An event of generate; it has no datatypes, so text is BYTES and numbers are what numpy makes of them."""
-    document = json.loads(event)
-    _raise_told(document)
+    with _unreadable_told():
+        document = json.loads(event)
+        _raise_told(document)
+        return _flat_answer(document, call)
+
+
+def _flat_answer(document: dict[str, Any], call: InferCall) -> InferAnswer:
     told = ("model_name", "model_version", "id", "sequence_id", "sequence_start", "sequence_end")
     outputs = []
     for name, value in document.items():

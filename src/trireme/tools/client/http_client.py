@@ -37,10 +37,10 @@ class HttpClient:
         return f"{'https' if self._address.is_tls else 'http'}://{self._address.authority}{self._address.base}"
 
     def metadata(self, model: str, version: str) -> dict[str, Any]:
-        return dict(self._json("GET", _path(model, version)))
+        return self._object(_path(model, version))
 
     def config(self, model: str, version: str) -> dict[str, Any]:
-        return dict(self._json("GET", f"{_path(model, version)}/config"))
+        return self._object(f"{_path(model, version)}/config")
 
     def statistics(self, model: str, version: str) -> list[dict[str, Any]]:
         path = f"{_path(model, version)}/stats" if model else "/v2/models/stats"
@@ -104,6 +104,12 @@ class HttpClient:
         except ValueError:
             raise UnreachableError(f"what answers at {self.place} is no server of the v2 protocol") from None
 
+    def _object(self, path: str) -> dict[str, Any]:
+        found = self._json("GET", path)
+        if not isinstance(found, dict):
+            raise AnswerError(f"{self.place} answers {path} with something else than an object of JSON")
+        return found
+
     def _exchange(
         self, method: str, path: str, body: bytes | None, json_length: int | None = None
     ) -> tuple[bytes, int | None]:
@@ -115,7 +121,9 @@ class HttpClient:
             except (OSError, http.client.HTTPException) as error:
                 raise self._failure(error) from None
             length = response.headers.get(_BINARY_LENGTH)
-            return content, int(length) if length is not None else None
+            if length is not None and not length.isdecimal():
+                raise AnswerError(f"the answer has the header '{_BINARY_LENGTH}: {length}', which is no number")
+            return content, None if length is None else int(length)
 
     def _ask(
         self,

@@ -48,6 +48,13 @@ def served_model(client: ServerClient, name: str, version: str) -> ServedModel:
         config = client.config(name, version)
     except AnswerError:
         config = {}
+    try:
+        return _described(name, version, metadata, config)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise AnswerError(f"what {client.place} says of model '{name}' cannot be read: {error!r}") from None
+
+
+def _described(name: str, version: str, metadata: dict[str, Any], config: dict[str, Any]) -> ServedModel:
     max_batch_size = int(config.get("max_batch_size", 0))
     optional = {entry["name"] for entry in config.get("input", ()) if entry.get("optional")}
     return ServedModel(

@@ -71,7 +71,7 @@ def _array(spec: TensorSpec, name: str) -> Any:
 def _json(name: str) -> Any:
     try:
         values = json.loads(read_text(name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{name}' is no JSON: {error}") from None
     return values
 

@@ -35,7 +35,7 @@ def read_picture(content: bytes, name: str) -> Pixels:
             has_alpha = "A" in image.getbands() or "transparency" in image.info
             mode = "RGBA" if has_alpha else "L" if image.mode in ("1", "L") else "RGB"
             pixels = np.asarray(image.convert(mode), np.uint8)
-    except (UnidentifiedImageError, OSError, ValueError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
         raise InputError(f"'{name}' is no picture that can be read: {error}") from None
     return pixels.reshape(*pixels.shape[:2], -1)
 

@@ -10,11 +10,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from trireme.core.datatype import BYTES
-from trireme.core.elements import decode_bytes
 from trireme.core.tensor import Tensor
 from trireme.observe.terminal.appearance import line_width, painted
+from trireme.observe.terminal.plain_text import shown_name
 from trireme.tools.client.messages import InferAnswer
-from trireme.tools.infer.values import array_of
+from trireme.tools.infer.values import array_of, elements_of
 
 _TEXT_OUTPUT = "text_output"
 _MOST_TEXTS = 20
@@ -27,7 +27,7 @@ _KINDS = (
     (b"RIFF", "a WAV sound or the like"),
     (b"\x93NUMPY", "an array of numpy's"),
 )
-_CONTROL = {number: None for number in range(32) if chr(number) not in "\n\t"} | {127: None}
+_CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
 
 
 class AnswerPrinter:
@@ -73,11 +73,11 @@ class AnswerPrinter:
         return [line for tensor in outputs for line in self._tensor_lines(tensor)]
 
     def _tensor_lines(self, tensor: Tensor) -> list[str]:
-        name = painted(tensor.name, "bold", self._stream)
+        name = painted(shown_name(tensor.name), "bold", self._stream)
         head = f"{name}  {tensor.datatype} {list(tensor.shape)}"
         if tensor.datatype != BYTES:
             return [head, _numbers(tensor, line_width(self._stream) or _USUAL_WIDTH)]
-        elements = decode_bytes(tensor.data)
+        elements = elements_of(tensor)
         shown = [self._safe(_readable(element)) for element in elements[:_MOST_TEXTS]]
         if len(elements) == 1:
             return [f"{name}  {shown[0]}"]
@@ -113,7 +113,7 @@ def _output_document(tensor: Tensor) -> dict[str, Any]:
     document: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype != BYTES:
         return document | {"data": array_of(tensor).ravel().tolist()}
-    elements = decode_bytes(tensor.data)
+    elements = elements_of(tensor)
     try:
         return document | {"data": [element.decode() for element in elements]}
     except UnicodeDecodeError:
@@ -121,7 +121,7 @@ def _output_document(tensor: Tensor) -> dict[str, Any]:
 
 
 def _single_text(tensor: Tensor) -> str | None:
-    elements = decode_bytes(tensor.data) if tensor.datatype == BYTES else []
+    elements = elements_of(tensor) if tensor.datatype == BYTES else []
     return _readable(elements[0]) if len(elements) == 1 else None
 
 

@@ -54,7 +54,7 @@ def build_call(model: ServedModel, given: GivenRequest) -> InferCall:
     if given.data is not None:
         document = _document(given.data)
         tensors, parameters = _of_document(model, document, shapes)
-        outputs = outputs or [entry["name"] for entry in document.get("outputs", ()) if isinstance(entry, dict)]
+        outputs = outputs or _outputs_in(document)
     for word in given.values:
         spec, text = _named(model, specs, word)
         tensors[spec.name] = tensor_of(model, spec, _values(spec, text), shapes.get(spec.name))
@@ -94,7 +94,7 @@ def _document(text: str) -> dict[str, Any]:
     content = read_text(text[1:]) if text.startswith("@") else text
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"what --data gives is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputError('what --data gives is no object: {"NAME": value} or {"inputs": [...]}')
@@ -111,7 +111,7 @@ def _of_document(
         for entry in document["inputs"]:
             tensor = _of_entry(model, specs, entry, shapes)
             tensors[tensor.name] = tensor
-        return tensors, dict(document.get("parameters", {}))
+        return tensors, _parameters_in(document)
     tensors = {
         name: tensor_of(model, specs[name], value, shapes.get(name))
         for name, value in document.items()
@@ -125,10 +125,35 @@ def _of_entry(model: ServedModel, specs: dict[str, TensorSpec], entry: Any, shap
         raise InputError("each of the inputs in --data needs at least a name and data")
     spec = _known(specs, str(entry["name"]))
     datatype = entry.get("datatype", spec.datatype)
-    if datatype not in WIRE_NAMES:
-        raise InputError(f"input '{spec.name}' has the unknown datatype '{datatype}'{nearest(datatype, NUMPY_DTYPE)}")
-    shape = shapes.get(spec.name) or (tuple(entry["shape"]) if "shape" in entry else None)
+    if not isinstance(datatype, str) or datatype not in WIRE_NAMES:
+        close = nearest(str(datatype), NUMPY_DTYPE)
+        raise InputError(f"input '{spec.name}' has the unknown datatype '{datatype}'{close}")
+    shape = shapes.get(spec.name) or _shape_in(spec, entry)
     return tensor_of(model, TensorSpec(spec.name, datatype, spec.shape), entry["data"], shape)
+
+
+def _shape_in(spec: TensorSpec, entry: dict[str, Any]) -> Shape | None:
+    shape = entry.get("shape")
+    if shape is not None and not (isinstance(shape, list) and all(type(dim) is int for dim in shape)):
+        raise InputError(f"the shape of input '{spec.name}' in --data is a list of whole numbers, such as [1, 3]")
+    return None if shape is None else tuple(shape)
+
+
+def _outputs_in(document: dict[str, Any]) -> list[str]:
+    entries = document.get("outputs", []) if isinstance(document.get("inputs"), list) else []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "name" in entry for entry in entries):
+        raise InputError('the outputs in --data are a list of objects with names: [{"name": "..."}]')
+    return [str(entry["name"]) for entry in entries]
+
+
+def _parameters_in(document: dict[str, Any]) -> dict[str, Parameter]:
+    parameters = document.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InputError('the parameters in --data are an object: {"NAME": value}')
+    for name, value in parameters.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise InputError(f"parameter '{name}' in --data is no single value")
+    return dict(parameters)
 
 
 def _scalar(name: str, value: Any) -> Parameter:
@@ -140,7 +165,7 @@ def _scalar(name: str, value: Any) -> Parameter:
 def _parameter(text: str) -> Parameter:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, (bool, int, float, str)) else text
 

@@ -49,6 +49,9 @@ def write_samples(samples: NDArray[Any], rate: int) -> bytes:
 
 
 def _samples(frames: bytes, width: int) -> NDArray[Any]:
+    """From -1 to 1; raises ValueError for samples of another size."""
+    if width > 4:
+        raise ValueError(f"it has samples of {8 * width} bits")
     if width == 1:
         return (np.frombuffer(frames, np.uint8).astype(np.float64) - 128) / 128
     if width == 3:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.core.datatype import BF16, BYTES, NUMPY_DTYPE
-from trireme.core.elements import element_count
+from trireme.core.elements import decode_bytes, element_count
 from trireme.core.tensor import Tensor
-from trireme.tools.client.errors import InputError
+from trireme.tools.client.errors import AnswerError, InputError
 from trireme.tools.client.model import ServedModel
 from trireme.tools.perf.model import TensorSpec
 
@@ -28,6 +28,8 @@ def values_of_text(spec: TensorSpec, text: str) -> Any:
         return _texts(text)
     try:
         return json.loads(text)
+    except RecursionError:
+        raise InputError(f"the lists given for input '{spec.name}' are nested too deeply") from None
     except ValueError:
         words = [word for word in re.split(r"[\s,]+", text.strip().strip("[]")) if word]
     try:
@@ -49,11 +51,27 @@ def tensor_of(model: ServedModel, spec: TensorSpec, values: Any, shape: Shape | 
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A tensor's content; BF16 as FP32."""
-    if tensor.datatype == BF16:
-        upper = np.frombuffer(tensor.data, dtype="<u2").astype("<u4") << 16
-        return upper.view("<f4").reshape(tensor.shape)
-    return tensor.to_numpy()
+    """An output's content; BF16 as FP32. Raises AnswerError where it does not fit its datatype and shape."""
+    try:
+        if tensor.datatype == BF16:
+            upper = np.frombuffer(tensor.data, dtype="<u2").astype("<u4") << 16
+            return upper.view("<f4").reshape(tensor.shape)
+        return tensor.to_numpy()
+    except (KeyError, ValueError) as error:
+        raise _misfitting(tensor, error) from None
+
+
+def elements_of(tensor: Tensor) -> list[bytes]:
+    """An output's texts; raises AnswerError where its bytes are not in their form."""
+    try:
+        return decode_bytes(tensor.data)
+    except ValueError as error:
+        raise _misfitting(tensor, error) from None
+
+
+def _misfitting(tensor: Tensor, error: Exception) -> AnswerError:
+    told = f"{len(tensor.data)} bytes for {tensor.datatype} {list(tensor.shape)}"
+    return AnswerError(f"output '{tensor.name}' cannot be read: the server sent {told} ({error})")
 
 
 def _texts(text: str) -> Any:
@@ -61,7 +79,7 @@ def _texts(text: str) -> Any:
     if text.lstrip().startswith("["):
         try:
             values = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
         if values and all(isinstance(leaf, str) for leaf in _leaves(values)):
             return values
@@ -103,8 +121,8 @@ def _converted(spec: TensorSpec, values: Any) -> Array:
 
 def _check_integers(spec: TensorSpec, array: Array, dtype: np.dtype[Any]) -> None:
     limits = np.iinfo(dtype)
-    if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
-        raise InputError(f"input '{spec.name}' takes {spec.datatype}, and fractions were given")
+    if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.trunc(array))).all():
+        raise InputError(f"input '{spec.name}' takes {spec.datatype}, and other numbers than whole ones were given")
     if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
         raise InputError(f"input '{spec.name}' takes {spec.datatype}: {limits.min} to {limits.max}")
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from trireme.core.datatype import BYTES
-from trireme.core.elements import decode_bytes
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import InputError
 from trireme.tools.client.messages import InferAnswer
@@ -18,7 +17,7 @@ from trireme.tools.client.model import ServedModel, nearest
 from trireme.tools.infer.picture import write_picture
 from trireme.tools.infer.printing import answer_document
 from trireme.tools.infer.sound import SOUND_SUFFIXES, write_samples
-from trireme.tools.infer.values import array_of
+from trireme.tools.infer.values import array_of, elements_of
 
 _TEXT_SUFFIXES = (".txt", ".md")
 
@@ -75,7 +74,7 @@ class OutputFiles:
             except OSError as error:
                 raise _unwritable(place, error) from None
         elif tensor.datatype == BYTES:
-            self._write_elements(path, decode_bytes(tensor.data), suffix)
+            self._write_elements(path, elements_of(tensor), suffix)
         elif suffix == ".json":
             self._write(self._numbered(path), json.dumps(array_of(tensor).tolist()).encode() + b"\n")
         elif suffix in _TEXT_SUFFIXES:

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from trireme.core.datatype import from_config
 from trireme.observe.terminal.appearance import line_width, painted
+from trireme.observe.terminal.plain_text import shown_name
 from trireme.observe.terminal.table import render_table
 
 STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
@@ -47,7 +48,10 @@ def config_text(config: dict[str, Any], stream: TextIO) -> str:
         for name, value in config.items()
         if name not in ("name", "input", "output", *_PLAIN_FIELDS) and _says_something(value)
     ]
-    parts = [painted(config.get("name", ""), "bold", stream), render_table(("Field", "Value"), fields, width)]
+    parts = [
+        painted(shown_name(config.get("name", "")), "bold", stream),
+        render_table(("Field", "Value"), fields, width),
+    ]
     for title, name in (("Inputs", "input"), ("Outputs", "output")):
         if config.get(name):
             parts.append(f"{title}\n{_tensor_table(config[name], width)}")

@@ -114,9 +114,6 @@ class Replay:
             except AnswerError as error:  # it may be that only metadata is locked
                 self._streamed[name] = False
                 self._warnings.append(f"model '{target}' is taken to answer once for each request: {error}")
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                self._streamed[name] = False
-                self._warnings.append(f"the description of model '{target}' cannot be read: {error!r}")
 
     def _target(self, model: str) -> str:
         return self._options.renamed.get(model, model)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from trireme.core.tensor import Tensor
-from trireme.tools.client.errors import AnswerError, ClientError, UnknownModelError, answer_error
+from trireme.tools.client.connect import ConnectionOptions, connect
+from trireme.tools.client.errors import AnswerError, ClientError, InputError, UnknownModelError, answer_error
 from trireme.tools.client.failures import connection_failure
 from trireme.tools.client.http_bodies import decode_answer, decode_flat, encode_call, encode_flat, event_answer
 from trireme.tools.client.messages import InferCall
@@ -49,8 +50,54 @@ def test_answer_in_both_forms() -> None:
     assert [tensor.to_numpy().tolist() for tensor in answer.outputs] == [[[1.5, 2]], [7], [[b"a", b"b"]]]
     with pytest.raises(AnswerError, match="'B' is cut short"):
         decode_answer(head + b"\7", len(head))
-    with pytest.raises(AnswerError, match="no JSON"):
-        decode_answer(b"<html>", None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<html>",
+        b"[]",
+        b"7",
+        b'{"outputs": 7}',
+        b'{"outputs": [7]}',
+        b'{"outputs": [{"name": "A"}]}',
+        b'{"outputs": [{"name": "A", "datatype": "FP99", "shape": [1], "data": [1]}]}',
+        b'{"outputs": [{"name": "A", "datatype": "FP32", "shape": [1], "data": ["x"]}]}',
+        b'{"outputs": [], "parameters": [1]}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_answer_is_told(content: bytes) -> None:
+    for decode in (lambda: decode_answer(content, None), lambda: event_answer(content)):
+        with pytest.raises(AnswerError, match="the answer cannot be read: "):
+            decode()
+
+
+@pytest.mark.parametrize("event", [b"<html>", b"[1]", b"7"])
+def test_what_is_no_event_of_generate_is_told(event: bytes) -> None:
+    with pytest.raises(AnswerError, match="the answer cannot be read: "):
+        decode_flat(event, CALL)
+
+
+@pytest.mark.parametrize("header", [("X-A", "a\r\nB: c"), ("X A", "b"), ("X-A", "\u65e5"), ("", "b")])
+def test_headers_that_cannot_be_sent_are_refused(header: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match="has characters that no header may have"):
+        connect(ConnectionOptions(headers=(header,)))
+    connect(ConnectionOptions(headers=(("X-A", "caf\u00e9\t b"),)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        InferCall("m", "", (), {"p": 2**70}),
+        InferCall("m", "", (), {"p": -(2**70)}),
+        InferCall("m", "", (Tensor("A", "UINT8", (2**70,), b""),)),
+    ],
+)
+def test_what_grpc_cannot_carry_is_told(call: InferCall) -> None:
+    client = connect(ConnectionOptions("127.0.0.1:9", is_grpc=True))
+    with pytest.raises(InputError, match="the request cannot be sent over gRPC: "):
+        client.infer(call)
 
 
 def test_event_that_is_an_error_is_raised() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import wave
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,13 @@ from trireme.tools.perf.model import TensorSpec
 
 def spec(datatype: str, *dims: int) -> TensorSpec:
     return TensorSpec("A", datatype, dims)
+
+
+WIDE_SOUND = (
+    b"RIFF" + struct.pack("<I", 46) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 40000, 5, 40)
+    + b"data" + struct.pack("<I", 10) + bytes(10)
+)  # fmt: skip
+LARGE_GIF = b"GIF89a" + struct.pack("<HHBBB", 65535, 65535, 0, 0, 0) + b",\0\0\0\0" + b"\xff" * 4 + b"\0\2"
 
 
 def write_sound(path: Path, samples: list[int], channels: int = 1, width: int = 2) -> None:
@@ -48,6 +56,9 @@ def test_arrays_of_numpy(tmp_path: Path) -> None:
         ("a.npy", b"no array", "FP32", "is no file of numpy's"),
         ("a.npz", b"PK no zip", "FP32", "is no file of numpy's"),
         ("a.json", b"{", "FP32", "is no JSON"),
+        ("a.json", b"[" * 100_000, "FP32", "is no JSON"),
+        ("a.wav", WIDE_SOUND, "FP32", "is no WAV file .*: it has samples of 40 bits"),
+        ("a.png", LARGE_GIF, "UINT8", "is no picture that can be read"),
         ("a.txt", b"\xff\xfe", "INT32", "is no text in UTF-8"),
         ("a.wav", b"RIFF", "FP32", "is no WAV file"),
         ("a.bin", b"123", "FP32", "no whole number of FP32"),

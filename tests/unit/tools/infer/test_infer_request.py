@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trireme.core.tensor import Tensor
-from trireme.tools.client.errors import InputError
+from trireme.tools.client.errors import AnswerError, InputError
 from trireme.tools.client.messages import InferAnswer
 from trireme.tools.client.model import ServedModel
 from trireme.tools.infer.description import example_line, model_text
@@ -97,6 +97,18 @@ def test_document_of_either_form(tmp_path: Path) -> None:
         (GivenRequest(data="[1]"), "--data gives is no object"),
         (GivenRequest(data='{"inputs": [{"name": "A"}]}'), "at least a name and data"),
         (GivenRequest(data='{"inputs": [{"name": "A", "datatype": "FP31", "data": 1}]}'), "did you mean 'FP32'"),
+        (GivenRequest(data='{"inputs": [{"name": "A", "datatype": [1], "data": 1}]}'), "unknown datatype"),
+        (
+            GivenRequest(data='{"inputs": [{"name": "A", "shape": "ab", "data": 1}]}'),
+            "the shape of input 'A' in --data",
+        ),
+        (GivenRequest(data='{"inputs": [{"name": "A", "shape": [1.5], "data": 1}]}'), "a list of whole numbers"),
+        (GivenRequest(data='{"inputs": [], "parameters": [1]}'), "the parameters in --data are an object"),
+        (GivenRequest(data='{"inputs": [], "parameters": {"p": []}}'), "parameter 'p' in --data is no single value"),
+        (GivenRequest(data='{"inputs": [], "outputs": 7}'), "the outputs in --data are a list"),
+        (GivenRequest(data='{"inputs": [], "outputs": [{}]}'), "the outputs in --data are a list"),
+        (GivenRequest(data="[" * 100_000), "--data gives is no JSON"),
+        (GivenRequest(["A=" + "[" * 100_000, "B=1,2"]), "input 'A' are nested too deeply"),
         (GivenRequest(data='{"C": [1]}'), "no input 'C', and a parameter is a single value"),
         (GivenRequest(["A=1,2", "B=1,2"], outputs=["SUN"]), "no output 'SUN'; did you mean 'SUM'"),
         (GivenRequest(["A=1,2", "B=1,2"], shapes=["A"]), "'A' is not of the form NAME=VALUE"),
@@ -176,6 +188,21 @@ def test_json_has_a_line_for_each_answer() -> None:
     assert last == {"model_name": "m", "model_version": "1", "parameters": {"final": True}, "outputs": []}
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        Tensor("O", "FP32", (2,), b"123"),
+        Tensor("O", "FP32", (2,), b"1234"),
+        Tensor("O", "FP99", (1,), b"1"),
+        Tensor("O", "BYTES", (1,), b"\xff\0\0\0x"),
+    ],
+)
+def test_outputs_that_do_not_fit_their_shape_are_told(tensor: Tensor) -> None:
+    for is_json in (True, False):
+        with pytest.raises(AnswerError, match="output 'O' cannot be read: the server sent "):
+            printed(InferAnswer("m", "1", (tensor,)), is_json=is_json)
+
+
 def test_text_does_not_steer_the_terminal() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -184,3 +211,8 @@ def test_text_does_not_steer_the_terminal() -> None:
     stream = Terminal()
     AnswerPrinter(stream, is_json=False, is_stream=False).show(answer_of(text=texts(b"\x1b[2Jred\tand\nblue")))
     assert stream.getvalue() == "[2Jred\tand\nblue\n"
+    numbers = np.array([1], np.int32)
+    AnswerPrinter(stream, is_json=False, is_stream=False).show(answer_of(**{"\x1b[2J\x9b": numbers}))
+    assert "\\x1b[2J\\x9b" in stream.getvalue()
+    AnswerPrinter(stream, is_json=False, is_stream=False).show(answer_of(text=texts("a\x9b2Jb".encode())))
+    assert stream.getvalue().endswith("\na2Jb\n")
