@@ -17,6 +17,7 @@ from trireme.core.errors import ServingError
 from trireme.protocol.recording.calls import encode_begin, encode_calls, encode_end
 from trireme.protocol.recording.frames import MAGIC
 from trireme.tools.client.errors import AnswerError, UnreachableError
+from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import Progress
 from trireme.tools.record.reading import RecordingReader
 from trireme.tools.record.session import RecordSession, RecordWishes
@@ -31,7 +32,7 @@ class Server:
     def __init__(self) -> None:
         self.stage = Stage()
         self.asked: list[str] = []
-        self.accidents: list[Callable[[], None]] = []
+        self.accidents: list[Callable[[], object]] = []
         """One for each answer to a fetch, which happens before it arrives."""
 
     def infer(self, *ids: str) -> None:
@@ -152,13 +153,66 @@ def test_a_command_that_was_killed_goes_on(server: Server, tmp_path: Path) -> No
 def test_an_appended_file_whose_recording_is_no_more_gets_another(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
     file = RecordingFile(str(path))
-    session_of(server).begin(file)
+    session = session_of(server)
+    session.begin(file)
+    server.infer("one")
+    server.accidents = [lambda: server.stage.recorder.stop("", is_discarded=True)]
+    with pytest.raises(AnswerError, match="no such recording"):
+        session.run(file)
     file.close()
-    server.stage.recorder.stop("", is_discarded=True)
     again = RecordingFile(str(path), is_appended=True)
-    assert not session_of(server).begin(again)
+    session = session_of(server, limit=1)
+    assert not session.begin(again)
     assert again.recording_id != file.recording_id
+    server.infer("two")
+    session.run(again)
     again.close()
+    reader = RecordingReader(str(path))
+    assert [call.request_id for _, call in reader.calls()] == ["one", "two"]
+    reader.close()
+
+
+class PressingFile:
+    """A file that takes a part at a time, with Ctrl+C pressed when it has a half."""
+
+    def __init__(self, file: Any, least_bytes: int) -> None:
+        self._file = file
+        self._least_bytes = least_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, view: memoryview) -> int:
+        if len(view) < self._least_bytes:
+            return int(self._file.write(view))
+        self._least_bytes = 1 << 30
+        written = int(self._file.write(view[: len(view) // 2]))
+        press()
+        return written
+
+
+def test_ctrl_c_in_the_middle_of_a_frame_waits_for_its_end(server: Server, tmp_path: Path) -> None:
+    session, file = session_of(server), RecordingFile(str(tmp_path / "a.rec"))
+    session.begin(file)
+    server.infer("one", "x" * 1000, "three")
+    file._file = PressingFile(file._file, 1000)  # type: ignore[assignment]
+    session.run(file)
+    file.close()
+    assert ids_in(tmp_path / "a.rec") == ["one", "x" * 1000, "three"]
+    assert "stop" in server.asked
+
+
+def test_where_the_file_takes_no_more_the_server_forgets_the_rest(server: Server, tmp_path: Path) -> None:
+    session, file = session_of(server), RecordingFile(str(tmp_path / "a.rec"))
+    session.begin(file)
+    server.infer("one")
+    file._file.close()
+    file._file = open(os.devnull, "rb", buffering=0)  # noqa: SIM115
+    with pytest.raises(RecordingFileError, match="cannot write to "):
+        session.run(file)
+    file.close()
+    assert server.asked[-1] == "stop"
+    assert server.stage.recorder.status() == {"is_allowed": True, "is_active": False}
 
 
 def test_what_cannot_record_is_told(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ def test_a_cut_file_is_read_up_to_the_cut_and_can_be_appended_to(tmp_path: Path)
     more.close()
     recording = RecordingReader(str(path))
     assert [found.at_ns for _, found in recording.calls()] == [1, 3]
+    assert recording.contents.damages == []
     recording.close()
 
 

@@ -45,7 +45,7 @@ def verdict(before: RecordedCall, now: Reply, options: CompareOptions = USUAL) -
         (array([1.0, 2.0]), array([1.0, 2.0]), None),
         (array([1.0, 2.0]), array([1.00001, 2.0]), None),
         (array([0.0]), array([1e-7]), None),
-        (array([np.nan, np.inf]), array([np.nan, np.inf]), None),
+        (array([np.nan, np.inf, 1.0]), array([np.nan, np.inf, 1.00001]), None),
         (array([[1.0, 2.0]]), array([[1.0, 2.1]]), "1 of 2 values, the first at [0, 1]: 2 became 2.1; by 0.1 at most"),
         (array([1.0]), array([np.nan]), "1 of 1 values, the first at [0]: 1 became nan; by nan at most"),
         (array([1.0], "<f2"), array([1.005], "<f2"), None),
@@ -93,6 +93,7 @@ def test_verdicts() -> None:
     assert verdict(failed, reply(error="other"))[0] is Verdict.OTHER_ERROR
     assert verdict(recorded(one, has_answer=False), reply(two)) == (Verdict.UNCOMPARED, ())
     assert verdict(recorded(one, is_finished=False), reply(two)) == (Verdict.UNCOMPARED, ())
+    assert verdict(recorded(is_cut=True), reply(two)) == (Verdict.UNCOMPARED, ())
     assert verdict(recorded(one, has_answer=False), reply(error="no")) == (Verdict.FAILS, ("no",))
     assert verdict(recorded(one), reply(error="gone", is_unreachable=True)) == (Verdict.UNANSWERED, ("gone",))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
+from waiting import until
 
 from trireme.tools.record.reading import CallPlace
 from trireme.tools.replay.player import Job, Play, Player
@@ -97,6 +99,34 @@ def test_the_first_refusal_ends_it() -> None:
 
     assert not Player(places(*[(0.0, 0)] * 10_000), None, 2, new_play).run()
     assert 10 < len(log.ended) < 1000
+
+
+class Looked(list[CallPlace]):
+    """Counts how many were looked at."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[CallPlace]:
+        for place in super().__iter__():
+            self.count += 1
+            yield place
+
+
+def test_no_more_calls_wait_than_a_few_for_each_connection() -> None:
+    given, is_free = Looked(places(*[(0.0, 0)] * 1000)), threading.Event()
+
+    def play(job: Job) -> bool:
+        return is_free.wait(10)
+
+    player = Player(given, None, 2, lambda: play)
+    thread = threading.Thread(target=player.run)
+    thread.start()
+    until(lambda: given.count >= 6)
+    time.sleep(0.05)
+    assert given.count <= 7
+    is_free.set()
+    thread.join(10)
+    assert given.count == 1000
 
 
 def test_an_interruption_is_passed_on_and_leaves_nobody_at_work() -> None:
