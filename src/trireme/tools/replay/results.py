@@ -100,11 +100,6 @@ class Results:
             return sum(result.verdicts[verdict] for result in self.models.values() for verdict in verdicts)
 
     @property
-    def done_count(self) -> int:
-        """Calls that are done with, sent or not."""
-        return self.count(*Verdict)
-
-    @property
     def bad_count(self) -> int:
         """Calls that are not answered as they were."""
         return self.count(*BAD)

@@ -96,9 +96,7 @@ class Replay:
             reason = f"the replay itself failed: {type(error).__name__}: {error}"
         seconds = time.monotonic() - began
         warnings = tuple(self._warnings)
-        planned, missing = len(self._places), len(self._places) - self._results.done_count
-        reason = reason or (f"{missing} of {planned} requests were not played" if missing else "")
-        return Replayed(self._results, planned, seconds, reason, is_gone, warnings, is_interrupted)
+        return Replayed(self._results, len(self._places), seconds, reason, is_gone, warnings, is_interrupted)
 
     def _look_up(self) -> None:
         """Which models answer in streams; a model that is not there fails call by call."""

@@ -106,6 +106,22 @@ def test_an_error_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.Ca
     assert "\\x1b[31m.rec' is no recording" in capsys.readouterr().err
 
 
+def test_what_a_client_cannot_cope_with_fails_its_request_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("no such thing was thought of")
+
+    monkeypatch.setattr("trireme.tools.client.http_client.decode_answer", broken)
+    call = RecordedCall(0, "m", inputs=(GIVEN,), responses=(RESPONSE,))
+    report = tmp_path / "report.json"
+    with answering(output("FP32", [0.0]), METADATA) as url:
+        assert main([written(tmp_path / "a.rec", call, call), url, "--json", str(report)]) == 1
+    found = json.loads(report.read_text())
+    assert (found["is_complete"], found["verdicts"]["fails now"]) == (True, 2)
+    assert "RuntimeError: no such thing was thought of" in found["errors"][0]["error"]
+
+
 def test_a_right_answer_is_a_success(tmp_path: Path) -> None:
     calls = [RecordedCall(at_ns, "m", inputs=(GIVEN,), responses=(RESPONSE,)) for at_ns in (0, 1)]
     with answering(output("FP32", [0.0]), METADATA) as url:
