@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from trireme.tools.perf.errors import UsageError
 from trireme.tools.perf.options import NO_LIMIT, LoadMode, PerfOptions, Range
@@ -23,6 +24,7 @@ def check_options(options: PerfOptions, given: argparse.Namespace) -> None:
     _check_counts(options)
     _check_inputs(options, given)
     _check_metrics(given)
+    _check_files(options)
 
 
 def _check_service(options: PerfOptions) -> None:
@@ -130,3 +132,13 @@ def _check_metrics(given: argparse.Namespace) -> None:
             raise UsageError(f"Must specify --collect-metrics when using the --{name.replace('_', '-')} option.")
     if given.collect_metrics and given.service_kind != "triton":
         raise UsageError("Server-side metric collection is only supported with Triton client backend.")
+
+
+def _check_files(options: PerfOptions) -> None:
+    """Told before the measurement, which would be in vain."""
+    report = options.report
+    for path in filter(None, (report.csv_file, report.profile_file, report.histogram_file)):
+        if not Path(path).parent.is_dir():
+            raise UsageError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'.")
+        if Path(path).is_dir():
+            raise UsageError(f"'{path}' cannot be written: it is a folder.")

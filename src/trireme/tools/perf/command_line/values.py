@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from trireme.tools.perf.errors import UsageError
@@ -23,11 +24,13 @@ def whole_number(flag: str, text: str, least: int = 0) -> int:
 
 
 def number(flag: str, text: str, least: float = 0.0) -> float:
-    """A number that is not less than `least`."""
+    """A finite number that is not less than `least`."""
     try:
         value = float(text)
     except ValueError:
-        raise UsageError(f"Failed to parse {flag}. Invalid value provided: {text}") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"Failed to parse {flag}. Invalid value provided: {text}")
     if value < least:
         raise UsageError(f"Failed to parse {flag}. The value must be >= {least}.")
     return value

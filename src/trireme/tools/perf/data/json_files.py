@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import element_count, encode_bytes
@@ -27,7 +28,7 @@ def read_json(path: str) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise PerfError(f"failed to open file for reading provided data: '{path}': {reason}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PerfError(f"failed to parse the specified json file '{path}': {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("data"), list) or not document["data"]:
         raise PerfError(f"the json file '{path}' doesn't contain data field with a list of entries")
@@ -35,8 +36,17 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def read_streams(path: str, model: ModelDescription, shapes: dict[str, tuple[int, ...]]) -> Streams:
-    """Streams of steps; entries that are no lists themselves make one stream together."""
+    """Streams of steps; entries that are no lists themselves make one stream together. Raises PerfError."""
     document = read_json(path)
+    try:
+        return _streams(path, document, model, shapes)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise PerfError(f"the json file '{path}' is not in the form of input data: {error}") from None
+
+
+def _streams(
+    path: str, document: dict[str, Any], model: ModelDescription, shapes: dict[str, tuple[int, ...]]
+) -> Streams:
     entries, expected = document["data"], document.get("validation_data", [])
     is_nested = isinstance(entries[0], list)
     groups = entries if is_nested else [entries]
@@ -124,15 +134,26 @@ def _content(datatype: str, value: Any, place: str, name: str) -> tuple[bytes, i
     values = value if isinstance(value, list) else [value]
     if datatype == BYTES:
         texts = _flat(values)
+        if not all(isinstance(text, str) for text in texts):
+            raise PerfError(f"{place}: the values of '{name}' are no texts")
         return encode_bytes(texts), len(texts)
     try:
         if datatype == "BF16":
             numbers = np.array(_flat(values), "<f4").view("<u4") >> 16
             return numbers.astype("<u2").tobytes(), numbers.size
-        array = np.array(_flat(values)).astype(NUMPY_DTYPE[datatype])
+        given = np.array(_flat(values))
+        with np.errstate(invalid="ignore"):  # what is lost is told below
+            array = given.astype(NUMPY_DTYPE[datatype])
     except (ValueError, TypeError, OverflowError, KeyError):
         raise PerfError(f"{place}: the values of '{name}' are no {datatype}") from None
+    if not _is_kept(given, array):
+        raise PerfError(f"{place}: the values of '{name}' are no {datatype}, or too large for it")
     return array.tobytes(), array.size
+
+
+def _is_kept(given: NDArray[Any], array: NDArray[Any]) -> bool:
+    """Whether the values are numbers, and whole ones are what they were."""
+    return given.dtype.kind in "biuf" and (array.dtype.kind == "f" or bool((given == array).all()))
 
 
 def _decode(text: Any, place: str, name: str) -> bytes:

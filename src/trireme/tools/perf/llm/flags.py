@@ -121,7 +121,7 @@ def _extra_inputs(texts: Sequence[str]) -> dict[str, Any]:
         if text.startswith("{"):
             try:
                 found.update(json.loads(text))
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise UsageError(f"--extra-inputs is no JSON: {text}") from None
             continue
         name, colon, value = text.partition(":")
@@ -129,7 +129,7 @@ def _extra_inputs(texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--extra-inputs is a name, a colon and a value, not '{text}'")
         try:
             found[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value
     return found
 

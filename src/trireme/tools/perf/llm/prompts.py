@@ -78,7 +78,7 @@ def _read(path: str) -> list[str]:
         if line.lstrip().startswith("{"):
             try:
                 entry = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise PerfError(f"'{path}', line {number}: {error}") from None
             found = next((entry[name] for name in _TEXT_FIELDS if isinstance(entry.get(name), str)), None)
             if found is None:

@@ -35,6 +35,7 @@ def run(options: LlmOptions) -> int:
     """Measures, prints the table, writes the files."""
     counter = token_counter(options.tokenizer)
     prompts = make_prompts(options.prompts, counter)
+    _make_folder(options)
     prepared = prepare(options, prompts)
     load = LoadProcess(prepared.recipe.build, keeps_details=True)
     try:
@@ -60,6 +61,15 @@ def run(options: LlmOptions) -> int:
     return SUCCESS
 
 
+def _make_folder(options: LlmOptions) -> None:
+    """Before the measurement, which would be in vain."""
+    folder = artifact_folder(options)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PerfError(f"the results cannot be written to '{folder}': {error.strerror}") from None
+
+
 def _send(load: LoadProcess, options: LlmOptions, count: int) -> bool:
     """Has so many requests answered; False where Ctrl+C came between."""
     wanted = load.state().total + count
@@ -83,7 +93,6 @@ def _bounds(details: list[RequestDetail]) -> tuple[int, int]:
 def _export(options: LlmOptions, prepared: PreparedLoad, details: list[RequestDetail], window: Window) -> None:
     """Every request, in the form of perf_analyzer's export."""
     folder = artifact_folder(options)
-    folder.mkdir(parents=True, exist_ok=True)
     load = prepared.recipe.options
     report = replace(load.report, profile_file=str(folder / options.export_name))
     kind = "triton" if options.endpoint_type in ("kserve", "generate") else "openai"

@@ -96,6 +96,14 @@ def test_lists_in_lists_are_sequences(tmp_path: Path) -> None:
     [
         ({"data": [{"P": [1, 2, 3]}]}, "mismatch in the data provided for P"),
         ({"data": [{"P": ["a", "b"]}]}, "the values of 'P' are no INT32"),
+        ({"data": [{"P": [1, None]}]}, "the values of 'P' are no INT32"),
+        ({"data": [{"P": [1, 2.5]}]}, "the values of 'P' are no INT32, or too large for it"),
+        ({"data": [{"P": [1, 2**40]}]}, "the values of 'P' are no INT32, or too large for it"),
+        ({"data": [{"P": [1, float("inf")]}]}, "the values of 'P' are no INT32"),
+        ({"data": [{"P": {"content": [1, 2], "shape": "ab"}}]}, "is not in the form of input data"),
+        ({"data": [[{"P": [1, 2]}], 7]}, "is not in the form of input data"),
+        ({"data": [{"P": [1, 2]}], "validation_data": {"OUT": [1]}}, "is not in the form of input data"),
+        ({"data": [{"P": [1, 2]}], "validation_data": [[1]]}, "is not in the form of input data"),
         ({"data": [{"P": {"b64": "***"}}]}, "is no base64"),
         ({"data": [{}]}, "missing tensor P"),
         ({"data": [7]}, "an entry is an object"),
@@ -110,8 +118,16 @@ def test_wrong_json_is_named_with_its_place(tmp_path: Path, document: Any, sente
     assert sentence in str(failure.value)
 
 
-def test_what_is_no_json_is_said(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{")
+def test_texts_are_texts(tmp_path: Path) -> None:
+    spec = TensorSpec("T", "BYTES", (1,))
+    for value in (None, 7, {}):
+        with pytest.raises(PerfError, match=r"'T' are no texts|has b64 or content"):
+            load_dataset(model(spec), InputOptions(sources=(write(tmp_path, {"data": [{"T": value}]}),)), 0)
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000])
+def test_what_is_no_json_is_said(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
     with pytest.raises(PerfError, match="failed to parse the specified json file"):
         load_dataset(model(PAIR), InputOptions(sources=(str(tmp_path / "x.json"),)), 0)
 

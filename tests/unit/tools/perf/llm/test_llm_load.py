@@ -18,6 +18,7 @@ from trireme.tools.perf.llm.pieces import GeneratedText, read_answer
 from trireme.tools.perf.llm.prompts import Prompt, make_prompts
 from trireme.tools.perf.llm.report import csv_text, json_document, table_text
 from trireme.tools.perf.llm.requests import body_of, values_of
+from trireme.tools.perf.llm.run import run
 from trireme.tools.perf.load.records import RequestDetail
 from trireme.tools.perf.wire import answers
 
@@ -50,6 +51,7 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
         (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
         (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
         (("--goodput", "speed:3"), "--goodput knows"),
+        (("--extra-inputs", "{" + '"a":[' * 100_000), "--extra-inputs is no JSON"),
         (("--extra-inputs", "x"), "a name, a colon and a value"),
         (("--input-file", "/nowhere"), "valid file path"),
     ],
@@ -68,6 +70,12 @@ def test_prompts_have_the_tokens_that_were_asked_for(counter: HalfWords | None) 
     assert len({prompt.text for prompt in prompts}) == 5
     varied = make_prompts(PromptOptions(input_tokens_mean=40, input_tokens_deviation=5, count=20), None)
     assert len({prompt.tokens for prompt in varied}) > 3
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_load(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PerfError, match=r"the results cannot be written to '.*': Not a directory"):
+        run(options("--artifact-dir", str(tmp_path / "file" / "below")))
 
 
 def test_prompts_come_from_a_file(tmp_path: Path) -> None:
