@@ -98,6 +98,7 @@ def _control(client: HttpClient, is_stop: bool) -> int:
 
 
 def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace) -> int:
+    from trireme.observe.terminal.plain_text import one_line
     from trireme.tools.record.progress import Progress
     from trireme.tools.record.session import RecordSession
     from trireme.tools.record.writing import RecordingFile
@@ -107,6 +108,8 @@ def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace)
     try:
         does = "goes on recording" if session.begin(file) else "records"
         print(f"{client.place} {does} requests", file=sys.stderr)
+        for told in session.warnings():
+            print(f"warning: {one_line(told)}", file=sys.stderr)
         session.run(file)
     except KeyboardInterrupt:  # pressed a second time; the server ends the recording by itself
         pass

@@ -92,6 +92,7 @@ def _run(found: argparse.Namespace) -> int:
         if found.show:
             _show(recording)
             return 0
+        _check_reports(found)
         return _replay(recording, options, found)
     finally:
         recording.close()
@@ -142,6 +143,19 @@ def _report(document: dict[str, Any], found: argparse.Namespace) -> None:
             _write(found.json, json.dumps(document, indent=2) + "\n")
     if found.html is not None:
         _write(found.html, html_report(document))
+
+
+def _check_reports(found: argparse.Namespace) -> None:
+    """Told before the replay, which would be in vain."""
+    import os
+
+    from trireme.tools.client.errors import InputError
+
+    for path in filter(None, (found.html, None if found.json == "-" else found.json)):
+        folder = os.path.dirname(path) or "."
+        if os.path.isdir(path) or not os.path.isdir(folder):
+            reason = "it is a folder" if os.path.isdir(path) else f"there is no folder '{folder}'"
+            raise InputError(f"cannot write the report to '{path}': {reason}")
 
 
 def _write(path: str, text: str) -> None:

@@ -19,6 +19,7 @@ REPLACED_AFTER_S: Final = 2.0
 DRAIN_S: Final = 5.0
 """So long are calls waited for that were under way when a recording was ended."""
 _LARGEST: Final = 2**62
+_MOST_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ class RecordingOptions:
 
     def described(self) -> str:
         """In the words of an audit line."""
-        whose = f"models {', '.join(sorted(self.models))}" if self.models else "all models"
+        shown = sorted(self.models)[:_MOST_NAMES]
+        more = f" and {len(self.models) - len(shown)} more" if len(self.models) > len(shown) else ""
+        whose = f"models {', '.join(shown)}{more}" if self.models else "all models"
         share = "all requests" if self.sample >= 1 else f"{100 * self.sample:g} % of the requests"
         return f"of {share} to {whose}{'' if self.has_answers else ', without answers'}"
 

@@ -15,6 +15,7 @@ from typing import Any
 from trireme.protocol.recording.frames import MAGIC, read_frame
 from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError
 from trireme.tools.client.http_client import HttpClient
+from trireme.tools.client.model import nearest
 from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import Progress, size_text
 from trireme.tools.record.writing import RecordingFile
@@ -69,6 +70,15 @@ class RecordSession:
         self._wishes = wishes
         self._progress = progress
         self._sleep = sleep
+
+    def warnings(self) -> list[str]:
+        """Models that are to be recorded and that the server does not have; it may get them later."""
+        try:
+            known = {entry["name"] for entry in self._client.index()} if self._wishes.models else set()
+        except ClientError:  # not everybody may see the index
+            return []
+        missing = [name for name in self._wishes.models if name not in known]
+        return [f"the server has no model '{name}'{nearest(name, sorted(known))}" for name in missing]
 
     def begin(self, file: RecordingFile) -> bool:
         """Goes on with the recording that an appended file breaks off in, where the server still has it, and has the
@@ -132,7 +142,10 @@ class RecordSession:
             ) from None
 
     def _fetch(self, file: RecordingFile) -> bytes:
-        return self._post("fetch", {"id": file.recording_id, "received": file.received_count})
+        try:
+            return self._post("fetch", {"id": file.recording_id, "received": file.received_count})
+        except AnswerError as error:  # such as that of a server that was restarted
+            raise AnswerError(f"{error}\n{file.kept}") from None
 
     def _discard(self, file: RecordingFile) -> None:
         """Nothing more is fetched; it would end by itself, half a minute later."""

@@ -49,3 +49,9 @@ def test_sequences_are_recorded_whole_or_not_at_all() -> None:
 def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="a recording"):
         read_options(wishes)
+
+
+def test_an_audit_line_names_some_models_and_counts_the_rest() -> None:
+    assert read_options({"models": ["b", "a"], "sample": 0.1}).described() == "of 10 % of the requests to models a, b"
+    told = read_options({"models": [f"m{number:03}" for number in range(1000)]}).described()
+    assert told.endswith("m018, m019 and 980 more")

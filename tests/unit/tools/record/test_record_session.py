@@ -157,7 +157,7 @@ def test_an_appended_file_whose_recording_is_no_more_gets_another(server: Server
     session.begin(file)
     server.infer("one")
     server.accidents = [lambda: server.stage.recorder.stop("", is_discarded=True)]
-    with pytest.raises(AnswerError, match="no such recording"):
+    with pytest.raises(AnswerError, match=r"no such recording.*\n.*keeps the 1 requests before it"):
         session.run(file)
     file.close()
     again = RecordingFile(str(path), is_appended=True)
@@ -213,6 +213,16 @@ def test_where_the_file_takes_no_more_the_server_forgets_the_rest(server: Server
     file.close()
     assert server.asked[-1] == "stop"
     assert server.stage.recorder.status() == {"is_allowed": True, "is_active": False}
+
+
+def test_models_that_the_server_does_not_have_are_told() -> None:
+    class Index:
+        def index(self) -> list[dict[str, str]]:
+            return [{"name": "adder"}, {"name": "shout"}]
+
+    wishes = RecordWishes(models=("adder", "addr"))
+    session = RecordSession(Index(), wishes, Progress(io.StringIO()))  # type: ignore[arg-type]
+    assert session.warnings() == ["the server has no model 'addr'; did you mean 'adder'?"]
 
 
 def test_what_cannot_record_is_told(tmp_path: Path) -> None:

@@ -100,6 +100,18 @@ def test_a_file_with_odd_members_is_shown_and_played(tmp_path: Path, capsys: pyt
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_a_report_that_cannot_be_written_is_told_before_the_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "a.rec", RecordedCall(0, "m"))
+    for words, told in (
+        (["--html", str(tmp_path)], "it is a folder"),
+        (["--json", str(tmp_path / "no" / "r.json")], "there is no folder"),
+    ):
+        assert main([file, "127.0.0.1:9", *words]) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_an_error_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "\x1b[31m.rec").write_text("no recording")
     assert main([str(tmp_path / "\x1b[31m.rec")]) == 2

@@ -51,7 +51,7 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
         (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
         (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
         (("--goodput", "speed:3"), "--goodput knows"),
-        (("--extra-inputs", "{" + '"a":[' * 100_000), "--extra-inputs is no JSON"),
+        (("--extra-inputs", '{"a":' + "[" * 100_000), "--extra-inputs is no JSON"),
         (("--extra-inputs", "x"), "a name, a colon and a value"),
         (("--input-file", "/nowhere"), "valid file path"),
     ],
