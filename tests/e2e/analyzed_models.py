@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        time.sleep(0.004)
+        time.sleep(0.01)
         return [
             pb_utils.InferenceResponse(
                 [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())]

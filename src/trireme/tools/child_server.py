@@ -1,39 +1,57 @@
-"""A server as a child of this process: on a free port of this machine alone, its log in a scratch folder."""
+"""A server as a child of this process: on free ports of this machine alone, its log in a scratch folder."""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+SERVICES = ("http", "grpc", "metrics")
 _LOOK_S = 0.05
 _ANSWER_S = 10.0
 _STOP_S = 30.0
-_PROGRAM = "import sys; from trireme.cli.tritonserver import main; sys.exit(main())"
+_TOLD_LINES = 15
+_OWN_PROGRAM = (sys.executable, "-c", "import sys; from trireme.cli.tritonserver import main; sys.exit(main())")
 
 
 class ChildServerError(Exception):
     """The server ended, or took too long, before it was ready."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServerProgram:
+    """What is started: this installation's server, unless told otherwise."""
+
+    words: tuple[str, ...] = _OWN_PROGRAM
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """On top of this process's own."""
+    log_file: Path | None = None
+    """Kept where it is given."""
+
+
 class ChildServer:
     """To be used with `with`, which ends the server and removes the folder."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, program: ServerProgram | None = None) -> None:
         """`prefix` is that of the scratch folder's name."""
+        self._program = program or ServerProgram()
         self._scratch = tempfile.TemporaryDirectory(prefix=prefix)
         self.scratch = Path(self._scratch.name)
-        self._log = self.scratch / "server.log"
+        self._log = self._program.log_file or self.scratch / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self.ports: Mapping[str, int] = {}
+        """By service."""
 
     def __enter__(self) -> Self:
         return self
@@ -44,26 +62,58 @@ class ChildServer:
         self.stop()
 
     @property
+    def port(self) -> int:
+        """That of HTTP."""
+        return self.ports["http"]
+
+    @property
     def url(self) -> str:
         """Where it listens: `http://127.0.0.1:<port>`."""
-        return f"http://{_HOST}:{self.port}"
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def process_id(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     @property
     def log(self) -> str:
         """What the server has logged so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def start(self, repository: Path, flags: Sequence[str], *, has_own_session: bool = False) -> None:
-        """Speaks HTTP alone. In a session of its own, Ctrl+C in this terminal does not reach it."""
-        self.port = _free_port()
-        own = [f"--model-repository={repository}", f"--http-port={self.port}", f"--http-address={_HOST}"]
-        own += ["--allow-grpc=false", "--allow-metrics=false"]
+    def log_tail(self) -> str:
+        """The last lines of it, for people."""
+        return "\n".join(self.log.splitlines()[-_TOLD_LINES:])
+
+    def start(
+        self,
+        repository: Path,
+        flags: Sequence[str],
+        *,
+        has_own_session: bool = False,
+        ports: Mapping[str, int | None] | None = None,
+    ) -> None:
+        """Raises OSError where the program cannot be started.
+
+        Flags are `--name=value`, and win over those that are usual here. `ports` are those of the services that it
+        has, None for a free one; without them it speaks HTTP alone. In a session of its own, Ctrl+C in this terminal
+        does not reach it.
+        """
+        self.ports = _with_free_ports(ports or {"http": None})
+        usual = [f"--model-repository={repository}"]
+        for service in SERVICES:
+            if service in self.ports:
+                usual += [f"--{service}-port={self.ports[service]}", f"--{service}-address={LOOPBACK}"]
+            else:
+                usual.append(f"--allow-{service}=false")
+        given = {flag.partition("=")[0] for flag in flags}
+        words = [*(flag for flag in usual if flag.partition("=")[0] not in given), *flags]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *own, *flags],
+                [*self._program.words, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **self._program.environment},
                 start_new_session=has_own_session,
             )
 
@@ -71,15 +121,16 @@ class ChildServer:
         self,
         timeout_s: float | None = None,
         *,
+        path: str = "/v2/health/ready",
         headers: Mapping[str, str] | None = None,
         on_look: Callable[[float], None] = lambda waited_s: None,
     ) -> None:
-        """Returns when the models are loaded; raises ChildServerError.
+        """Returns when the models are loaded, or when another path is answered; raises ChildServerError.
 
         `headers` are for a server that asks for a key; `on_look` hears how many seconds it has taken so far.
         """
         began = time.monotonic()
-        while not self._is_ready(headers or {}):
+        while not self._is_answering(path, headers or {}):
             waited_s = time.monotonic() - began
             if self._process is None or self._process.poll() is not None:
                 raise ChildServerError("the server has ended")
@@ -95,14 +146,16 @@ class ChildServer:
             try:
                 self._process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
+                pass
+            finally:  # also where the wait is interrupted
                 self._process.kill()
                 self._process.wait()
         self._scratch.cleanup()
 
-    def _is_ready(self, headers: Mapping[str, str]) -> bool:
-        connection = HTTPConnection(_HOST, self.port, timeout=_ANSWER_S)
+    def _is_answering(self, path: str, headers: Mapping[str, str]) -> bool:
+        connection = HTTPConnection(LOOPBACK, self.port, timeout=_ANSWER_S)
         try:
-            connection.request("GET", "/v2/health/ready", headers=dict(headers))
+            connection.request("GET", path, headers=dict(headers))
             return connection.getresponse().status == 200
         except (OSError, HTTPException):
             return False
@@ -110,8 +163,14 @@ class ChildServer:
             connection.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _with_free_ports(ports: Mapping[str, int | None]) -> dict[str, int]:
+    """All bound at the same time, so that they differ."""
+    found: dict[str, int] = {}
+    with ExitStack() as sockets:
+        for service, port in ports.items():
+            if port is None:
+                probe = sockets.enter_context(socket.socket())
+                probe.bind((LOOPBACK, 0))
+                port = probe.getsockname()[1]
+            found[service] = port
+    return found

@@ -10,7 +10,7 @@ import pytest
 from analyzed_models import CONFIG, SLEEP, SMALL, place_words
 from running_server import RunningServer, write_model
 
-SLOW = SLEEP.replace("0.004", "0.04")
+SLOW = SLEEP.replace("0.01", "0.04")
 """So slow that a busy machine does not change its throughput."""
 HIDING = SLOW.replace(
     "class TritonPythonModel:",

@@ -10,7 +10,6 @@ from typing import TextIO
 from trireme.cli.terminal_chat.client import ChatError, key_headers
 from trireme.tools.child_server import ChildServer, ChildServerError
 
-_TOLD_LINES = 15
 _FLAGS = ("--log-info=false",)
 """The log is for errors."""
 
@@ -49,7 +48,6 @@ def _wait(server: ChildServer, folder: Path, progress: TextIO) -> None:
             on_look=lambda waited_s: tell(f"\r\x1b[Kloading {folder.name} ({waited_s:.0f} s)" if is_terminal else ""),
         )
     except ChildServerError:
-        last = "\n".join(server.log.splitlines()[-_TOLD_LINES:])
-        raise ChatError(f"the server could not load '{folder}':\n{last}") from None
+        raise ChatError(f"the server could not load '{folder}':\n{server.log_tail()}") from None
     finally:
         tell("\r\x1b[K" if is_terminal else "")

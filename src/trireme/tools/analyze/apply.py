@@ -61,33 +61,39 @@ def apply_best(
 def _try(
     subject: Subject, files: list[_File], session: Session, control: ModelControl, tell: Callable[[str], None]
 ) -> int:
+    paths = ", ".join(str(file.path) for file in files)
+    try:
+        is_kept = _is_better_as_written(subject, files, session)
+    except Interrupted:
+        _undo(files, control)
+        tell(f"{subject.title}: interrupted; {paths} is as before")
+        raise
+    except ClientError as error:
+        is_kept = False
+        tell(f"{subject.title}: the new configuration could not be measured: {error}")
+    if is_kept:
+        tell(f"{subject.title}: wrote {paths}; measured again, it holds")
+        return 0
+    _undo(files, control)
+    tell(f"{subject.title}: the new configuration did not hold; {paths} is as before")
+    return PUT_BACK
+
+
+def _is_better_as_written(subject: Subject, files: Sequence[_File], session: Session) -> bool:
+    """Writes the files, has the server load them, and measures."""
     best = subject.best
     assert best is not None
-    is_kept = False
-    try:
-        for file in files:
-            setting = dict(best.settings)[file.model]
-            config = subject.config_of(file.model, setting)
-            text = (
-                edited(file.before.decode(), config, setting, str(file.path))
-                if file.before is not None
-                else variant_text(config)
-            )
-            _write(file.path, text.encode())
-            control.reload(file.model)
-        is_kept = any(
-            _holds(subject, best.best, session.measure_as_it_is(best.best.trial)) for _ in range(_MEASUREMENTS)
+    for file in files:
+        setting = dict(best.settings)[file.model]
+        config = subject.config_of(file.model, setting)
+        text = (
+            edited(file.before.decode(), config, setting, str(file.path))
+            if file.before is not None
+            else variant_text(config)
         )
-    except (Interrupted, KeyboardInterrupt, ClientError) as error:
-        tell(f"{subject.title}: the new configuration could not be measured: {error or 'interrupted'}")
-    finally:
-        if not is_kept:
-            _undo(files, control)
-    if is_kept:
-        tell(f"{subject.title}: wrote {', '.join(str(file.path) for file in files)}; measured again, it holds")
-        return 0
-    tell(f"{subject.title}: the new configuration did not hold; {', '.join(str(f.path) for f in files)} is as before")
-    return PUT_BACK
+        _write(file.path, text.encode())
+        session.reload(file.model)
+    return any(_holds(subject, best.best, session.measure_as_it_is(best.best.trial)) for _ in range(_MEASUREMENTS))
 
 
 def _holds(subject: Subject, promised: Result, result: Result) -> bool:
@@ -117,6 +123,7 @@ def _files(repository: str, subject: Subject) -> list[_File]:
 def _undo(files: Sequence[_File], control: ModelControl) -> None:
     for file in files:
         file.put_back()
+    for file in files:
         control.reload(file.model)
 
 

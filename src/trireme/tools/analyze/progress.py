@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -28,8 +29,13 @@ class Progress:
         """A line that stays."""
         if not self._is_quiet:
             self.clear()
-            passed = time.monotonic() - self._began
-            print(f"[{int(passed) // 60:3d}:{int(passed) % 60:02d}] {text}", file=sys.stderr, flush=True)
+            print(self._line(text), file=sys.stderr, flush=True)
+
+    def tell_at_once(self, text: str) -> None:
+        """The same in the handler of a signal, which may have come in the middle of another line."""
+        if not self._is_quiet:
+            start = "\n" if self._width else ""
+            os.write(2, f"{start}{self._line(text)}\n".encode())
 
     def begin(self, title: str) -> None:
         """Something that takes a while."""
@@ -45,6 +51,10 @@ class Progress:
         sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
         self._width = len(text)
+
+    def _line(self, text: str) -> str:
+        passed = int(time.monotonic() - self._began)
+        return f"[{passed // 60:3d}:{passed % 60:02d}] {text}"
 
     def clear(self) -> None:
         if self._width:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
 
 from trireme.tools.analyze.apply import apply_best
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings, fingerprint
@@ -27,7 +29,8 @@ from trireme.tools.analyze.server.control import ModelControl
 from trireme.tools.analyze.server.guardian import Guardian
 from trireme.tools.analyze.server.resources import ResourceWatch
 from trireme.tools.analyze.server.target import Target, open_target
-from trireme.tools.analyze.session import Session, SignalNote
+from trireme.tools.analyze.session import Session
+from trireme.tools.analyze.signals import Signals, Waits
 from trireme.tools.client.errors import AnswerError
 from trireme.tools.perf.measure.interruption import Interruption
 
@@ -46,6 +49,10 @@ class _Ended:
     is_interrupted: bool = False
     failure: ClientError | None = None
 
+    @property
+    def is_early(self) -> bool:
+        return self.is_interrupted or self.failure is not None
+
 
 class _Analysis:
     """One run of the command."""
@@ -59,25 +66,37 @@ class _Analysis:
         self._seconds: dict[str, float] = {}
 
     def run(self) -> int:
-        with SignalNote(self._interruption, self._progress.tell), ExitStack() as opened:
-            target = opened.enter_context(open_target(self._options))
-            control = ModelControl(target.client, self._options.place.max_retries, self._progress.tell)
-            opened.callback(control.put_back)
+        with Signals(self._interruption, self._progress.tell_at_once) as signals, ExitStack() as opened:
+            try:
+                return self._run(opened, signals.waiting)
+            except Interrupted:
+                self._tell_interrupted()
+                return INTERRUPTED
+
+    def _run(self, opened: ExitStack, waits: Waits) -> int:
+        """Raises Interrupted where there was nothing to measure yet, or no more."""
+        target = opened.enter_context(open_target(self._options, waits))
+        retries = self._options.place.max_retries
+        control = ModelControl(target.client, target.quick_client, retries, self._progress.tell)
+        if target.local_id is None:
+            opened.push(partial(_put_back, control))
+        with waits():
             searches = plan_searches(self._options, control.own_config)
             self._check_findings(searches, control)
-            guardian = opened.enter_context(Guardian(lambda: _leave(control, target, searches)))
-            session, ended = self._session(target, control, searches), _Ended()
-            try:
-                self._search(session, searches, ended)
-            finally:
-                problems = control.put_back()
-            if not problems:
-                guardian.release()
-            subjects = self._report(searches, session, ended)
-            code = self._code(subjects, ended, session, problems)
-            if self._options.applies and code == 0:
-                code = apply_best(self._options, subjects, session, control, self._progress.tell)
-            return code
+        guardian = opened.enter_context(Guardian(lambda: _leave(control, target, searches)))
+        session, ended = self._session(target, control, searches, waits), _Ended()
+        self._search(session, searches, ended)
+        is_wanted = target.local_id is None or not ended.is_early  # a server of our own ends with the analysis
+        problems = control.put_back() if is_wanted else []
+        if problems:
+            guardian.leave()
+        else:
+            guardian.release()
+        subjects = self._report(searches, session)
+        code = self._code(subjects, ended, session, problems)
+        if self._options.applies and code == 0:
+            code = apply_best(self._options, subjects, session, control, self._progress.tell)
+        return code
 
     def _check_findings(self, searches: Sequence[Search], control: ModelControl) -> None:
         """What was measured of a model counts as long as its own configuration is the same."""
@@ -92,17 +111,10 @@ class _Analysis:
         if kept:
             self._progress.tell(f"going on from '{self._checkpoint.newest()}', which has {kept} measurements")
 
-    def _session(self, target: Target, control: ModelControl, searches: Sequence[Search]) -> Session:
+    def _session(self, target: Target, control: ModelControl, searches: Sequence[Search], waits: Waits) -> Session:
         measuring = self._options.measuring
-        process_id = target.local.process_id if target.local else None
-        watch: ResourceWatch | None = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, process_id)
-        if watch is not None and not watch.is_reachable():
-            self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
-            watch = None
-        if watch is not None:
-            watch.start()
-            time.sleep(measuring.idle_s)
-            self._findings.idle = watch.stop()
+        with waits():
+            watch = self._watch(target)
         models = [
             LoadedModel(
                 model.name, self._words(target, model.name, model.perf_flags, control), self._is_llm(model.name)
@@ -117,10 +129,22 @@ class _Analysis:
             self._findings,
             self._checkpoint,
             self._progress,
-            self._interruption,
+            waits,
             [name for search in searches for name in search.cpu_only],
             self._options.place.is_reload_disabled,
         )
+
+    def _watch(self, target: Target) -> ResourceWatch | None:
+        """Looks at the server without load first; None where it has no metrics."""
+        measuring = self._options.measuring
+        watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, target.local_id)
+        if not watch.is_reachable():
+            self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
+            return None
+        watch.start()
+        time.sleep(measuring.idle_s)
+        self._findings.idle = watch.stop()
+        return watch
 
     def _is_llm(self, model: str) -> bool:
         return is_language_model(self._findings.configs[model])
@@ -149,7 +173,7 @@ class _Analysis:
                     self._run_search(session, search)
                 finally:
                     self._seconds[search.title] = time.monotonic() - began
-        except (Interrupted, KeyboardInterrupt):
+        except Interrupted:
             ended.is_interrupted = True
         except ClientError as error:
             ended.failure = error
@@ -170,7 +194,7 @@ class _Analysis:
         else:
             brute(search.space, session.measure, ranking, options.exits_early)
 
-    def _report(self, searches: Sequence[Search], session: Session, ended: _Ended) -> list[Subject]:
+    def _report(self, searches: Sequence[Search], session: Session) -> list[Subject]:
         output = self._options.output
         subjects = []
         for search in searches:
@@ -201,27 +225,41 @@ class _Analysis:
 
     def _code(self, subjects: Sequence[Subject], ended: _Ended, session: Session, problems: Sequence[str]) -> int:
         """Raises what ended the measuring early, or what could not be put back."""
+        told = [*problems, "another process tries for a while to put it back"] if problems else []
         if ended.failure is not None:
-            raise type(ended.failure)("\n".join([str(ended.failure), *problems]))
-        if problems:
-            raise AnswerError("\n".join(problems))
+            raise type(ended.failure)("\n".join([str(ended.failure), *told]))
         if ended.is_interrupted:
-            self._progress.tell(f"interrupted; the same command goes on from {self._checkpoint.path or 'the start'}")
+            for sentence in told:
+                self._progress.tell(sentence)
+            self._tell_interrupted()
             return INTERRUPTED
+        if problems:
+            raise AnswerError("\n".join(told))
         for subject in subjects:
             if not subject.ranked:
-                told = next(iter(session.failures.values()), "nothing could be measured")
-                raise MeasurementError(f"model '{subject.title}' could not be measured: {told}")
+                reason = next(iter(session.failures.values()), "nothing could be measured")
+                raise MeasurementError(f"model '{subject.title}' could not be measured: {reason}")
         is_met = all(subject.best is not None and subject.best.is_satisfying for subject in subjects)
         return 0 if is_met else UNMET
+
+    def _tell_interrupted(self) -> None:
+        self._progress.tell(f"interrupted; the same command goes on from {self._checkpoint.newest() or 'the start'}")
+
+
+def _put_back(
+    control: ModelControl, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """At the end of everything, whatever ended it; but whoever wants to leave at once does not wait for it."""
+    if kind is not KeyboardInterrupt:
+        control.put_back()
 
 
 def _leave(control: ModelControl, target: Target, searches: Sequence[Search]) -> None:
     """In another process, when this one is gone: every model that may have been touched is put back."""
-    if target.local is not None:
+    if target.local_id is not None:
         target.abandon()
     else:
-        control.put_back_all(sorted({name for search in searches for name in search.tuned}))
+        control.put_back_late(sorted({name for search in searches for name in search.tuned}))
 
 
 def _models_of(searches: Sequence[Search]) -> list[str]:

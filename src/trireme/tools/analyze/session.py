@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from types import FrameType, TracebackType
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
 
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings
-from trireme.tools.analyze.errors import ClientError, InputError, Interrupted, MeasurementError
+from trireme.tools.analyze.errors import ClientError, InputError, MeasurementError
 from trireme.tools.analyze.measuring.trial_run import TrialRunner
 from trireme.tools.analyze.progress import Progress
-from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.server.control import ControlRefusedError, ModelControl
+from trireme.tools.analyze.signals import Waits
 from trireme.tools.analyze.trial import Result, Trial
 from trireme.tools.client.errors import UnreachableError
-from trireme.tools.perf.measure.interruption import Interruption
 
 _ATTEMPTS = 3
-
-
-class SignalNote:
-    """Within it, the first Ctrl+C or SIGTERM is noted, and the next one is raised as KeyboardInterrupt."""
-
-    def __init__(self, interruption: Interruption, tell: Callable[[str], None]) -> None:
-        self._interruption = interruption
-        self._tell = tell
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._interruption.is_set:
-            raise KeyboardInterrupt
-        self._interruption.is_set = True
-        self._tell("interrupted: results are kept and the model is put back; once more to leave at once")
 
 
 class Session:
@@ -55,7 +26,7 @@ class Session:
         findings: Findings,
         checkpoint: Checkpoint,
         progress: Progress,
-        interruption: Interruption,
+        waits: Waits,
         cpu_only: Sequence[str] = (),
         is_reload_disabled: bool = False,
     ) -> None:
@@ -64,7 +35,7 @@ class Session:
         self._findings = findings
         self._checkpoint = checkpoint
         self._progress = progress
-        self._interruption = interruption
+        self._waits = waits
         self._cpu_only = set(cpu_only)
         self._is_reload_disabled = is_reload_disabled
         self.failures: dict[Trial, str] = {}
@@ -73,8 +44,6 @@ class Session:
 
     def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
         """Remembered, or measured now; None where the configuration or the load does not work."""
-        if self._interruption.is_set:
-            raise Interrupted
         if self._is_reload_disabled and any(not setting.is_default for _, setting in trial.settings):
             return None
         found = None if is_again else self._findings.find(trial, is_probe)
@@ -83,7 +52,8 @@ class Session:
         title = self._title(trial)
         self._progress.begin(title)
         try:
-            result = self._measured(trial, is_probe)
+            with self._waits():
+                result = self._measured(trial, is_probe)
         except MeasurementError as error:
             self.failures[trial] = str(error)
             self._progress.tell(f"{title}: {_first_line(error)}")
@@ -94,10 +64,16 @@ class Session:
         self._progress.tell(f"{title}: {_numbers(result)}")
         return result
 
+    def reload(self, model: str) -> None:
+        """As the repository has it now; raises Interrupted, ClientError."""
+        with self._waits():
+            self._control.reload(model)
+
     def measure_as_it_is(self, trial: Trial) -> Result:
         """The loads of a trial on the models as they are loaded now; raises MeasurementError, Interrupted."""
         self._progress.begin("as written")
-        result = self._runner.run(trial, is_probe=False)
+        with self._waits():
+            result = self._runner.run(trial, is_probe=False)
         self._progress.tell(f"as written: {_numbers(result)}")
         return result
 
@@ -112,19 +88,17 @@ class Session:
                     raise
                 self._progress.tell(f"the server went away: {_first_line(error)}")
                 self._control.forget()
-                self._control.wait_for_server(lambda: self._interruption.is_set)
-                if self._interruption.is_set:
-                    raise Interrupted from None
+                self._control.wait_for_server()
         raise MeasurementError("the server went away each time")
 
     def _configure(self, trial: Trial) -> None:
         for model, setting in trial.settings:
             try:
                 self._control.use(model, setting, model in self._cpu_only and not setting.is_default)
-            except UnreachableError:
+            except (UnreachableError, ControlRefusedError):
                 raise
             except ClientError as error:
-                if setting.is_default or "not allowed" in str(error):
+                if setting.is_default:
                     raise
                 raise MeasurementError(f"cannot be loaded: {error}") from None
 

@@ -64,7 +64,10 @@ def measure_llm(
         deadline = time.monotonic() + timeout_s
         details = _send(process, options, warm + max(_FEWEST, rounds * warm), deadline, interruption, on_state)
     finally:
-        process.stop()
+        if interruption.is_set:
+            process.kill()
+        else:
+            process.stop()
     ended = sorted(details, key=lambda detail: detail.times[-1])[warm:]
     metrics = compute(
         [read_answer(detail, prepared.recipe.kind) for detail in ended], prompts, counter, is_streaming=True, goodput={}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -46,16 +47,18 @@ class LoadPoint:
         self.load = load
         self._measuring = measuring
         options = perf_options(load, words)
-        calls = connect(options)
-        try:
-            model = look_up(options, calls)
-            if model.is_sequence and not options.is_forced_sync:
-                options = replace(options, is_async=True)
-            self._has_statistics = "statistics" in calls.extensions()
-            prepared = prepare_load(options, model, calls)
-        except PerfError as error:
-            calls.close()
-            raise InputError(_plain(error)) from None
+        with ExitStack() as opened:
+            try:
+                calls = connect(options)
+                opened.callback(calls.close)
+                model = look_up(options, calls)
+                if model.is_sequence and not options.is_forced_sync:
+                    options = replace(options, is_async=True)
+                self._has_statistics = "statistics" in calls.extensions()
+                prepared = prepare_load(options, model, calls)
+            except PerfError as error:
+                raise InputError(_plain(error)) from None
+            opened.pop_all()
         self._options, self._model, self._calls = options, model, calls
         self._regions = prepared.regions
         self._process = LoadProcess(prepared.recipe.build, keeps_details=False)
@@ -109,9 +112,12 @@ class LoadPoint:
                 break
         raise MeasurementError(failure or "no request was answered")
 
-    def stop(self) -> None:
-        """Ends the load."""
-        self._process.stop()
+    def stop(self, is_interrupted: bool) -> None:
+        """Ends the load; requests under way are not waited for where it was interrupted."""
+        if is_interrupted:
+            self._process.kill()
+        else:
+            self._process.stop()
         if self._regions is not None:
             self._regions.remove()
         self._calls.close()

@@ -18,6 +18,7 @@ from trireme.tools.analyze.server.resources import Resources, ResourceWatch
 from trireme.tools.analyze.trial import Load, Measured, Result, Trial
 from trireme.tools.client.errors import ClientError
 from trireme.tools.client.port import ServerClient
+from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.load.process import LoadState
 from trireme.tools.perf.measure.interruption import Interruption
 
@@ -56,10 +57,13 @@ class TrialRunner:
     def run(self, trial: Trial, is_probe: bool) -> Result:
         """One result per load."""
         began = time.monotonic()
-        if any(self._models[load.model].is_language_model for load in trial.loads):
-            found = self._watched(trial, lambda: self._language_models(trial, is_probe))
-        else:
-            found = self._points(trial, is_probe)
+        try:
+            if any(self._models[load.model].is_language_model for load in trial.loads):
+                found = self._watched(trial, lambda: self._language_models(trial, is_probe))
+            else:
+                found = self._points(trial, is_probe)
+        except PerfError as error:  # of the load itself
+            raise MeasurementError(str(error).strip()) from None
         return Result(trial, tuple(found), time.monotonic() - began, is_probe)
 
     def _language_models(self, trial: Trial, is_probe: bool) -> list[Measured]:
@@ -82,7 +86,7 @@ class TrialRunner:
             points = []
             for load in trial.loads:
                 point = LoadPoint(load, self._models[load.model].words, self._measuring)
-                ended.callback(point.stop)
+                ended.callback(self._stop, point)
                 points.append(point)
             timeout_s = self._measuring.timeout_s
             latencies = _each(points, lambda point: point.warm_up(self._interruption, timeout_s))
@@ -94,6 +98,9 @@ class TrialRunner:
 
             return self._watched(trial, lambda: _each(points, measure))
 
+    def _stop(self, point: LoadPoint) -> None:
+        point.stop(self._interruption.is_set)
+
     def _watched(self, trial: Trial, act: Callable[[], list[Measured]]) -> list[Measured]:
         models = [model for model, _ in trial.settings] or [load.model for load in trial.loads]
         before = self._batches(models)
@@ -101,8 +108,11 @@ class TrialRunner:
             self._watch.start()
         try:
             found = act()
-        finally:
-            resources = self._watch.stop() if self._watch is not None else Resources()
+        except BaseException:
+            if self._watch is not None:
+                self._watch.cancel()
+            raise
+        resources = self._watch.stop() if self._watch is not None else Resources()
         after = self._batches(models)
         return [self._completed(one, trial.loads, resources, before, after) for one in found]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trireme.tools.analyze.configuration.variant_config import instance_count, variant_config
@@ -20,41 +19,37 @@ _NOT_ALLOWED = "not allowed"
 _ADVICE = "\nmodels can be changed where the server runs with --model-control-mode explicit"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnState:
-    """How a model was before it was touched."""
-
-    config: Config
-    was_loaded: bool
+class ControlRefusedError(AnswerError):
+    """The server lets nobody change its models."""
 
 
 class ModelControl:
     """The one owner of what is loaded; calls raise ClientError."""
 
-    def __init__(self, client: ServerClient, max_retries: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: ServerClient, quick_client: ServerClient, max_retries: int, tell: Callable[[str], None]
+    ) -> None:
+        """`quick_client` waits a short time alone, to find out whether the server answers at all."""
         self._client = client
+        self._quick_client = quick_client
         self._max_retries = max_retries
         self._tell = tell
-        self._own: dict[str, OwnState] = {}
+        self._own: dict[str, Config] = {}
         self._current: dict[str, Setting] = {}
         self._touched: set[str] = set()
-        self.reload_s: dict[str, float] = {}
-        """How long the last load of a model took."""
-
-    @property
-    def client(self) -> ServerClient:
-        return self._client
+        self._unloaded: set[str] = set()
+        """Models that were not loaded when they were found."""
 
     def own_config(self, model: str) -> Config:
         """The model's configuration as it was found; looked up once. A model that is not loaded is loaded."""
         if model not in self._own:
-            was_loaded = self._is_ready(model)
-            if not was_loaded:
-                self._load(model, None)
+            if not self._is_ready(model):
+                self._unloaded.add(model)
                 self._touched.add(model)
-            self._own[model] = OwnState(self._client.config(model, ""), was_loaded)
+                self._load(model, None)
+            self._own[model] = self._client.config(model, "")
             self._current[model] = Setting()
-        return self._own[model].config
+        return self._own[model]
 
     def use(self, model: str, setting: Setting, is_cpu_only: bool = False) -> None:
         """Has the server run the model so; nothing happens where it does already."""
@@ -63,12 +58,10 @@ class ModelControl:
         own = self.own_config(model)
         self._touched.add(model)
         self._current.pop(model, None)
-        began = time.monotonic()
         if setting.is_default:
             self._restore(model)
         else:
             self._load(model, json.dumps(variant_config(own, setting, is_cpu_only)))
-        self.reload_s[model] = time.monotonic() - began
         self._current[model] = setting
 
     def is_in_use(self, model: str, setting: Setting) -> bool:
@@ -92,30 +85,36 @@ class ModelControl:
 
     def put_back(self) -> list[str]:
         """Every model as it was found; what could not be put back, as sentences."""
-        problems = []
-        for model in sorted(self._touched):
-            try:
-                self._restore(model)
-                if model in self._own and not self._own[model].was_loaded:
-                    self._client.unload(model, False)
-            except ClientError as error:
-                problems.append(f"model '{model}' could not be put back to its own configuration: {error}")
+        touched = sorted(self._touched)
         self._touched.clear()
         self._current.clear()
+        try:
+            if touched:
+                self._quick_client.index()
+        except ClientError as error:
+            return [_not_put_back(model, error) for model in touched]
+        problems = []
+        for model in touched:
+            try:
+                if model in self._unloaded:
+                    self._client.unload(model, False)
+                else:
+                    self._restore(model)
+            except ClientError as error:
+                problems.append(_not_put_back(model, error))
         return problems
 
-    def put_back_all(self, models: Iterable[str]) -> None:
-        """Those, whether this process knows that they were touched or not."""
+    def put_back_late(self, models: Iterable[str]) -> None:
+        """Those, whether this process knows that they were touched or not, once the server answers again."""
         self._touched.update(models)
+        self.wait_for_server()
         self.put_back()
 
-    def wait_for_server(self, is_ended: Callable[[], bool]) -> None:
-        """Until it answers again, or nobody waits any more; raises UnreachableError where it does not."""
+    def wait_for_server(self) -> None:
+        """Until it answers again; raises UnreachableError where it does not."""
         for attempt in range(self._max_retries + 1):
-            if is_ended():
-                return
             try:
-                self._client.index()
+                self._quick_client.index()
                 return
             except UnreachableError:
                 if attempt == self._max_retries:
@@ -128,8 +127,8 @@ class ModelControl:
         """From the repository; where that is not what was found, with what was found."""
         self._load(model, None)
         own = self._own.get(model)
-        if own is not None and self._client.config(model, "") != own.config:
-            self._load(model, json.dumps(own.config))
+        if own is not None and self._client.config(model, "") != own:
+            self._load(model, json.dumps(own))
 
     def _is_ready(self, model: str) -> bool:
         states = [entry.get("state", "") for entry in self._client.index() if entry["name"] == model]
@@ -142,5 +141,9 @@ class ModelControl:
             self._client.load(model, config)
         except AnswerError as error:
             if _NOT_ALLOWED in str(error):
-                raise AnswerError(f"{error}{_ADVICE}") from None
+                raise ControlRefusedError(f"{error}{_ADVICE}") from None
             raise
+
+
+def _not_put_back(model: str, error: ClientError) -> str:
+    return f"model '{model}' could not be put back to its own configuration: {error}"

@@ -36,6 +36,12 @@ class Guardian:
         self._writing = -1
         os.waitpid(self._child, 0)
 
+    def leave(self) -> None:
+        """What was to be put back may not be: it is left to the other process, which nobody waits for."""
+        if self._writing >= 0:
+            os.close(self._writing)
+            self._writing = -1
+
     def __enter__(self) -> Self:
         return self
 
@@ -44,16 +50,17 @@ class Guardian:
     ) -> None:
         if kind is None:
             self.release()
-        elif self._writing >= 0:  # what was to be put back may not be
-            os.close(self._writing)
-            self._writing = -1
-            os.waitpid(self._child, 0)
+        else:
+            self.leave()
 
 
 def _watch(reading: int, put_back: Callable[[], object]) -> None:
     """Runs in the other process, and ends it."""
     try:
         os.setsid()  # a terminal that goes away takes its own processes along
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # whoever reads what the first process tells is not to wait for this one
+            os.dup2(nowhere, stream)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         if os.read(reading, 1) != _RELEASED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import threading
@@ -9,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trireme.tools.client.errors import InputError
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.measure.device_metrics import DeviceMetrics, merged, parse_page
 
 _TIMEOUT_S = 5.0
+_LARGEST_PAGE = 16 << 20
 _MEGABYTE = 1e6
 _CPU = re.compile(r"^(nv_cpu_\w+)(?:\{[^}]*\})? (\S+)", re.MULTILINE)
 
@@ -28,17 +31,27 @@ class Resources:
     """By accelerator, then by tag."""
 
 
+@dataclass(slots=True)
+class _Looks:
+    """What one thread has seen, in its order."""
+
+    machine: list[dict[str, float]] = field(default_factory=list)
+    devices: list[DeviceMetrics] = field(default_factory=list)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+
 class ResourceWatch:
     """Reads the server's metrics page every so often; a server of our own is asked through /proc for its memory."""
 
     def __init__(self, metrics_url: str, interval_s: float, process_id: int | None = None) -> None:
-        self._address = parse_address(metrics_url, 8002)
+        """Raises InputError for what is no address."""
+        try:
+            self._address = parse_address(metrics_url, 8002)
+        except PerfError as error:
+            raise InputError(f"--triton-metrics-url: {error}") from None
         self._interval_s = interval_s
         self._process_id = process_id
-        self._lock = threading.Lock()
-        self._devices: list[DeviceMetrics] = []
-        self._machine: list[dict[str, float]] = []
-        self._stop = threading.Event()
+        self._looks = _Looks()
         self._thread: threading.Thread | None = None
 
     def is_reachable(self) -> bool:
@@ -50,48 +63,50 @@ class ResourceWatch:
 
     def start(self) -> None:
         """From now on."""
-        with self._lock:
-            self._devices, self._machine = [], []
-        self._look()
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="resources", daemon=True)
+        self._looks = _Looks()
+        self._look(self._looks)
+        self._thread = threading.Thread(target=self._run, args=[self._looks], name="resources", daemon=True)
         self._thread.start()
 
     def stop(self) -> Resources:
         """What was seen since the start."""
-        self._stop.set()
+        self._looks.is_over.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        self._look()
-        with self._lock:
-            return Resources(_machine(self._machine), _devices(self._devices))
+        self._look(self._looks)
+        return Resources(_machine(self._looks.machine), _devices(self._looks.devices))
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._look()
+    def cancel(self) -> None:
+        """Nobody wants to know any more; a server that does not answer is not waited for."""
+        self._looks.is_over.set()
+        self._thread = None
 
-    def _look(self) -> None:
+    def _run(self, looks: _Looks) -> None:
+        while not looks.is_over.wait(self._interval_s):
+            self._look(looks)
+
+    def _look(self, looks: _Looks) -> None:
         values: dict[str, float] = {}
         try:
             page = self._page()
-        except (OSError, PerfError):
+        except OSError:
             page = ""
         for name, value in _CPU.findall(page):
-            values[name] = float(value)
+            with contextlib.suppress(ValueError):
+                values[name] = float(value)
         devices = parse_page(page)
         if self._process_id is not None:
             values["tree_bytes"] = tree_memory(self._process_id)
-        with self._lock:
-            self._machine.append(values)
-            self._devices.append(devices)
+        looks.machine.append(values)
+        looks.devices.append(devices)
 
     def _page(self) -> str:
         connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=_TIMEOUT_S)
         try:
             connection.request("GET", self._address.base or "/metrics")
             response = connection.getresponse()
-            page = response.read().decode("utf-8", "replace")
+            page = response.read(_LARGEST_PAGE).decode("utf-8", "replace")
         except http.client.HTTPException as error:
             raise OSError(str(error)) from None
         finally:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from trireme.tools.analyze.options import AnalyzeOptions, ServerPlace
-from trireme.tools.analyze.server.local_server import LocalServer
+from trireme.tools.analyze.signals import Waits
+from trireme.tools.child_server import LOOPBACK, SERVICES, ChildServer, ChildServerError, ServerProgram
 from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, ConnectionOptions, connect
+from trireme.tools.client.errors import InputError, UnreachableError
 from trireme.tools.client.port import ServerClient
 
 _METRICS_PORT = 8002
+_START_S = 120.0
+_QUICK_S = 2.0
+_ANYWHERE = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +27,14 @@ class Target:
     """Where everything is."""
 
     client: ServerClient
+    quick_client: ServerClient
+    """Gives up soon; for questions that a server answers at once."""
     place: ServerPlace
     http_url: str
     grpc_url: str
     metrics_url: str
-    local: LocalServer | None = None
+    local_id: int | None = None
+    """The process of a server that was started for the analysis."""
 
     def load_words(self, is_language_model: bool) -> tuple[str, ...]:
         """The words that tell the load generator where the server is."""
@@ -43,34 +52,88 @@ class Target:
 
     def abandon(self) -> None:
         """From another process, when this one is gone: a server that was started for the analysis ends."""
-        if self.local is not None and self.local.process_id is not None:
-            os.kill(self.local.process_id, signal.SIGTERM)
+        if self.local_id is not None:
+            os.kill(self.local_id, signal.SIGTERM)
 
 
 @contextmanager
-def open_target(options: AnalyzeOptions) -> Iterator[Target]:
+def open_target(options: AnalyzeOptions, waits: Waits) -> Iterator[Target]:
     """Starts a server where there is to be one of our own, and ends it, whatever happens while it starts; raises
     ClientError."""
-    if options.place.launch_mode != "local":
-        yield _target(options.place, None)
+    place = options.place
+    if place.launch_mode != "local":
+        yield _target(place, _running(place), None)
         return
-    local = LocalServer(options.place, options.repository or "")
+    program = ServerProgram(environment=place.environment, log_file=Path(place.log_file) if place.log_file else None)
+    if place.program is not None:
+        program = ServerProgram((place.program,), program.environment, program.log_file)
+    with ChildServer("trireme-analyze-", program) as server:
+        _start(server, options, waits)
+        urls = {service: f"{LOOPBACK}:{port}" for service, port in server.ports.items()}
+        yield _target(place, {**urls, **_given(place)}, server.process_id)
+
+
+def _start(server: ChildServer, options: AnalyzeOptions, waits: Waits) -> None:
+    place, repository = options.place, Path(options.repository or "")
+    if not repository.is_dir():
+        raise InputError(f"there is no model repository '{repository}'")
+    ports = {service: _port(url) for service, url in _given(place).items()}
     try:
-        local.start()
-        yield _target(options.place, local)
-    finally:
-        local.stop()
+        # Ctrl+C is for the analysis, which then stops the server.
+        server.start(repository, _flags(place), has_own_session=True, ports={**dict.fromkeys(SERVICES), **ports})
+    except OSError as error:
+        raise InputError(f"'{error.filename or place.program}' cannot be used: {error.strerror or error}") from None
+    try:
+        with waits():
+            server.wait(_START_S, path="/v2/health/live", headers=dict(place.headers))
+    except ChildServerError as error:
+        raise UnreachableError(f"{error}, which was started for the analysis:\n{server.log_tail()}") from None
 
 
-def _target(place: ServerPlace, local: LocalServer | None) -> Target:
-    http_url = local.http_url if local else place.http_url or f"localhost:{HTTP_PORT}"
-    grpc_url = local.grpc_url if local else place.grpc_url or f"localhost:{GRPC_PORT}"
-    is_grpc = place.protocol == "grpc" and local is None
-    client = connect(
-        ConnectionOptions(
-            grpc_url if is_grpc else http_url, is_grpc=is_grpc, headers=place.headers, ca_file=place.ca_file
-        )
+def _flags(place: ServerPlace) -> list[str]:
+    """The user's, but for what the analysis itself decides."""
+    usual = {f"{service}-address": _ANYWHERE for service, url in _given(place).items() if not _is_here(url)}
+    given = {name.replace("_", "-"): value for name, value in place.flags.items()}
+    decided = ("model-repository", "model-store", *(f"{service}-port" for service in SERVICES))
+    found = {name: value for name, value in {**usual, **given}.items() if name not in decided}
+    return [f"--{name}={value}" for name, value in {**found, "model-control-mode": "explicit"}.items()]
+
+
+def _given(place: ServerPlace) -> dict[str, str]:
+    """The addresses that the user has chosen, by service."""
+    urls = {"http": place.http_url, "grpc": place.grpc_url, "metrics": place.metrics_url}
+    return {service: url for service, url in urls.items() if url is not None}
+
+
+def _running(place: ServerPlace) -> dict[str, str]:
+    """Those of a server that runs; metrics are where the client protocol is, unless said otherwise."""
+    urls = {"http": f"localhost:{HTTP_PORT}", "grpc": f"localhost:{GRPC_PORT}", **_given(place)}
+    host = urls[place.protocol].rpartition("//")[2].rpartition(":")[0] or "localhost"
+    return {"metrics": f"{host}:{_METRICS_PORT}/metrics", **urls}
+
+
+def _target(place: ServerPlace, urls: Mapping[str, str], local_id: int | None) -> Target:
+    is_grpc = place.protocol == "grpc" and local_id is None
+    url = urls["grpc" if is_grpc else "http"]
+    patient, quick = (
+        connect(ConnectionOptions(url, is_grpc, place.headers, timeout_s, place.ca_file))
+        for timeout_s in (ConnectionOptions().timeout_s, _QUICK_S)
     )
-    host = (grpc_url if is_grpc else http_url).rpartition("//")[2].rpartition(":")[0] or "localhost"
-    metrics_url = local.metrics_url if local else place.metrics_url or f"{host}:{_METRICS_PORT}/metrics"
-    return Target(client, place, http_url, grpc_url, metrics_url.removeprefix("http://"), local)
+    metrics_url = urls["metrics"].removeprefix("http://")
+    return Target(patient, quick, place, urls["http"], urls["grpc"], metrics_url, local_id)
+
+
+def _is_here(url: str) -> bool:
+    """Whether the address is one that only this machine reaches."""
+    return _authority(url).rpartition(":")[0] in ("", "localhost", LOOPBACK)
+
+
+def _port(url: str) -> int:
+    port = _authority(url).rpartition(":")[2]
+    if not port.isdigit():
+        raise InputError(f"'{url}' has no port: say localhost:8000")
+    return int(port)
+
+
+def _authority(url: str) -> str:
+    return url.rpartition("//")[2].partition("/")[0]

@@ -71,8 +71,13 @@ class LoadProcess:
         self._control.close()
         self._process.join(_DRAIN_S)
         if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it with whatever is under way."""
+        self._control.close()
+        self._process.kill()
+        self._process.join()
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         try:
@@ -85,6 +90,7 @@ class LoadProcess:
 def _run(build: Build, keeps_details: bool, control: socket.socket, other: socket.socket) -> None:
     other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides what Ctrl+C means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the run does with its own
     gc.disable()  # finished requests make no cycles, and a collection would be seen in their latencies
     loop = EventLoop()
     recorder = Recorder(keeps_details)
