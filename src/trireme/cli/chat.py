@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from trireme.cli.endings import parsed
 from trireme.cli.terminal_chat.client import KEY_VARIABLE, ChatClient, ChatError
 from trireme.cli.terminal_chat.local_server import local_server
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
@@ -41,10 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--system", default="", metavar="TEXT", help="how the model is to behave")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="length of an answer at most")
     parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest words")
-    try:
-        found = parser.parse_args(list(arguments))
-    except SystemExit as end:
-        return 1 if end.code else 0
+    found = parsed(parser, arguments)
     try:
         return _talk(found)
     except ChatError as error:

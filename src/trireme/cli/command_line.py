@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trireme.cli.endings import CommandEnded
 from trireme.config.options.conflicts import check_repository_given
 from trireme.config.options.option import OptionError
 from trireme.config.options.parser import parse_options
@@ -26,14 +27,6 @@ class ServerCommand:
     takes_repositories: bool = False
     is_for_people: bool = False
     """A wrong flag is answered with its neighbour and where help is, not with the whole usage."""
-
-
-class CommandEnded(Exception):
-    """There is nothing to run: help was asked for, or the options cannot be used."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
-        self.exit_code = exit_code
 
 
 def read_options(command: ServerCommand, arguments: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:

@@ -13,7 +13,7 @@ from trireme.access.groups import EVERY_GROUP, GROUPS, USUAL_GROUPS, expand
 from trireme.access.key_file import check_groups, check_name, check_quota, read_key_file
 from trireme.access.key_secret import digest_of, new_secret
 from trireme.access.key_writer import add_key, remove_key, rotate_key
-from trireme.cli.command_line import CommandEnded
+from trireme.cli.endings import CommandEnded
 from trireme.config.options.flag_parser import FlagParser
 from trireme.core.errors import ServingError
 from trireme.observe.terminal.appearance import line_width
@@ -52,11 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or any(word in ("-h", "--help", "help") for word in arguments[:1]):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 1
+    found = _parser().parse_args(list(arguments))
     try:
-        found = _parser().parse_args(list(arguments))
         return int(found.run(found))
-    except CommandEnded as end:
-        return end.exit_code
     except ServingError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return 1

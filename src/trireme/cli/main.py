@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from trireme.app.early_interrupt import INTERRUPTED, ending_at_once
+from trireme.app.early_interrupt import ending_at_once
 
 with ending_at_once():
     import difflib
-    import os
-    import signal
     import sys
     from collections.abc import Sequence
     from importlib import import_module
     from typing import Protocol, cast
+
+    from trireme.cli.endings import exit_code_of
 
 
 class Command(Protocol):
@@ -34,7 +34,7 @@ COMMANDS: dict[str, str] = {
     "devices": "devices",
     "config": "config",
     "build": "checkpoints.build",
-    "convert": "convert",
+    "convert": "checkpoints.convert",
     "package": "package",
     "perf": "load_tests.perf",
     "analyze": "load_tests.analyze",
@@ -49,16 +49,7 @@ COMMANDS: dict[str, str] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one subcommand; the exit code of the process."""
-    try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever read the output has enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
-        return INTERRUPTED
+    return exit_code_of(lambda: _run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def command(name: str) -> Command:

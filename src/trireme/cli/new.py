@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from trireme.cli.endings import parsed
 from trireme.config.nearest import suggestion
 from trireme.config.options.flag_parser import FlagParser
 from trireme.core.errors import ServingError
@@ -21,10 +22,7 @@ _DESCRIPTION = "Writes the folder of a model that runs as it is, and a test of i
 
 def main(arguments: Sequence[str]) -> int:
     """Writes, and says what to do next; the exit code of the process."""
-    try:
-        given = _parser().parse_args(list(arguments))
-    except SystemExit as end:
-        return 1 if end.code else 0
+    given = parsed(_parser(), arguments)
     repository = Path(given.repository)
     if given.template not in TEMPLATES:
         print(

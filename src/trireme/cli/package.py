@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trireme.cli.endings import parsed
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.server import ServerOptions
@@ -21,7 +22,7 @@ SUMMARY = "pack a model repository into a zip file that loads elsewhere"
 
 def main(arguments: Sequence[str]) -> int:
     """Packs and checks; the exit code of the process."""
-    given = _parser().parse_args(arguments)
+    given = parsed(_parser(), arguments)
     repository, target = Path(given.repository), Path(given.output)
     try:
         count = write_archive(repository, target)

@@ -14,7 +14,7 @@ from trireme import __version__
 from trireme.app.early_interrupt import ending_at_once
 from trireme.app.listening import port_problem
 from trireme.cli import mpi
-from trireme.cli.command_line import CommandEnded, ServerCommand, read_options
+from trireme.cli.command_line import ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
 from trireme.cli.serving.failures import print_failures
 from trireme.config.model_config import ModelConfig
@@ -47,11 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     if not _with_usual_folder(arguments) and "TRIREME_MODEL_REPOSITORY" not in os.environ:
         print(_EXPLANATION, file=sys.stderr)
         return 1
-    try:
-        words = ["--help" if word == "-h" else word for word in arguments]
-        options = read_options(COMMAND, _with_usual_folder(words), os.environ)
-    except CommandEnded as end:
-        return end.exit_code
+    words = ["--help" if word == "-h" else word for word in arguments]
+    options = read_options(COMMAND, _with_usual_folder(words), os.environ)
     with ExitStack() as links:
         code = mpi.take_part(os.environ, links)
         if code is not None:

@@ -128,4 +128,4 @@ def test_a_command_does_not_read_the_others() -> None:
         "print(*[name for name in sys.modules if name.startswith('trireme.cli.')], 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1] == "trireme.cli.main trireme.cli.version False"
+    assert done.stdout.splitlines()[1] == "trireme.cli.endings trireme.cli.main trireme.cli.version False"

@@ -32,8 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     """Asks once; the exit code of the process."""
     from trireme.cli.client import server_words  # the other commands need none of it
 
-    found = server_words.parsed(make_parser(), list(arguments))
-    return found if isinstance(found, int) else server_words.ended(lambda: _run(found))
+    return server_words.run_command(make_parser(), arguments, _run)
 
 
 def make_parser() -> argparse.ArgumentParser:

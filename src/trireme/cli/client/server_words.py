@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from trireme.cli.endings import parsed
 from trireme.cli.terminal_chat.client import KEY_VARIABLE
 from trireme.observe.terminal.appearance import painted
 from trireme.observe.terminal.plain_text import shown_lines
@@ -65,18 +66,14 @@ def repeated_words(found: argparse.Namespace) -> list[str]:
     return words + ["--grpc"] * found.grpc
 
 
-def parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace | int:
-    """The words, or the exit code where there is nothing to do."""
+def run_command(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], run: Callable[[argparse.Namespace], int]
+) -> int:
+    """The exit code of a command that asks a server, its error told; raises CommandEnded where there is nothing to
+    run."""
+    found = parsed(parser, arguments, UNUSABLE)
     try:
-        return parser.parse_intermixed_args(arguments)
-    except SystemExit as end:
-        return UNUSABLE if end.code else 0
-
-
-def ended(run: Callable[[], int]) -> int:
-    """The exit code of a command, its error told."""
-    try:
-        return run()
+        return run(found)
     except ClientError as error:
         print(f"{painted('error:', 'red', sys.stderr)} {shown_lines(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from trireme.cli.command_line import CommandEnded
+from trireme.cli.endings import CommandEnded
 from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.option import OptionError
 from trireme.config.options.parser import parse_options

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
+
+from trireme.cli.endings import exit_code_of
 
 SUMMARY = "find the configuration that serves a model best, by measuring it"
 
@@ -21,10 +21,4 @@ def model_analyzer() -> int:
     """The command of that name."""
     from trireme.tools.analyze.command import run_subcommand
 
-    try:
-        code = run_subcommand("model-analyzer", sys.argv[1:])
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever read the output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    return exit_code_of(lambda: run_subcommand("model-analyzer", sys.argv[1:]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
+
+from trireme.cli.endings import exit_code_of
 
 SUMMARY = "load a server and measure it, with the flags and the output of perf_analyzer"
 
@@ -28,11 +28,5 @@ def genai_perf() -> int:
 def _run(program: str, arguments: Sequence[str]) -> int:
     from trireme.tools.perf.command import run_command, run_llm_command  # the other commands need none of it
 
-    try:
-        run = run_llm_command if program == "genai-perf" else run_command
-        code = run(program, arguments)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever read the output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    run = run_llm_command if program == "genai-perf" else run_command
+    return exit_code_of(lambda: run(program, arguments))

@@ -34,15 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     """Records; the exit code of the process."""
     from trireme.cli.client import server_words  # the other commands need none of it
 
-    found = server_words.parsed(make_parser(), list(arguments))
-    return found if isinstance(found, int) else server_words.ended(lambda: _run(found))
+    return server_words.run_command(make_parser(), arguments, _run)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     from trireme.cli.client import server_words
+    from trireme.config.options.flag_parser import FlagParser
 
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         "trireme record",
         usage="trireme record [URL] -o FILE [options]",
         description=_DESCRIPTION,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from trireme import __version__
+from trireme.config.options.flag_parser import FlagParser
 from trireme.tools.analyze.command_line.config_file import read_config_file
 from trireme.tools.analyze.command_line.flags import declare
 from trireme.tools.analyze.command_line.reading import read_analyze_options
@@ -27,9 +28,9 @@ report   the page of single configurations: --report-model-configs a_config_2,a_
 _WHICH = {"report": ("--report-model-configs", "-n"), "analyze": ("--analysis-models",)}
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(FlagParser):
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}\n'{self.prog} --help' lists every option.")
+        raise InputError(f"{self.explained(message)}\n'{self.prog} --help' lists every option.")
 
 
 def run_command(program: str, arguments: Sequence[str]) -> int:

@@ -19,6 +19,10 @@ from trireme.config.options.flag_parser import FlagParser, flag_suggestion
         (["deploy", "x", "--taks", "y"], "--task"),
         (["package", "x", "--outptu", "y"], "--output"),
         (["chat", "x", "--ulr", "y"], "--url"),
+        (["record", "x", "--durtion", "1"], "--duration"),
+        (["replay", "x", "--sped", "2"], "--speed"),
+        (["analyze", "x", "--ulr", "y"], "--url"),
+        (["analyze", "profile", "--profile-model", "x"], "--profile-models"),
     ],
 )
 def test_command_tells_the_flag_that_was_meant(

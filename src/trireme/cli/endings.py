@@ -1,0 +1,46 @@
+"""How a command ends: its exit code after help, a mistake, Ctrl+C, or a reader of its output that has enough."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from trireme.app.early_interrupt import INTERRUPTED
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class CommandEnded(Exception):
+    """There is nothing to run: help was asked for, or the options cannot be used."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], misuse_code: int = 1) -> argparse.Namespace:
+    """The words of a command line; raises CommandEnded after help, and with this code after a mistake."""
+    try:
+        return parser.parse_intermixed_args(list(arguments))
+    except SystemExit as end:
+        raise CommandEnded(misuse_code if end.code else 0) from None
+
+
+def exit_code_of(run: Callable[[], int]) -> int:
+    """That of the process: what the command says, unless somebody ended it."""
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code
+    except CommandEnded as end:
+        return end.exit_code
+    except BrokenPipeError:  # whoever read the output has enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
+        return INTERRUPTED

@@ -1,0 +1,26 @@
+"""Exit codes of commands that have nothing to run, or that somebody ends."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from trireme.cli.endings import CommandEnded, exit_code_of, parsed
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--wrong"], 7)])
+def test_help_and_mistakes_end_a_command_with_their_codes(words: list[str], code: int) -> None:
+    with pytest.raises(CommandEnded) as ended:
+        parsed(argparse.ArgumentParser("x"), words, misuse_code=7)
+    assert ended.value.exit_code == code
+
+
+@pytest.mark.parametrize(("error", "code"), [(CommandEnded(5), 5), (KeyboardInterrupt(), 130)])
+def test_what_ends_a_command_is_its_exit_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.signal", lambda number, action: None)
+
+    def run() -> int:
+        raise error
+
+    assert exit_code_of(run) == code
