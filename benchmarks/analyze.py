@@ -11,6 +11,7 @@ the ratio of their median throughputs is what counts, beside the ratio of the ti
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -142,9 +143,9 @@ def side_by_side(folder: pathlib.Path, model: str, best: Trial, found: Trial, op
     """How much of the exhaustive winner's throughput the other has, measured in turns."""
     if best == found:
         return 1.0
-    target = open_target(AnalyzeOptions(repository=str(folder / "models"), place=ServerPlace()))
-    try:
-        control = ModelControl(target.client, 5, print)
+    options_of_server = AnalyzeOptions(repository=str(folder / "models"), place=ServerPlace())
+    with open_target(options_of_server, contextlib.nullcontext) as target:
+        control = ModelControl(target.client, target.quick_client, 5, print)
         loaded = LoadedModel(model, target.load_words(False))
         measuring = MeasuringOptions(window_ms=options.window_ms * 2)
         runner = TrialRunner(target.client, [loaded], measuring, None, Interruption(), lambda state: None)
@@ -154,8 +155,6 @@ def side_by_side(folder: pathlib.Path, model: str, best: Trial, found: Trial, op
                 control.use(model, trial.settings[0][1])
                 values.append(runner.run(trial, is_probe=False).measured[0].metrics["perf_throughput"])
         return statistics.median(rates[found]) / statistics.median(rates[best])
-    finally:
-        target.stop()
 
 
 if __name__ == "__main__":

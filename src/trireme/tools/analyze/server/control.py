@@ -85,7 +85,7 @@ class ModelControl:
 
     def put_back(self) -> list[str]:
         """Every model as it was found; what could not be put back, as sentences."""
-        touched = sorted(self._touched)
+        touched = sorted(model for model in self._touched if not self._is_as_found(model))
         self._touched.clear()
         self._current.clear()
         try:
@@ -122,6 +122,9 @@ class ModelControl:
                 if attempt == 0:
                     self._tell(f"the server at {self._client.place} does not answer; waiting for it")
                 time.sleep(_RETRY_S)
+
+    def _is_as_found(self, model: str) -> bool:
+        return self._current.get(model) == Setting() and model not in self._unloaded
 
     def _restore(self, model: str) -> None:
         """From the repository; where that is not what was found, with what was found."""

@@ -36,12 +36,15 @@ class PlayedServer:
     def __init__(self, service: Service, noise: float = 0.02, think_s: float = 0.0005) -> None:
         self.service = service
         self.trials: list[Trial] = []
+        self.probed: list[Trial] = []
+        self.measured_at_length: list[Trial] = []
         self._noise = noise
         self._think_s = think_s
         self._chance = random.Random(1)
 
     def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
         self.trials.append(trial)
+        (self.probed if is_probe else self.measured_at_length).append(trial)
         return self.result(trial, self._chance.gauss(1, self._noise), is_probe)
 
     def result(self, trial: Trial, factor: float = 1.0, is_probe: bool = False) -> Result:
@@ -109,6 +112,18 @@ def test_the_fitted_model_finds_the_best_with_a_tenth_of_the_measurements(name: 
     fit(SPACE, server.measure, rank, lambda text: None)
     assert reached(server, rank) >= 0.95 * server.best(rank.is_satisfying)
     assert len(server.trials) <= SPACE.size() / 10
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_only_what_a_probe_confirms_is_measured_at_length(name: str) -> None:
+    server, rank = PlayedServer(SERVICES[name]), ranking(Constraint("perf_latency_p99", most=60.0))
+    fit(SPACE, server.measure, rank, lambda text: None)
+    probed = set(server.probed)
+    own = [trial for trial in server.trials if trial.settings[0][1].is_default]
+    at_length = [trial for trial in server.measured_at_length if trial not in own]
+    assert set(at_length) <= probed
+    assert len(at_length) <= 4
+    assert server.trials[-1] in own, "so that the model need not be loaded again at the end"
 
 
 def test_the_fitted_model_tells_of_everything() -> None:

@@ -18,8 +18,7 @@ _GROWTH = 4
 _PROBE_GAIN = 1.1
 _FULL_QUEUE = 4
 """Clients beyond so many batches for each instance only wait longer."""
-_MOST_CHECKS = 8
-_FEWEST_CHECKS = 2
+_MOST_STEPS = 12
 _WORTH = 1.02
 """A promise that is not this much better than the best that was measured is not worth a measurement."""
 _EVEN = 1.02
@@ -74,20 +73,23 @@ class _Search:
         self._batches = fitting or (batch_size,)
 
     def run(self) -> None:
-        """Probes, then checks."""
+        """Probes, then what is promised: a probe shows at a third of the cost that a promise does not hold, and only
+        one that does is measured at length."""
         self._probe()
         if not any(self._results.values()):
             return
-        checks = 0
-        while checks < _MOST_CHECKS:
-            trial = self._promising(checks)
+        for _ in range(_MOST_STEPS):
+            trial = self._promising()
             if trial is None:
                 break
             self._tell(f"predicted {self._described(trial)}")
-            self._check(trial)
-            checks += 1
-        self._check_default()
+            if trial in self._results:
+                self._check(trial)
+            elif self._learn(trial, is_probe=True) is None:
+                self._is_checked.add(trial)
+        self._check_best_probe()
         self._fill_curve()
+        self._check_default()
 
     def predictions(self) -> list[Prediction]:
         """Of every configuration under every load."""
@@ -130,7 +132,13 @@ class _Search:
         bounds = [one.most for _, one in self._ranking.constraints() if one.most is not None and "latency" in one.tag]
         return any(average > bound for bound in bounds)
 
-    def _promising(self, checks: int) -> Trial | None:
+    def _check_best_probe(self) -> None:
+        """Where the steps were used up by promises that did not hold."""
+        probed = [trial for trial, result in self._results.items() if result is not None]
+        if not self._is_checked and probed:
+            self._check(max(probed, key=self._key))
+
+    def _promising(self) -> Trial | None:
         """The best promise, unless something as good has been measured."""
         promised = [(self._key(trial), trial) for trial in self._all_trials()]
         best = max(key for key, _ in promised)
@@ -152,7 +160,7 @@ class _Search:
                 return None
             best, chosen = max(rest, key=lambda entry: entry[0])
         needed = reached[1] + math.log(_WORTH) if reached[0] else reached[1]
-        if checks >= _FEWEST_CHECKS and reached[0] >= best[0] and needed >= best[1]:
+        if self._is_checked and reached[0] >= best[0] and needed >= best[1]:
             return None
         return chosen
 
@@ -188,8 +196,8 @@ class _Search:
         useful = [trial for trial in trials if trial.loads[0].concurrency <= max(room, trials[0].loads[0].concurrency)]
         best = max(useful, key=self._key)
         self._check(best)
-        if self._choice.concurrencies[0] != best.loads[0].concurrency:
-            self._check(trials[0])
+        if trials[0] != best:
+            self._learn(trials[0], is_probe=True)
 
     def _fill_curve(self) -> None:
         """Lighter loads of the best configuration, so that its curve is seen."""

@@ -34,9 +34,18 @@ class ServiceTimes:
             busy: _curve(one for one in believed if one.busy == busy) for busy in {x.busy for x in believed}
         }
         self._levels = sorted(self._curves)
+        self._known: dict[tuple[int, int], float] = {}
+        """Asked for again and again while a queue is played."""
 
     def __call__(self, size: int, busy: int) -> float:
-        """Seconds. Between what was seen, more instances are taken to add as much as they can until they have added
+        """Seconds."""
+        found = self._known.get((size, busy))
+        if found is None:
+            found = self._known[size, busy] = self._estimated(size, busy)
+        return found
+
+    def _estimated(self, size: int, busy: int) -> float:
+        """Between what was seen, more instances are taken to add as much as they can until they have added
         what was seen: too hopeful, which the next measurement shows."""
         levels = self._levels
         if not levels:

@@ -106,7 +106,7 @@ class _Play:
         self._count -= size
         busy = self._queue.instances - self._free + 1
         self._free -= 1
-        duration = self._service(size, busy) * self._chance.choice(self._spread)
+        duration = self._service(size, busy) * self._spread[int(self._chance.random() * len(self._spread))]
         self._busy_s += duration
         self._sizes.append(size)
         self._push(now + duration, taken)
