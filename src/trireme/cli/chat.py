@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trireme.cli.endings import parsed
-from trireme.cli.terminal_chat.client import KEY_VARIABLE, ChatClient, ChatError
+from trireme.cli.terminal_chat.client import ChatClient, ChatError
 from trireme.cli.terminal_chat.local_server import local_server
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
 from trireme.config.options.flag_parser import FlagParser
+from trireme.tools.client.connect import KEY_VARIABLE
 
 SUMMARY = "talk to a model in the terminal"
 

@@ -175,7 +175,10 @@ def folder_problem(options: ServerOptions) -> str | None:
         if (path / "config.pbtxt").is_file() or (path / "1").is_dir():
             parent = os.path.relpath(path.absolute().parent)
             return f"error: '{path}' is a model, and not the folder around it. Say\n  trireme serve {parent}"
-        is_empty = not any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
+        try:
+            is_empty = not any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
+        except OSError as error:
+            return f"error: the folder '{path}' cannot be read: {error.strerror}"
         if is_empty and options.model_control_mode == "none":
             return f"error: there is no model in '{path}'. Make one, and serve it:\n  {_first_model(path)}"
     return None

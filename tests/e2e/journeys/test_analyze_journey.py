@@ -9,20 +9,25 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import tiny_models
-from huggingface_journey import Journey
+from huggingface_journey import Journey, infer
+from running_server import RunningServer
 
 ROOT = Path(__file__).parents[3]
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
+PERF = "perf_analyzer -m falcon7b --collect-metrics"
+WINDOWS = "-p 2500 -s 100"
+"""What people do not type: half of the usual window, and windows that need not agree on a busy machine."""
 PROFILE = (
     "model-analyzer profile -m $PWD/model_repository/ --profile-models falcon7b "
     "--run-config-search-max-instance-count=3 --run-config-search-min-model-batch-size=8"
 )
-SMALLER = "--run-config-search-max-concurrency 4 --run-config-search-max-model-batch-size 16 --measurement-interval 500"
-"""What keeps the search short on few cores."""
+SMALLER = "--run-config-search-max-concurrency 4 --run-config-search-max-model-batch-size 16"
+CLIENTS = 16
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def run(line: str, folder: Path, shell: dict[str, str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_folder_is_loaded_batched_and_tuned(
     tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,18 +60,47 @@ def test_a_folder_is_loaded_batched_and_tuned(
     monkeypatch.setenv("TRIREME_COMPAT", shell["TRIREME_COMPAT"])
     journey = Journey(tmp_path)
     journey.add("falcon7b", weights=str(short_answers(tmp_path / "falcon")))
+    with journey.served() as server:
+        alone = throughputs(run(f"{PERF} {WINDOWS} {place(server)}", tmp_path, shell))
+        assert list(alone) == [1]
     run(BATCHING, tmp_path, shell)
     with journey.served() as server:
-        place = f"-u localhost:{server.ports['http']} --metrics-url localhost:{server.ports['metrics']}/metrics"
-        line = "perf_analyzer -m falcon7b --collect-metrics --concurrency-range=2:4:2 -p 1500 -s 200"
-        output = run(f"{line} {place}", tmp_path, shell)
-        assert output.count("Request concurrency: ") == 2
-        assert "Avg request latency: " in output
-        assert "compute infer" in output
-    output = run(f"{PROFILE} {SMALLER} --run-config-search-mode quick", tmp_path, shell)
-    check_results(tmp_path, output)
-    output = run(f"{PROFILE} {SMALLER}", tmp_path, shell)
-    check_results(tmp_path, output)
+        batched = throughputs(run(f"{PERF} --concurrency-range=2:16:2 {WINDOWS} {place(server)}", tmp_path, shell))
+        assert list(batched) == [2, 4, 6, 8, 10, 12, 14, 16]
+        assert batched[16] >= 2 * alone[1]
+        check_batches(server)
+        check_answers(server)
+    check_results(tmp_path, run(f"{PROFILE} --run-config-search-mode quick", tmp_path, shell), most_batch=128)
+    shutil.rmtree(tmp_path / "checkpoints")
+    check_results(tmp_path, run(f"{PROFILE} {SMALLER}", tmp_path, shell), most_batch=16)
+
+
+def place(server: RunningServer) -> str:
+    return f"-u localhost:{server.ports['http']} --metrics-url localhost:{server.ports['metrics']}/metrics"
+
+
+def throughputs(output: str) -> dict[int, float]:
+    """By concurrency, with what else the output has for each of them."""
+    parts = output.split("Request concurrency: ")[1:]
+    for part in parts:
+        assert "Avg request latency: " in part
+        assert "compute infer" in part
+    return {int(part.split()[0]): float(part.partition("Throughput: ")[2].split()[0]) for part in parts}
+
+
+def check_batches(server: RunningServer) -> None:
+    (counts,) = json.loads(server.ask("GET", "/v2/models/falcon7b/stats")[2])["model_stats"]
+    assert counts["execution_count"] < counts["inference_count"]
+    assert counts["inference_stats"]["fail"]["count"] == 0
+
+
+def check_answers(server: RunningServer) -> None:
+    """Each of many at once has its own prompt in its answer."""
+    prompts = [f"client {number} says {chr(97 + number) * 8}" for number in range(CLIENTS)]
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        answers = list(clients.map(lambda prompt: infer(server, "falcon7b", prompt)["data"], prompts))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert any(prompt in text for text in answer), (prompt, answer)
 
 
 def short_answers(folder: Path) -> Path:
@@ -78,13 +112,15 @@ def short_answers(folder: Path) -> Path:
     return folder
 
 
-def check_results(folder: Path, output: str) -> None:
+def check_results(folder: Path, output: str, most_batch: int) -> None:
     names = [line.split()[0] for line in output.splitlines() if line.startswith("falcon7b_config_")]
     assert "falcon7b_config_default" in names
     assert "falcon7b_config_0" in output
     with (folder / "results/metrics-model-inference.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {int(row["Max Batch Size"]) for row in rows} <= {8, 16}
+    sizes = {int(row["Max Batch Size"]) for row in rows}
+    assert min(sizes) == 8
+    assert max(sizes) <= most_batch
     assert (folder / "results/metrics-model-gpu.csv").is_file()
     assert (folder / "results/metrics-server-only.csv").is_file()
     assert (folder / "reports/summaries/falcon7b/result_summary.html").is_file()

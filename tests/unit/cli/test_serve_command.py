@@ -37,6 +37,15 @@ def test_empty_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"there is no model in '{tmp_path}'" in capsys.readouterr().err
 
 
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # tests run as root, who may read everything
+    problem = serve.folder_problem(ServerOptions(model_repository=(str(tmp_path),)))
+    assert problem == f"error: the folder '{tmp_path}' cannot be read: Permission denied"
+
+
 def test_empty_folder_may_fill_later_where_models_can_come(tmp_path: Path) -> None:
     assert serve.folder_problem(ServerOptions(model_repository=(str(tmp_path),), model_control_mode="poll")) is None
 

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from trireme.cli.endings import parsed
-from trireme.cli.terminal_chat.client import KEY_VARIABLE
 from trireme.observe.terminal.appearance import painted
 from trireme.observe.terminal.plain_text import shown_lines
-from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, ConnectionOptions
+from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, KEY_VARIABLE, ConnectionOptions
 from trireme.tools.client.errors import EXIT_CODES, UNUSABLE, ClientError, InputError
 
 ENVIRONMENT = f"""environment:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from trireme.tools.client.connect import KEY_VARIABLE
+
 Message = dict[str, str]
-KEY_VARIABLE = "TRIREME_API_KEY"
-"""The key for a server that asks for one."""
+_ANSWER_S = 600.0
+"""Between two pieces of an answer."""
 
 
 class ChatError(Exception):
@@ -33,11 +35,15 @@ class ChatClient:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            self._port = parts.port
+        except ValueError:  # no number
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ChatError(f"'{url}' is no address of a server, such as http://localhost:8000")
         self.url = url
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
+        self._host = parts.hostname
         self._base = parts.path.rstrip("/").removesuffix("/v1")
 
     def models(self) -> list[str]:
@@ -45,6 +51,10 @@ class ChatClient:
         connection, response = self._ask("GET", "/v1/models", None)
         try:
             return [entry["id"] for entry in json.loads(response.read())["data"]]
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError(f"the connection to {self.url} broke: {error}") from None
+        except (ValueError, KeyError, TypeError):
+            raise ChatError(f"what answers at {self.url} has no chat API") from None
         finally:
             connection.close()
 
@@ -63,13 +73,15 @@ class ChatClient:
                     yield _read_chunk(json.loads(data))
         except (OSError, http.client.HTTPException) as error:
             raise ChatError(f"the connection to {self.url} broke: {error}") from None
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise ChatError(f"what {self.url} answers is no chat") from None
         finally:
             connection.close()
 
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = self._connect(self._host, self._port)
+        connection = self._connect(self._host, self._port, timeout=_ANSWER_S)
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
             headers |= key_headers()

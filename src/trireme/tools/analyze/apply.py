@@ -31,6 +31,13 @@ class _File:
     model: str
     before: bytes | None
 
+    def text(self) -> str:
+        """Raises InputError."""
+        try:
+            return (self.before or b"").decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"'{self.path}' is no UTF-8 text: {error}") from None
+
     def put_back(self) -> None:
         if self.before is None:
             self.path.unlink(missing_ok=True)
@@ -86,11 +93,7 @@ def _is_better_as_written(subject: Subject, files: Sequence[_File], session: Ses
     for file in files:
         setting = dict(best.settings)[file.model]
         config = subject.config_of(file.model, setting)
-        text = (
-            edited(file.before.decode(), config, setting, str(file.path))
-            if file.before is not None
-            else variant_text(config)
-        )
+        text = edited(file.text(), config, setting, str(file.path)) if file.before is not None else variant_text(config)
         _write(file.path, text.encode())
         session.reload(file.model)
     return any(_holds(subject, best.best, session.measure_as_it_is(best.best.trial)) for _ in range(_MEASUREMENTS))

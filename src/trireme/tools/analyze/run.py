@@ -137,7 +137,9 @@ class _Analysis:
     def _watch(self, target: Target) -> ResourceWatch | None:
         """Looks at the server without load first; None where it has no metrics."""
         measuring = self._options.measuring
-        watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, target.local_id)
+        watch = ResourceWatch(
+            target.metrics_url, measuring.metrics_interval_s, target.local_id, self._options.place.headers
+        )
         if not watch.is_reachable():
             self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
             return None
@@ -198,7 +200,7 @@ class _Analysis:
         output = self._options.output
         subjects = []
         for search in searches:
-            titles = [one for one in self._findings.predictions if one[0].loads[0].model == search.title]
+            predicted = [one for one in self._findings.predictions if one[0].loads[0].model == search.title]
             subjects.append(
                 Subject(
                     tuple(model.name for model in search.models),
@@ -209,7 +211,7 @@ class _Analysis:
                     frozenset(search.cpu_only),
                     self._seconds.get(search.title, 0.0),
                     search.mode,
-                    titles,
+                    predicted,
                 )
             )
         if any(subject.ranked for subject in subjects):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from trireme.tools.client.http_client import HttpClient
 
 HTTP_PORT, GRPC_PORT = 8000, 8001
+KEY_VARIABLE = "TRIREME_API_KEY"
+"""The environment's key for a server that asks for one."""
 _TLS_SCHEMES = ("https://", "grpcs://")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from trireme.tools.analyze.options import (
     SearchOptions,
     ServerPlace,
 )
+from trireme.tools.client.connect import KEY_VARIABLE
 
 _LAUNCH_MODES = {
     "docker": "a container is not needed: --triton-launch-mode local starts a server of this installation, remote "
@@ -100,7 +102,7 @@ def _place(values: Values, is_friendly: bool) -> ServerPlace:
         grpc_url=values.text("triton_grpc_endpoint") or (url if protocol == "grpc" else None),
         metrics_url=values.text("triton_metrics_url"),
         protocol=protocol,
-        headers=tuple(_header(text) for text in values.texts("header")),
+        headers=_headers(values),
         ca_file=values.text("ca"),
         program=values.text("triton_server_path"),
         flags=_mapping(values, "triton_server_flags"),
@@ -177,6 +179,15 @@ def _mapping(values: Values, name: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InputError(f"{name} is a mapping of names and values, not {value!r}")
     return {str(key): str(one).lower() if isinstance(one, bool) else str(one) for key, one in value.items()}
+
+
+def _headers(values: Values) -> tuple[tuple[str, str], ...]:
+    """Those that are given, and the environment's key where none of them is one."""
+    headers = [_header(text) for text in values.texts("header")]
+    key = os.environ.get(KEY_VARIABLE)
+    if key and all(name.lower() != "authorization" for name, _ in headers):
+        headers.append(("Authorization", f"Bearer {key}"))
+    return tuple(headers)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -26,8 +26,10 @@ def variant_text(
     """The text of a configuration; where the user's own file can be read, that file with the changes of the setting."""
     if repository is not None and setting is not None:
         path = Path(repository) / model / "config.pbtxt"
-        if path.is_file():
+        try:
             return edited(path.read_text(encoding="utf-8"), config, setting, str(path))
+        except (OSError, UnicodeDecodeError):  # it is not there, or no text: the whole is shown
+            pass
     return _text(from_json(json.dumps(config)))
 
 

@@ -22,7 +22,11 @@ def check_repository(options: OutputOptions, repository: str | None) -> None:
     if not folder.is_dir():
         raise InputError(f"the output model repository '{folder}' is no folder")
     for path in folder.glob("*/config.pbtxt"):
-        if not path.read_text(encoding="utf-8", errors="replace").startswith(_FIRST_LINE):
+        try:
+            is_ours = path.read_bytes().startswith(_FIRST_LINE.encode())
+        except OSError as error:
+            raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
+        if not is_ours:
             raise InputError(
                 f"'{path}' was not written by an analysis: name another folder with --output-model-repository-path, or "
                 "allow it with --override-output-model-repository"

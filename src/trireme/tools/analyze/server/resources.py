@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,8 +43,15 @@ class _Looks:
 class ResourceWatch:
     """Reads the server's metrics page every so often; a server of our own is asked through /proc for its memory."""
 
-    def __init__(self, metrics_url: str, interval_s: float, process_id: int | None = None) -> None:
+    def __init__(
+        self,
+        metrics_url: str,
+        interval_s: float,
+        process_id: int | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         """Raises InputError for what is no address."""
+        self._headers = dict(headers)
         try:
             self._address = parse_address(metrics_url, 8002)
         except PerfError as error:
@@ -104,7 +111,7 @@ class ResourceWatch:
     def _page(self) -> str:
         connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=_TIMEOUT_S)
         try:
-            connection.request("GET", self._address.base or "/metrics")
+            connection.request("GET", self._address.base or "/metrics", headers=self._headers)
             response = connection.getresponse()
             page = response.read(_LARGEST_PAGE).decode("utf-8", "replace")
         except http.client.HTTPException as error:

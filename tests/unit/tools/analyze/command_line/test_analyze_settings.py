@@ -145,3 +145,9 @@ def test_a_file_that_cannot_be_followed_says_where(tmp_path: Path, text: str, me
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_config_file(str(path))
+
+
+def test_the_environments_key_is_sent_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIREME_API_KEY", "k1")
+    assert read().place.headers == (("Authorization", "Bearer k1"),)
+    assert read(header=["authorization: Bearer k2"]).place.headers == (("authorization", "Bearer k2"),)

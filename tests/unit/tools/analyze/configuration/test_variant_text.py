@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trireme.config.text.pbtxt import parse_text
@@ -30,6 +32,14 @@ def test_the_fields_of_a_setting_are_those_of_the_variant_and_no_others_change(t
     assert after.HasField("dynamic_batching")
     assert [group.count for group in after.instance_group] == [3]
     assert after.backend == before.backend
+
+
+@pytest.mark.parametrize("content", [None, b'backend: "python"  # \xe9t\xe9\n'], ids=["absent", "not UTF-8"])
+def test_a_file_that_is_no_text_is_no_reason_not_to_show_the_variant(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m/config.pbtxt").write_bytes(content)
+    assert parse_text(variant_text(CONFIG, str(tmp_path), "m", BOTH), "f").max_batch_size == 16
 
 
 def test_comments_and_layout_stay() -> None:

@@ -1,0 +1,46 @@
+"""A chat with what is no server for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from trireme.cli.terminal_chat.client import ChatClient, ChatError
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """Answers everything with the same words, which are no chat."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'data: ["odd"]\n\n')
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *words: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def odd_url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Odd) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("url", ["http://localhost:port", "ftp://localhost", "http://"])
+def test_what_is_no_address_is_told(url: str) -> None:
+    with pytest.raises(ChatError, match="is no address of a server"):
+        ChatClient(url)
+
+
+def test_a_server_that_has_no_chat_is_told(odd_url: str) -> None:
+    with pytest.raises(ChatError, match="has no chat API"):
+        ChatClient(odd_url).models()
+    with pytest.raises(ChatError, match="is no chat"):
+        list(ChatClient(odd_url).stream("m", [], {}))
