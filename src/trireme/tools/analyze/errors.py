@@ -22,7 +22,7 @@ EXIT_CODES: Final = """exit codes:
   4  the server has no such model
   5  measured, but nothing meets the constraints; the results are there
   6  --apply: the new configuration did not hold, the old one is back
-  130  Ctrl+C: the results up to there are kept, and the next run goes on from them"""
+  130  Ctrl+C or SIGTERM: the results up to there are kept, and the next run goes on from them"""
 
 
 class MeasurementError(ClientError):
@@ -30,4 +30,4 @@ class MeasurementError(ClientError):
 
 
 class Interrupted(Exception):
-    """Ctrl+C: what has been measured is kept."""
+    """Ctrl+C or SIGTERM: what has been measured is kept."""

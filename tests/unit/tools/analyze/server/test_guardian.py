@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from trireme.tools.analyze.server.guardian import Guardian
 
 DYING = """
@@ -35,6 +37,24 @@ def test_a_killed_process_has_things_put_back(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    wait_for(path)
+
+
+def test_nobody_waits_for_what_is_put_back_after_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "done"
+
+    def put_back() -> None:
+        time.sleep(2)
+        path.write_text("back")
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError), Guardian(put_back):
+        raise RuntimeError
+    assert time.monotonic() - began < 1.5
+    wait_for(path)
+
+
+def wait_for(path: Path) -> None:
     deadline = time.monotonic() + 20
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,0 +1,109 @@
+"""Models are as they were found, whatever was done with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trireme.tools.analyze.errors import Interrupted
+from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.trial import Setting
+from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.messages import InferAnswer, InferCall
+
+FILE = {"name": "m", "max_batch_size": 4}
+
+
+class Repository:
+    """A server with one model, whose file says FILE."""
+
+    place = "memory"
+
+    def __init__(self, loaded: dict[str, Any] | None) -> None:
+        self.loaded = loaded
+        self.load_count = 0
+        self.is_interrupted = False
+        self.is_gone = False
+
+    def index(self) -> list[dict[str, str]]:
+        if self.is_gone:
+            raise UnreachableError("no server answers")
+        return [{"name": "m", "state": "READY" if self.loaded is not None else "UNAVAILABLE"}]
+
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        assert self.loaded is not None
+        return dict(self.loaded)
+
+    def load(self, model: str, config: str | None) -> None:
+        self.load_count += 1
+        self.loaded = FILE if config is None else json.loads(config)
+        if self.is_interrupted:
+            raise Interrupted
+
+    def unload(self, model: str, with_dependents: bool) -> None:
+        self.loaded = None
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def statistics(self, model: str, version: str) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def infer(self, call: InferCall) -> InferAnswer:
+        raise NotImplementedError
+
+    def stream(self, call: InferCall) -> Iterator[InferAnswer]:
+        raise NotImplementedError
+
+
+def control_of(server: Repository) -> ModelControl:
+    return ModelControl(server, server, 0, lambda text: None)
+
+
+@pytest.mark.parametrize(
+    "before", [FILE, {"name": "m", "max_batch_size": 7}, None], ids=["file", "request", "unloaded"]
+)
+def test_a_model_is_put_back_to_how_it_was_found(before: dict[str, Any] | None) -> None:
+    server = Repository(before)
+    control = control_of(server)
+    control.use("m", Setting(max_batch_size=16))
+    assert server.loaded is not None
+    assert server.loaded["max_batch_size"] == 16
+    assert control.put_back() == []
+    assert server.loaded == before
+
+
+def test_a_load_that_was_interrupted_is_undone() -> None:
+    server = Repository(None)
+    control = control_of(server)
+    server.is_interrupted = True
+    with pytest.raises(Interrupted):
+        control.own_config("m")
+    server.is_interrupted = False
+    assert control.put_back() == []
+    assert server.loaded is None
+
+
+def test_a_model_that_is_as_it_was_is_not_loaded_again() -> None:
+    server = Repository(FILE)
+    control = control_of(server)
+    control.use("m", Setting(max_batch_size=16))
+    control.use("m", Setting())
+    loads = server.load_count
+    assert control.put_back() == []
+    assert server.load_count == loads
+    assert server.loaded == FILE
+
+
+def test_a_server_that_does_not_answer_is_told_once() -> None:
+    server = Repository(FILE)
+    control = control_of(server)
+    control.use("m", Setting(max_batch_size=16))
+    server.is_gone = True
+    assert control.put_back() == [
+        "model 'm' could not be put back to its own configuration: no server answers",
+    ]
+    assert control.put_back() == []
