@@ -142,3 +142,4 @@ def test_a_request_rate_is_a_load_too(analyze: Analyze, tmp_path: Path) -> None:
     done = analyze("sleeper", *words, "--measurement-interval=200", "--duration-seconds=0.1")
     assert done.returncode == 0, done.stderr
     assert [row["Request Rate"] for row in rows_of(tmp_path)] == ["20", "40"]
+    assert "of 2 combinations" in done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trireme.tools.analyze.configuration.space import Space, Tunable, load_choice, tunable
@@ -42,15 +42,17 @@ def plan_searches(options: AnalyzeOptions, config_of: ConfigOf) -> list[Search]:
 
 def _search(options: AnalyzeOptions, models: tuple[ModelOptions, ...], config_of: ConfigOf) -> Search:
     tunables: list[Tunable] = []
+    is_fixed = options.place.is_reload_disabled
+    allowed = replace(options.search, is_disabled=options.search.is_disabled or is_fixed)
     cpu_only = [model.name for model in models if model.is_cpu_only]
     cpu_only += list(options.cpu_only_called)
     for model in models:
         names = _tuned_names(model.name, config_of, ())
         names += [name for name in options.called_models if name not in names]
         for name in names:
-            given = model.config_parameters if name == model.name else None
+            given = model.config_parameters if name == model.name and not is_fixed else None
             if all(one.name != name for one in tunables):
-                tunables.append(tunable(name, config_of(name), options.search, given, name in cpu_only))
+                tunables.append(tunable(name, config_of(name), allowed, given, name in cpu_only))
     choices = tuple(load_choice(model, options.search) for model in models)
     if options.search.is_together and any(is_language_model(config_of(model.name)) for model in models):
         raise InputError("language models are tuned one at a time, not together with others")

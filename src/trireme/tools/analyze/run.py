@@ -20,7 +20,7 @@ from trireme.tools.analyze.progress import Progress
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.variant_folders import check_repository, write_variants
-from trireme.tools.analyze.report.write import check_formats, report
+from trireme.tools.analyze.report.write import check_folders, check_formats, report
 from trireme.tools.analyze.search.brute import brute
 from trireme.tools.analyze.search.fit.search import fit
 from trireme.tools.analyze.search.parzen import parzen
@@ -38,6 +38,7 @@ from trireme.tools.perf.measure.interruption import Interruption
 def analyze(options: AnalyzeOptions) -> int:
     """Measures and reports; the exit code. Raises ClientError where there is nothing to report."""
     check_formats(options.output)
+    check_folders(options.output)
     check_repository(options.output, options.repository)
     return _Analysis(options).run()
 
@@ -131,7 +132,6 @@ class _Analysis:
             self._progress,
             waits,
             [name for search in searches for name in search.cpu_only],
-            self._options.place.is_reload_disabled,
         )
 
     def _watch(self, target: Target) -> ResourceWatch | None:

@@ -28,7 +28,6 @@ class Session:
         progress: Progress,
         waits: Waits,
         cpu_only: Sequence[str] = (),
-        is_reload_disabled: bool = False,
     ) -> None:
         self._control = control
         self._runner = runner
@@ -37,15 +36,12 @@ class Session:
         self._progress = progress
         self._waits = waits
         self._cpu_only = set(cpu_only)
-        self._is_reload_disabled = is_reload_disabled
         self.failures: dict[Trial, str] = {}
         self.count = 0
         """Measurements of this run, without what was remembered."""
 
     def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
         """Remembered, or measured now; None where the configuration or the load does not work."""
-        if self._is_reload_disabled and any(not setting.is_default for _, setting in trial.settings):
-            return None
         found = None if is_again else self._findings.find(trial, is_probe)
         if found is not None or trial in self.failures:
             return found

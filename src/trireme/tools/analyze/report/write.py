@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,17 @@ def check_formats(options: OutputOptions) -> None:
         raise InputError(f"--output-formats knows html, pdf and csv, not '{unknown[0]}'")
     if "pdf" in options.formats:
         find_browser()
+
+
+def check_folders(options: OutputOptions) -> None:
+    """Makes the folders of results before anything is measured; raises InputError."""
+    for folder in map(Path, (options.export_path, options.checkpoint_folder)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the folder '{folder}' cannot be made: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(f"nothing can be written into the folder '{folder}'")
 
 
 def report(subjects: Sequence[Subject], options: OutputOptions, repository: str | None) -> list[Path]:
