@@ -20,7 +20,7 @@ from running_server import RunningServer
 ROOT = Path(__file__).parents[3]
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
 PERF = "perf_analyzer -m falcon7b --collect-metrics"
-WINDOWS = "-p 2500 -s 100"
+WINDOWS = "-p 2500 -s 999"
 """What people do not type: half of the usual window, and windows that need not agree on a busy machine."""
 PROFILE = (
     "model-analyzer profile -m $PWD/model_repository/ --profile-models falcon7b "

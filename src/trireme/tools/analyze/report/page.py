@@ -69,7 +69,7 @@ def verdict(subject: Subject) -> str:
     name = subject.name_of(best.settings)
     if not best.is_satisfying:
         return f"No configuration meets the constraints; {name} comes nearest: {_achieves(best)}."
-    text = f"{name} is the best of {len(subject.ranked)} configurations: {_achieves(best)}."
+    text = f"{name} is the best of {_counted(subject)}: {_achieves(best)}."
     if default is None or default is best:
         return text
     tag = "output_token_throughput" if subject.has("output_token_throughput") else "perf_throughput"
@@ -79,6 +79,11 @@ def verdict(subject: Subject) -> str:
         return text
     kept = "" if default.is_satisfying else ", which does not meet the constraints"
     return f"{text} That is {after / before:.2f} times what the model's own configuration does{kept}."
+
+
+def _counted(subject: Subject) -> str:
+    count = len(subject.ranked)
+    return f"{count} configurations" if count > 1 else "one configuration"
 
 
 def _achieves(one: Ranked) -> str:
