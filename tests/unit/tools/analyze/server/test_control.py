@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +11,7 @@ from trireme.tools.analyze.errors import Interrupted
 from trireme.tools.analyze.server.control import ModelControl
 from trireme.tools.analyze.trial import Setting
 from trireme.tools.client.errors import UnreachableError
-from trireme.tools.client.messages import InferAnswer, InferCall
+from trireme.tools.client.port import ServerClient
 
 FILE = {"name": "m", "max_batch_size": 4}
 
@@ -46,21 +45,10 @@ class Repository:
     def unload(self, model: str, with_dependents: bool) -> None:
         self.loaded = None
 
-    def metadata(self, model: str, version: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def statistics(self, model: str, version: str) -> list[dict[str, Any]]:
-        raise NotImplementedError
-
-    def infer(self, call: InferCall) -> InferAnswer:
-        raise NotImplementedError
-
-    def stream(self, call: InferCall) -> Iterator[InferAnswer]:
-        raise NotImplementedError
-
 
 def control_of(server: Repository) -> ModelControl:
-    return ModelControl(server, server, 0, lambda text: None)
+    client = cast(ServerClient, server)
+    return ModelControl(client, client, 0, lambda text: None)
 
 
 @pytest.mark.parametrize(
