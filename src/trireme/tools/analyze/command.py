@@ -23,8 +23,10 @@ analyze  tables, CSV files and pages again, from the newest checkpoint, perhaps 
 report   the page of single configurations: --report-model-configs a_config_2,a_config_default
 
 '{program} profile --help' lists the options."""
-
-
+_DESCRIPTION = (
+    "Measures a model of a server under several configurations and loads, without restarting the server, and says "
+    "which configuration serves it best."
+)
 _WHICH = {"report": ("--report-model-configs", "-n"), "analyze": ("--analysis-models",)}
 
 
@@ -49,12 +51,6 @@ def _friendly(program: str, arguments: Sequence[str]) -> int:
     given = vars(make_parser(program, "").parse_intermixed_args(list(arguments)))
     verbosity, positional = _verbosity(given, 0), given.pop("models")
     return analyze(read_analyze_options(_with_file(given), positional, True, verbosity))
-
-
-_DESCRIPTION = (
-    "Measures a model of a server under several configurations and loads, without restarting the server, and says "
-    "which configuration serves it best."
-)
 
 
 def _subcommand(program: str, words: list[str]) -> int:

@@ -29,12 +29,11 @@ details{margin:.5rem 0}summary{cursor:pointer}
 
 def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tuple[str, str]], advice: str) -> str:
     """`configs` are titles and texts of the files to use."""
-    table = summary_table(subject)
-    best = subject.best
+    best = subject.name_of(subject.best.settings) if subject.best else None
     parts = [
         f"<h1>{escape(subject.title)}</h1>",
         f'<p class="verdict">{escape(verdict(subject))}</p>',
-        _table(table, best.settings if best else None, subject),
+        _table(summary_table(subject), best),
         f'<h2>Measured</h2><div class="plots">{"".join(map(_figure, plots))}</div>',
     ]
     if configs:
@@ -44,7 +43,7 @@ def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tupl
     parts.append("<h2>Every load</h2>")
     for one in subject.shown():
         detail = detail_table(subject, one)
-        parts.append(f"<details><summary>{escape(detail.title)}</summary>{_table(detail, None, subject)}</details>")
+        parts.append(f"<details><summary>{escape(detail.title)}</summary>{_table(detail)}</details>")
     parts.append(f'<p class="note">{escape(_method(subject))}</p>')
     return _page(f"Analysis of {subject.title}", parts)
 
@@ -54,7 +53,7 @@ def detailed_page(subject: Subject, one: Ranked, plots: Sequence[Plot], config: 
     table = detail_table(subject, one)
     parts = [
         f"<h1>{escape(table.title)}</h1>",
-        _table(table, None, subject),
+        _table(table),
         f'<div class="plots">{"".join(map(_figure, plots))}</div>',
         f"<h2>Its configuration</h2><pre>{escape(config)}</pre>",
     ]
@@ -104,12 +103,12 @@ def _method(subject: Subject) -> str:
     return f"{count} loads were measured{mode}{took}. Trireme {__version__}."
 
 
-def _table(table: Table, best: object, subject: Subject) -> str:
-    name = subject.best and best is not None and subject.name_of(subject.best.settings)
+def _table(table: Table, marked: str | None = None) -> str:
+    """With the row of this name marked."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headers)
     rows = []
     for row in table.rows:
-        mark = ' class="best"' if name and row[0] == name else ""
+        mark = ' class="best"' if row[0] == marked else ""
         rows.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 

@@ -57,6 +57,7 @@ def _throughput(subject: Subject, shown: list[Ranked]) -> Plot:
     colours = colours_of(subject)
     tag = "output_token_throughput" if subject.has("output_token_throughput") else "perf_throughput"
     series = []
+    farthest = 1.5 * max((_p99(result) for one in shown for result in one.results), default=0.0)
     for one in shown:
         name = subject.name_of(one.settings)
         predicted = sorted(
@@ -64,14 +65,12 @@ def _throughput(subject: Subject, shown: list[Ranked]) -> Plot:
             for trial, metrics in subject.predictions
             if trial.settings == one.settings
         )
-        slowest = 1.5 * max((_p99(result) for other in shown for result in other.results), default=0.0)
-        line = [(latency, rate) for _, latency, rate in predicted if latency <= slowest]
+        line = [(latency, rate) for _, latency, rate in predicted if latency <= farthest]
         if line and tag == "perf_throughput":
             series.append(Series(name, line, colour=colours[name], has_marks=False, is_dashed=True))
         points = [(_p99(result), _total(result, tag), result.trial.loads[0].level) for result in one.results]
         titles = [f"{name}, {level:g} clients: {rate:.1f}/s at p99 {latency:.2f} ms" for latency, rate, level in points]
         series.append(Series(name, [(x, y) for x, y, _ in points], titles, colours[name]))
-    farthest = 1.5 * max((_p99(result) for one in shown for result in one.results), default=0.0)
     limits = [
         (one.most, f"p99 ≤ {one.most:g} ms")
         for _, one in subject.ranking.constraints()

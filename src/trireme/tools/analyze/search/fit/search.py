@@ -23,7 +23,6 @@ _WORTH = 1.02
 """A promise that is not this much better than the best that was measured is not worth a measurement."""
 _EVEN = 1.02
 """Promises this near to each other count as the same: the one with fewer instances and a smaller batch is meant."""
-Settings = tuple[tuple[str, Setting], ...]
 
 
 @dataclass(frozen=True, slots=True)
