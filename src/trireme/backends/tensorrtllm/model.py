@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.token_model.family import INFLIGHT, SESSION, Family
+from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, Family
 from trireme.backends.token_model.served_model import ServedTokenModel
 
 _WHOLE, _REAL, _FLAG = ("TYPE_INT32", [1]), ("TYPE_FP32", [1]), ("TYPE_BOOL", [1])
@@ -31,6 +31,8 @@ OUTPUTS = {
     "cum_log_probs": ("TYPE_FP32", [-1]),
     "output_log_probs": ("TYPE_FP32", [-1, -1]),
 }
+_LATER_INPUTS = frozenset({"return_context_logits", "num_return_sequences", "min_tokens", "seed"})
+"""What the configurations of later releases declare."""
 
 
 class TritonPythonModel(ServedTokenModel):
@@ -40,4 +42,7 @@ class TritonPythonModel(ServedTokenModel):
     outputs = OUTPUTS
 
     def family_of(self, config: Mapping[str, Any]) -> Family:
-        return SESSION if config.get("backend") == "python" else INFLIGHT
+        names = {entry["name"] for entry in config.get("input", ())}
+        if config.get("backend") == "python" and "streaming" not in names:
+            return SESSION
+        return EXECUTOR if names & _LATER_INPUTS else INFLIGHT

@@ -88,7 +88,7 @@ class TokenModel:
             request, self._limits, request.requested_output_names(), self._family.fills_to_request and self._has_sums
         )
         name = request.request_id() if self._family.checks_ids else ""
-        if name and not name.isdecimal():
+        if name and not (name.isdecimal() or self._family.takes_any_id):
             raise SamplingError(f"the request id must be a number without a sign, found '{name}'")
         if wishes.is_stop:
             self._stop_other(name, sender)
@@ -164,9 +164,10 @@ class TokenModel:
         if not name:
             raise SamplingError("'stop' needs the id of the request that is to be stopped")
         running = self._running.get(name)
-        if running is None:
+        if running is not None:
+            running.stop()
+        elif not self._family.takes_any_id:
             raise SamplingError(f"no request with the id {name} is running: it has ended, or there was none")
-        running.stop()
         sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _write(self) -> None:

@@ -22,10 +22,15 @@ class Family:
     """Whether probabilities that are not asked for are still given, as zeros."""
     length_penalty: float = 1.0
     """Of a search whose request names none."""
+    takes_any_id: bool = False
+    """Whether ids may be any text, and a stop for a request that has ended is answered as if it ran; else ids are
+    numbers, and such a stop is refused."""
 
 
 INFLIGHT = Family("tensorrtllm", False, False, True, True)
 """TensorRT-LLM's backend."""
+EXECUTOR = Family("tensorrtllm", False, False, True, True, takes_any_id=True)
+"""The same in its later releases, and their Python model that does what it does."""
 SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
-"""TensorRT-LLM's Python model, which runs one batch after another."""
+"""TensorRT-LLM's Python model, which runs one batch after another, in its early releases."""
 FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False, length_penalty=0.0)

@@ -195,7 +195,21 @@ class TokenAnswer:
             **self._logprobs(first, end),
         }
         wanted = self._request.outputs
-        return InferenceResponse([self._tensor(name, array) for name, array in found.items() if name in wanted])
+        tensors = [self._tensor(name, array) for name, array in found.items() if name in wanted]
+        rows = self._of_rows(first, end).items()
+        tensors += [self._row_tensor(name, numbers) for name, numbers in rows if name in wanted]
+        return InferenceResponse(tensors)
+
+    def _of_rows(self, first: int, end: int) -> dict[str, list[int]]:
+        """What is told of each prompt, not of each text: where it stands, how long it is, and how much was written."""
+        beams = self._request.beams
+        written = [len(lane.written[first:end]) for lane in self.lanes]
+        return {
+            "batch_index": list(range(len(self._request.rows))),
+            "sequence_index": [0] * len(self._request.rows),
+            "num_input_tokens": [len(row.tokens) for row in self._request.rows],
+            "num_output_tokens": [sum(written[place : place + beams]) for place in range(0, len(written), beams)],
+        }
 
     def _logprobs(self, first: int, end: int) -> dict[str, npt.NDArray[Any]]:
         if not self._request.has_logprobs and not self._family.always_gives_logprobs:
@@ -211,6 +225,9 @@ class TokenAnswer:
     def _tensor(self, name: str, array: npt.NDArray[Any]) -> Tensor:
         shape = (len(self._request.rows), self._request.beams, *array.shape[1:])
         return Tensor(name, np.ascontiguousarray(array.reshape(shape), self._types.get(name, np.int32)))
+
+    def _row_tensor(self, name: str, numbers: list[int]) -> Tensor:
+        return Tensor(name, np.array(numbers, self._types.get(name, np.int32)).reshape(-1, 1))
 
     @staticmethod
     def _filled(lane: Lane, text: list[int], width: int) -> list[int]:

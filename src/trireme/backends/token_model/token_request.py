@@ -24,11 +24,17 @@ _REFUSED = {
         "weights are those of the checkpoint; merge the adapter into it",
     ),
     "draft_logits": "every token is checked by the model itself; leave it out",
+    **dict.fromkeys(
+        ("guided_decoding_guide_type", "guided_decoding_guide"),
+        "texts are not held to a grammar here; the backend 'llm' does that",
+    ),
 }
 """What changes an answer and cannot be followed, and what to do."""
 _REFUSED_FLAGS = ("return_context_logits", "return_generation_logits")
 _LOGPROB_FLAGS = ("return_log_probs", "output_log_probs", "is_return_log_probs")
 LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
+COUNT_OUTPUTS = frozenset({"num_input_tokens", "num_output_tokens"})
+"""Told to who sets the flag of the name with `return_` before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +103,14 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
             f"{inputs.count} prompts with 'beam_width' {beams} are more than the {limits.max_texts} texts that can be "
             "written at the same time"
         )
+    if inputs.whole("num_return_sequences", 0, 1) > 1:
+        raise SamplingError("'num_return_sequences' must be 1: send the prompt several times, each with another 'seed'")
     rows = [_read_row(inputs, row, limits, has_logprobs, beams) for row in range(inputs.count)]
     is_stream, has_prompt = inputs.flag("streaming"), None
     if inputs.has("exclude_input_in_output"):
         has_prompt = not inputs.flag("exclude_input_in_output")
+    counts = frozenset(name for name in COUNT_OUTPUTS if inputs.flag(f"return_{name}"))
+    outputs -= COUNT_OUTPUTS - counts
     return TokenRequest(rows, max(1, inputs.width), beams, is_stream, False, has_logprobs, outputs, has_prompt)
 
 
@@ -132,8 +142,8 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
         fill = inputs.whole("pad_id", row, fill)
     params = SamplingParams(
         max_tokens=count,
-        min_tokens=min(inputs.whole("min_length", row, 0), count),
-        seed=inputs.whole("random_seed", row, 0),
+        min_tokens=min(inputs.whole(inputs.first("min_tokens", "min_length"), row, 0), count),
+        seed=inputs.whole(inputs.first("seed", "random_seed"), row, 0),
         repetition_penalty=inputs.real("repetition_penalty", row, 1.0),
         presence_penalty=inputs.real("presence_penalty", row, 0.0),
         frequency_penalty=inputs.real("frequency_penalty", row, 0.0),
@@ -194,6 +204,10 @@ class _Inputs:
 
     def has(self, name: str) -> bool:
         return name in self._arrays and self._arrays[name].size > 0
+
+    def first(self, *names: str) -> str:
+        """The first of a tensor's names that is there, or its last."""
+        return next((name for name in names if self.has(name)), names[-1])
 
     def flag(self, name: str) -> bool:
         return self.has(name) and bool(self._arrays[name].reshape(-1)[0])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
 from trireme.backends.python.pb_utils.errors import ErrorCode
-from trireme.backends.token_model.family import INFLIGHT
+from trireme.backends.token_model.family import EXECUTOR, INFLIGHT
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.backends.token_model.token_request import Row, TokenRequest
 from trireme.llm.request import FinishReason, SequenceOutput
@@ -74,3 +75,26 @@ def test_an_answer_that_fails_meanwhile_is_let_go() -> None:
     assert answer.can_go_on()
     assert answer.release()
     assert ended == ["end"]
+
+
+def test_each_prompt_has_its_place_and_its_counts() -> None:
+    names = ["batch_index", "sequence_index", "num_input_tokens", "num_output_tokens"]
+    rows = [Row(tokens, SamplingParams(max_tokens=4), (), (), 0) for tokens in ([5], [5, 6, 7])]
+    request = TokenRequest(rows, 3, 2, False, False, False, frozenset(names))
+    kept: list[Any] = []
+    client = cast(Any, SimpleNamespace(send=lambda response, flags: kept.append(response)))
+    answer = TokenAnswer(
+        request, EXECUTOR, dict.fromkeys(names, np.int32), client, lambda number, reason: None, lambda: None, client,
+        is_stream=False, has_prompt=True,
+    )  # fmt: skip
+    for place, lane in enumerate(answer.lanes):
+        for _ in range(place):
+            answer.take(lane, news(9))
+        answer.take(lane, news(9, FinishReason.LENGTH))
+    found = {tensor.name(): tensor.as_numpy().tolist() for tensor in kept[0].output_tensors()}
+    assert found == {
+        "batch_index": [[0], [1]],
+        "sequence_index": [[0], [0]],
+        "num_input_tokens": [[1], [3]],
+        "num_output_tokens": [[1 + 2], [3 + 4]],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from trireme.llm.sampling_params import SamplingError
 LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
 
 
-def read(**arrays: Any) -> TokenRequest:
+def read(*, outputs: Sequence[str] = ("output_ids",), **arrays: Any) -> TokenRequest:
     given = {"input_ids": np.array([[5, 6, 7]], np.int32), "request_output_len": np.array([[10]], np.int32)} | arrays
     tensors = [Tensor(name, array) for name, array in given.items()]
-    request = InferenceRequest(model_name="m", inputs=tensors, requested_output_names=["output_ids"])
-    return read_request(request, LIMITS, ["output_ids"], False)
+    request = InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(outputs))
+    return read_request(request, LIMITS, outputs, False)
 
 
 def test_a_request_becomes_rows() -> None:
@@ -96,3 +97,29 @@ def test_flags_that_ask_for_nothing_are_let_be() -> None:
     assert read(return_context_logits=np.array([[False]]), draft_input_ids=np.array([[1, 2]], np.int32)).rows
     assert read().has_prompt is None
     assert read(exclude_input_in_output=np.array([[True]])).has_prompt is False
+
+
+@pytest.mark.parametrize(("length", "seed"), [("min_length", "random_seed"), ("min_tokens", "seed")])
+def test_the_least_length_and_the_seed_are_read_under_either_releases_names(length: str, seed: str) -> None:
+    params = read(**{length: np.array([[4]], np.int32), seed: np.array([[11]], np.uint64)}).rows[0].params
+    assert (params.min_tokens, params.seed) == (4, 11)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "words"),
+    [
+        ("num_return_sequences", np.array([[2]], np.int32), "'num_return_sequences' must be 1"),
+        ("guided_decoding_guide_type", np.array([["json"]], np.object_), "'guided_decoding_guide_type' cannot be"),
+    ],
+)
+def test_what_would_change_an_answer_and_is_not_followed_is_refused(name: str, array: Any, words: str) -> None:
+    with pytest.raises(SamplingError, match=words):
+        read(**{name: array})
+    assert read(num_return_sequences=np.array([[1]], np.int32)).rows
+
+
+def test_counts_of_tokens_are_told_to_who_asks_for_them() -> None:
+    names = ["output_ids", "num_input_tokens", "num_output_tokens"]
+    flag = np.array([[True]])
+    assert read(outputs=names).outputs == {"output_ids"}
+    assert read(outputs=names, return_num_input_tokens=flag).outputs == {"output_ids", "num_input_tokens"}
