@@ -19,6 +19,7 @@ from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each
+from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.parameters import read_token_settings
 from trireme.backends.token_model.token_answer import Lane, TokenAnswer
@@ -37,7 +38,7 @@ class TokenModel:
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._running: dict[str, TokenAnswer] = {}
+        self._running: dict[str, set[TokenAnswer]] = {}
         """By request id, those that have one."""
         self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
 
@@ -97,26 +98,45 @@ class TokenModel:
             raise SamplingError(f"the request id {name} is in use by a request that has not ended")
         if wishes.is_stream and not self._is_decoupled:
             raise SamplingError("'streaming' needs a decoupled model: model_transaction_policy { decoupled: True }")
-        answer = self._answer(wishes, name, sender)
+        answers = self._answers(wishes, name, sender)
         if name:
-            self._running[name] = answer
+            self._running[name] = set(answers)
         try:
-            self._submit(wishes, answer, request.timeout())
+            self._submit(answers[0], request.timeout())
         except Exception:
             self._running.pop(name, None)
             raise
-        self._caretaker.active[answer] = sender
-        if sender.is_closed:  # before it was noted
-            self._caretaker.active.pop(answer, None)
+        for answer in answers[1:]:
+            try:
+                self._submit(answer, request.timeout())
+            except Exception as error:
+                answer.fail(error, _code_of(error))
+        self._caretaker.active |= dict.fromkeys(answers, sender)
+        for answer in answers:
+            if answer.is_closed:  # before it was noted
+                self._caretaker.active.pop(answer, None)
 
     @property
     def _has_sums(self) -> bool:
         """Whether the model declares sums of probabilities, which an ensemble then waits for."""
         return "cum_log_probs" in self._types
 
-    def _answer(self, wishes: TokenRequest, name: str, sender: InferenceResponseSender) -> TokenAnswer:
+    def _answers(self, wishes: TokenRequest, name: str, sender: InferenceResponseSender) -> list[TokenAnswer]:
+        """One, or one for each text; none of them has begun."""
+        if not (self._family.answers_apart and self._is_decoupled):
+            if wishes.sequences > 1:
+                raise SamplingError("'num_return_sequences' above 1 needs a decoupled model of a later release")
+            return [self._answer(wishes, name, sender)]
+        parts = wishes.apart()
+        shared = SharedSender(sender, len(parts))
+        return [self._answer(part, name, shared) for part in parts]
+
+    def _answer(self, wishes: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
         def on_end() -> None:
-            self._running.pop(name, None)
+            others = self._running.get(name, set())
+            others.discard(answer)
+            if not others:
+                self._running.pop(name, None)
             self._caretaker.active.pop(answer, None)
 
         is_stream = wishes.is_stream or (self._is_decoupled and self._family.streams_whole)
@@ -133,11 +153,10 @@ class TokenModel:
         )
         return answer
 
-    def _submit(self, wishes: TokenRequest, answer: TokenAnswer, timeout_us: int) -> None:
+    def _submit(self, answer: TokenAnswer, timeout_us: int) -> None:
         begun: list[Lane] = []
         try:
-            for first in range(0, len(answer.lanes), wishes.beams):
-                lanes = answer.lanes[first : first + wishes.beams]
+            for lanes in answer.lanes_by_row():
                 number = self._core.new_id()
                 for lane in lanes:
                     lane.sequence_id = number
@@ -153,8 +172,7 @@ class TokenModel:
         except Exception as error:
             if not begun:
                 raise
-            code = ErrorCode.INVALID_ARG if isinstance(error, SamplingError) else ErrorCode.UNAVAILABLE
-            answer.fail(error, code)  # the rows that were taken before one was refused are ended
+            answer.fail(error, _code_of(error))  # the rows that were taken before one was refused are ended
 
     def _listener(self, answer: TokenAnswer, lane: Lane) -> Any:
         put = self._news.put
@@ -165,7 +183,8 @@ class TokenModel:
             raise SamplingError("'stop' needs the id of the request that is to be stopped")
         running = self._running.get(name)
         if running is not None:
-            running.stop()
+            for answer in list(running):
+                answer.stop()
         elif not self._family.takes_any_id:
             raise SamplingError(f"no request with the id {name} is running: it has ended, or there was none")
         sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
@@ -190,3 +209,7 @@ class TokenModel:
             answer.measured(self._metrics.durations(output, 1))  # before the final response
             self._metrics.ended(output, size, 1)
         answer.take(lane, news)
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    return ErrorCode.INVALID_ARG if isinstance(error, SamplingError) else ErrorCode.UNAVAILABLE

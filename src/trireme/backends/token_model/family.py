@@ -25,11 +25,13 @@ class Family:
     takes_any_id: bool = False
     """Whether ids may be any text, and a stop for a request that has ended is answered as if it ran; else ids are
     numbers, and such a stop is refused."""
+    answers_apart: bool = False
+    """Whether a decoupled model answers each prompt of a request, and each of its texts, with responses of its own."""
 
 
 INFLIGHT = Family("tensorrtllm", False, False, True, True)
 """TensorRT-LLM's backend."""
-EXECUTOR = Family("tensorrtllm", False, False, True, True, takes_any_id=True)
+EXECUTOR = Family("tensorrtllm", False, False, True, True, takes_any_id=True, answers_apart=True)
 """The same in its later releases, and their Python model that does what it does."""
 SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
 """TensorRT-LLM's Python model, which runs one batch after another, in its early releases."""

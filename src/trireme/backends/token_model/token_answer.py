@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
-from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import end_code
+from trireme.backends.token_model.answer_sender import AnswerSender, SharedSender
 from trireme.backends.token_model.family import Family
 from trireme.backends.token_model.token_request import Row, TokenRequest
 from trireme.backends.token_model.word_lists import ends_with_any
@@ -48,7 +48,7 @@ class TokenAnswer:
         request: TokenRequest,
         family: Family,
         types: Mapping[str, Any],
-        sender: InferenceResponseSender,
+        sender: AnswerSender,
         end_sequence: Callable[[int, FinishReason], None],
         on_end: Callable[[], None],
         pacer: Pacer,
@@ -64,7 +64,7 @@ class TokenAnswer:
         self._end_sequence = end_sequence
         self._on_end = on_end
         self._pacer = pacer
-        self._lock = threading.RLock()
+        self._lock = sender.lock if isinstance(sender, SharedSender) else threading.RLock()
         self._is_held = False
         self._is_stream = is_stream
         self._has_prompt = has_prompt if request.has_prompt is None else request.has_prompt
@@ -72,6 +72,16 @@ class TokenAnswer:
         self._is_stopped = False
         self._is_closed = False
         self.lanes = [Lane(row) for row in request.rows for _ in range(request.beams)]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._is_closed
+
+    def lanes_by_row(self) -> list[list[Lane]]:
+        """The texts of each prompt."""
+        beams = self._request.beams
+        return [self.lanes[first : first + beams] for first in range(0, len(self.lanes), beams)]
 
     def cancel(self) -> None:
         """Ends what is under way."""
@@ -202,13 +212,12 @@ class TokenAnswer:
 
     def _of_rows(self, first: int, end: int) -> dict[str, list[int]]:
         """What is told of each prompt, not of each text: where it stands, how long it is, and how much was written."""
-        beams = self._request.beams
-        written = [len(lane.written[first:end]) for lane in self.lanes]
+        request = self._request
         return {
-            "batch_index": list(range(len(self._request.rows))),
-            "sequence_index": [0] * len(self._request.rows),
-            "num_input_tokens": [len(row.tokens) for row in self._request.rows],
-            "num_output_tokens": [sum(written[place : place + beams]) for place in range(0, len(written), beams)],
+            "batch_index": [request.batch_index + place for place in range(len(request.rows))],
+            "sequence_index": [request.sequence_index] * len(request.rows),
+            "num_input_tokens": [len(row.tokens) for row in request.rows],
+            "num_output_tokens": [sum(len(lane.written[first:end]) for lane in row) for row in self.lanes_by_row()],
         }
 
     def _logprobs(self, first: int, end: int) -> dict[str, npt.NDArray[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class Row:
     fill: int
     """What stands behind its end."""
 
+    def drawn_anew(self, number: int) -> Row:
+        """The same with another seed; 0: the same."""
+        return replace(self, params=replace(self.params, seed=((self.params.seed or 0) + number) % 2**64))
+
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
@@ -63,6 +67,20 @@ class TokenRequest:
     outputs: frozenset[str]
     has_prompt: bool | None = None
     """Whether the answer begins with the prompt; None: as the model does it."""
+    sequences: int = 1
+    """Texts that are drawn for each prompt."""
+    batch_index: int = 0
+    """Where the first prompt stands among those that were sent together."""
+    sequence_index: int = 0
+    """Which of a prompt's texts is asked for."""
+
+    def apart(self) -> list[TokenRequest]:
+        """A request for each text, in the order of the prompts; texts of the same prompt have seeds of their own."""
+        return [
+            replace(self, rows=[row.drawn_anew(number)], sequences=1, batch_index=place, sequence_index=number)
+            for place, row in enumerate(self.rows)
+            for number in range(self.sequences)
+        ]
 
     @property
     def max_tokens(self) -> int:
@@ -98,20 +116,23 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     beams = inputs.whole("beam_width", 0, 1)
     if beams < 1:
         raise SamplingError(f"'beam_width' must be at least 1, found {beams}")
-    if inputs.count * beams > limits.max_texts:
+    sequences = inputs.whole("num_return_sequences", 0, 1)
+    if sequences < 1 or (sequences > 1 and beams > 1):
+        raise SamplingError(f"'num_return_sequences' must be at least 1, and 1 with several beams: {sequences}")
+    texts = beams * sequences
+    if inputs.count * texts > limits.max_texts:
         raise SamplingError(
-            f"{inputs.count} prompts with 'beam_width' {beams} are more than the {limits.max_texts} texts that can be "
-            "written at the same time"
+            f"{inputs.count} prompts with {texts} texts each ('beam_width', 'num_return_sequences') are more than the "
+            f"{limits.max_texts} texts that can be written at the same time"
         )
-    if inputs.whole("num_return_sequences", 0, 1) > 1:
-        raise SamplingError("'num_return_sequences' must be 1: send the prompt several times, each with another 'seed'")
     rows = [_read_row(inputs, row, limits, has_logprobs, beams) for row in range(inputs.count)]
     is_stream, has_prompt = inputs.flag("streaming"), None
     if inputs.has("exclude_input_in_output"):
         has_prompt = not inputs.flag("exclude_input_in_output")
     counts = frozenset(name for name in COUNT_OUTPUTS if inputs.flag(f"return_{name}"))
     outputs -= COUNT_OUTPUTS - counts
-    return TokenRequest(rows, max(1, inputs.width), beams, is_stream, False, has_logprobs, outputs, has_prompt)
+    width = max(1, inputs.width)
+    return TokenRequest(rows, width, beams, is_stream, False, has_logprobs, outputs, has_prompt, sequences)
 
 
 def _refuse(inputs: _Inputs) -> None:

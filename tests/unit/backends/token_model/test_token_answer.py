@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.token_model.answer_sender import SharedSender
 from trireme.backends.token_model.family import EXECUTOR, INFLIGHT
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.backends.token_model.token_request import Row, TokenRequest
@@ -36,13 +37,13 @@ class Client:
         self.held.append(answer)
 
 
-def begin(client: Any) -> tuple[TokenAnswer, list[str]]:
+def begin(client: Any, pacer: Any = None) -> tuple[TokenAnswer, list[str]]:
     ended: list[str] = []
     row = Row([5], SamplingParams(max_tokens=4), (), (), 0)
     request = TokenRequest([row], 1, 1, True, False, False, frozenset(["output_ids"]))
     answer = TokenAnswer(
         request, INFLIGHT, {"output_ids": np.int32}, client, lambda number, reason: None, lambda: ended.append("end"),
-        client, is_stream=True, has_prompt=False,
+        pacer or client, is_stream=True, has_prompt=False,
     )  # fmt: skip
     return answer, ended
 
@@ -98,3 +99,15 @@ def test_each_prompt_has_its_place_and_its_counts() -> None:
         "num_input_tokens": [[1], [3]],
         "num_output_tokens": [[1 + 2], [3 + 4]],
     }
+
+
+def test_answers_that_share_a_sender_end_the_request_together() -> None:
+    client = Client(9)
+    shared = SharedSender(cast(Any, client), 2)
+    (one, ended), (other, others_ended) = begin(shared, client), begin(shared, client)
+    one.take(one.lanes[0], news(7, FinishReason.LENGTH))
+    assert (ended, others_ended, client.sent) == (["end"], [], [([7], 0)])
+    one.fail(RuntimeError("too late"), ErrorCode.INTERNAL)
+    other.take(other.lanes[0], news(8))
+    other.take(other.lanes[0], news(9, FinishReason.LENGTH))
+    assert (others_ended, client.sent) == (["end"], [([7], 0), ([8], 0), ([9], 1)])

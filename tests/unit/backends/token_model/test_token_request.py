@@ -108,14 +108,14 @@ def test_the_least_length_and_the_seed_are_read_under_either_releases_names(leng
 @pytest.mark.parametrize(
     ("name", "array", "words"),
     [
-        ("num_return_sequences", np.array([[2]], np.int32), "'num_return_sequences' must be 1"),
+        ("num_return_sequences", np.array([[0]], np.int32), "'num_return_sequences' must be at least 1"),
+        ("num_return_sequences", np.array([[9]], np.int32), "more than the 8 texts"),
         ("guided_decoding_guide_type", np.array([["json"]], np.object_), "'guided_decoding_guide_type' cannot be"),
     ],
 )
 def test_what_would_change_an_answer_and_is_not_followed_is_refused(name: str, array: Any, words: str) -> None:
     with pytest.raises(SamplingError, match=words):
         read(**{name: array})
-    assert read(num_return_sequences=np.array([[1]], np.int32)).rows
 
 
 def test_counts_of_tokens_are_told_to_who_asks_for_them() -> None:
@@ -123,3 +123,14 @@ def test_counts_of_tokens_are_told_to_who_asks_for_them() -> None:
     flag = np.array([[True]])
     assert read(outputs=names).outputs == {"output_ids"}
     assert read(outputs=names, return_num_input_tokens=flag).outputs == {"output_ids", "num_input_tokens"}
+
+
+def test_texts_that_are_answered_apart_have_places_and_seeds_of_their_own() -> None:
+    prompts, count = np.array([[5, 6], [7, 8]], np.int32), np.array([[3], [4]], np.int32)
+    seed, two = np.array([[2**64 - 1], [10]], np.uint64), np.array([[2], [2]], np.int32)
+    parts = read(input_ids=prompts, request_output_len=count, seed=seed, num_return_sequences=two).apart()
+    found = [(part.batch_index, part.sequence_index, part.rows[0].tokens, part.rows[0].params.seed) for part in parts]
+    assert found == [(0, 0, [5, 6], 2**64 - 1), (0, 1, [5, 6], 0), (1, 0, [7, 8], 10), (1, 1, [7, 8], 11)]
+    assert [(part.max_tokens, part.sequences) for part in parts] == [(3, 1), (3, 1), (4, 1), (4, 1)]
+    with pytest.raises(SamplingError, match="'num_return_sequences' must be at least 1, and 1 with several beams"):
+        read(num_return_sequences=np.array([[2]], np.int32), beam_width=np.array([[2]], np.int32))
