@@ -35,6 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     keep_words_whole(weights)
     _write_session_model(repository)
     _write_streaming_model(repository, weights)
+    _write_later_model(repository, weights)
     _write_faster_transformer(repository, "fastertransformer", "False")
     _write_faster_transformer(repository, "ft_streaming", "True")
     with pytest.MonkeyPatch.context() as patch:
@@ -62,6 +63,28 @@ def _write_streaming_model(repository: Path, weights: Path) -> None:
         'backend: "tensorrt_llm" max_batch_size: 8 model_transaction_policy { decoupled: True }\n'
         f'parameters {{ key: "gpt_model_path" value: {{ string_value: "{weights}" }} }}\n'
         'parameters { key: "max_num_sequences" value: { string_value: "${max_num_sequences}" } }\n'
+    )
+
+
+def _write_later_model(repository: Path, weights: Path) -> None:
+    """As later releases have it: a Python model that does what their backend does, with other names for some inputs."""
+    version = repository / "later" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text("import tensorrt_llm.bindings.executor as executor\n")
+    whole = ("input_lengths", "request_output_len", "end_id", "runtime_top_k", "min_tokens", "num_return_sequences")
+    inputs = [("input_ids", "INT32", "-1"), ("seed", "UINT64", "1"), *((name, "INT32", "1") for name in whole)]
+    inputs += [(name, "BOOL", "1") for name in ("streaming", "stop", "return_num_input_tokens")]
+    outputs = [("output_ids", "-1, -1"), ("sequence_length", "-1"), ("batch_index", "1"), ("sequence_index", "1")]
+    declared = [
+        f'input {{ name: "{name}" data_type: TYPE_{kind} dims: [ {dims} ] optional: true }}'
+        for name, kind, dims in inputs
+    ]
+    declared += [f'output {{ name: "{name}" data_type: TYPE_INT32 dims: [ {dims} ] }}' for name, dims in outputs]
+    (repository / "later" / "config.pbtxt").write_text(
+        'backend: "python" max_batch_size: 8 model_transaction_policy { decoupled: True }\n'
+        f'parameters {{ key: "gpt_model_path" value: {{ string_value: "{weights}" }} }}\n'
+        'parameters { key: "exclude_input_in_output" value: { string_value: "True" } }\n'
+        'output { name: "num_input_tokens" data_type: TYPE_INT32 dims: [ 1 ] }\n' + "\n".join(declared)
     )
 
 
