@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trireme.backends.python.host.session import WorkerSession
+from trireme.backends.python.moved_paths import find_moved_paths
 from trireme.backends.python.options import ModelParameters, PythonOptions
 from trireme.backends.python.placement import Placement
 from trireme.backends.python.process.worker_process import Launch
@@ -57,7 +59,7 @@ class WorkerRecipe:
     def arguments(self) -> dict[str, str]:
         """What `initialize` of the model gets."""
         return {
-            "model_config": to_json(self.config.message),
+            "model_config": self._config_text(),
             "model_instance_kind": self.placement.kind,
             "model_instance_device_id": str(self.placement.device_id),
             "model_instance_name": self.placement.name,
@@ -65,6 +67,11 @@ class WorkerRecipe:
             "model_version": str(self.source.version),
             "model_name": self.source.name,
         }
+
+    def _config_text(self) -> str:
+        text = to_json(self.config.message)
+        config = json.loads(text)
+        return json.dumps(config) if find_moved_paths(config, self.source.model_dir) else text
 
     def begin_watch(self) -> WorkerWatch | None:
         """Begins to tell observers how the instance's workers fare; None where nobody wants to know."""

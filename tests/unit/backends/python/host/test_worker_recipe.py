@@ -72,3 +72,13 @@ def test_observers_are_told_of_the_instance_where_there_are_some(services: Any) 
     assert recipe_of(services).begin_watch() is None
     recipe_of(replace(services, workers=watch)).begin_watch()
     assert seen == [("m", 3, "m_1")]
+
+
+def test_a_path_of_another_machine_is_the_repositorys_own(services: Any, tmp_path: Path) -> None:
+    (tmp_path / "llm" / "1").mkdir(parents=True)
+    given = {"tokenizer_dir": model_config_pb2.ModelParameter(string_value="/elsewhere/llm/1")}
+    recipe = recipe_of(services, parameters=given)
+    here = replace(recipe, source=replace(recipe.source, model_dir=tmp_path / "m"))
+    for told, path in ((recipe, "/elsewhere/llm/1"), (here, f"{tmp_path}/llm/1")):
+        config = json.loads(told.arguments()["model_config"])
+        assert config["parameters"] == {"tokenizer_dir": {"string_value": path}}
