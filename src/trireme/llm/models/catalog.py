@@ -15,7 +15,7 @@ from trireme.llm.models.fastertransformer import config_file as fastertransforme
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
 from trireme.llm.models.quantized_formats.reader import QuantizedCheckpoint, method_of
-from trireme.llm.models.spec import DecoderSpec, shape_of
+from trireme.llm.models.spec import DecoderSpec, shape_of, wrong_sizes
 
 
 class Family(Protocol):
@@ -52,6 +52,8 @@ ARCHITECTURES: Mapping[str, Family] = {
 }
 """By the name that config.json gives the architecture."""
 
+_FITTING_CONFIG = "use the config.json that was published with the weights"
+_OR_DELETE = "download it again, or delete it"
 _LOOKED_UP = ("embed.weight", "positions.weight")
 """Tensors whose rows are taken out one by one: quantized, they are unpacked."""
 
@@ -62,13 +64,16 @@ def read_spec(folder: str | Path) -> DecoderSpec:
     The folder is a Hugging Face checkpoint, quantized or not, one of FasterTransformer's, or an engine folder.
     """
     folder = Path(folder)
-    config = config_of(folder)
+    config, path = config_of(folder), folder / "config.json"
     try:
-        spec = _family(config).spec(config)
+        spec = _family(config, path).spec(config)
     except KeyError as error:
-        raise CheckpointError(
-            f"{folder / 'config.json'} has no field {error}, which the model cannot do without"
-        ) from None
+        raise CheckpointError(f"{path} has no field {error}, which the model cannot do without") from None
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise CheckpointError(f"{path} has a field that means nothing here ({error}); {_FITTING_CONFIG}") from None
+    wrong = wrong_sizes(spec)
+    if wrong:
+        raise CheckpointError(f"{path} describes a model with {', '.join(wrong)}; {_FITTING_CONFIG}")
     return replace(spec, eos_ids=all_end_ids(folder, spec.eos_ids))
 
 
@@ -103,7 +108,7 @@ def _named_weights(folder: Path, spec: DecoderSpec) -> NamedWeights:
     if is_engine_folder(folder):
         return _canonical(folder, spec)
     config, checkpoint = config_of(folder), _checkpoint(folder, spec)
-    return _family(config).weights(spec, config, checkpoint.read, checkpoint.names)
+    return _family(config, folder / "config.json").weights(spec, config, checkpoint.read, checkpoint.names)
 
 
 def _canonical(folder: Path, spec: DecoderSpec) -> NamedWeights:
@@ -129,8 +134,10 @@ def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | QuantizedCheckp
     return FasterTransformerCheckpoint(converted, spec, fastertransformer_config.read_config(converted)[1])
 
 
-def _family(config: Config) -> Family:
+def _family(config: Config, path: Path) -> Family:
     named = config.get("architectures") or ["none"]
+    if not isinstance(named, list):
+        raise CheckpointError(f"{path} has 'architectures' as {named!r}: a list with one name is meant")
     if named[0] not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"the architecture {named[0]} is not known here; known are {', '.join(sorted(ARCHITECTURES))}"
@@ -141,5 +148,9 @@ def _family(config: Config) -> Family:
 def all_end_ids(folder: Path, known: Iterable[int]) -> tuple[int, ...]:
     """Those of config.json, and those that only generation_config.json has (chat models have another end)."""
     path = folder / "generation_config.json"
-    extra = end_ids(read_json(path, "download it again, or delete it")) if path.is_file() else ()
-    return tuple(dict.fromkeys((*known, *extra)))
+    found = read_json(path, _OR_DELETE) if path.is_file() else {}
+    try:
+        return tuple(dict.fromkeys((*known, *end_ids(found))))
+    except (TypeError, ValueError):
+        wrong = found["eos_token_id"]
+        raise CheckpointError(f"{path} has 'eos_token_id' as {wrong!r}: token ids are meant; {_OR_DELETE}") from None

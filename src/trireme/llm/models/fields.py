@@ -52,7 +52,7 @@ def end_ids(config: Config, default: int | None = None) -> tuple[int, ...]:
     value = config.get("eos_token_id", default)
     if value is None:
         return ()
-    return tuple(value) if isinstance(value, list) else (int(value),)
+    return tuple(int(token) for token in value) if isinstance(value, list) else (int(value),)
 
 
 def by_kind(weight: StoredWeight, spec: DecoderSpec) -> StoredWeight:

@@ -150,6 +150,24 @@ class DecoderSpec:
         return self.local_rope if self.local_rope is not None and self.window_of(layer) else self.rope
 
 
+def wrong_sizes(spec: DecoderSpec) -> list[str]:
+    """Sizes that no model has, each with its value; none where all of them can be."""
+    sizes = {
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.hidden_size,
+        "layers": spec.layer_count,
+        "attention heads": spec.head_count,
+        "key/value heads": spec.kv_head_count,
+        "head size": spec.head_size,
+        "MLP size": spec.mlp_size,
+        "positions": spec.max_positions,
+    }
+    found = [f"{value!r} as {name}" for name, value in sizes.items() if type(value) is not int or value < 1]
+    if not found and spec.head_count % spec.kv_head_count:
+        found = [f"{spec.head_count} attention heads, which {spec.kv_head_count} key/value heads cannot share"]
+    return found if isinstance(spec.norm_eps, int | float) else [*found, f"{spec.norm_eps!r} as the norms' epsilon"]
+
+
 def shape_of(name: str, spec: DecoderSpec) -> tuple[int, ...]:
     """The shape that a canonical tensor has to have; a KeyError where there is none of that name."""
     module, _, kind = name.rpartition(".")

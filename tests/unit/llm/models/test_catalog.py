@@ -56,6 +56,33 @@ def test_what_cannot_be_computed_is_named(tmp_path: Path, changes: dict[str, Any
         spec_of(tmp_path, {**LLAMA, **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 0}, r"config.json has a field that means nothing here \(.* by zero\); use the config"),
+        ({"hidden_size": "64"}, "config.json has a field that means nothing here"),
+        ({"rope_scaling": "linear"}, "config.json has a field that means nothing here"),
+        ({"eos_token_id": "end"}, "config.json has a field that means nothing here .*'end'"),
+        ({"vocab_size": None}, "config.json describes a model with None as vocab_size; use the config.json"),
+        ({"num_hidden_layers": 0}, "a model with 0 as layers"),
+        ({"max_position_embeddings": -1}, "a model with -1 as positions"),
+        ({"num_key_value_heads": 3}, "4 attention heads, which 3 key/value heads cannot share"),
+        ({"rms_norm_eps": "tiny"}, "'tiny' as the norms' epsilon"),
+        ({"architectures": "LlamaForCausalLM"}, "'architectures' as 'LlamaForCausalLM': a list with one name"),
+    ],
+)
+def test_a_config_that_describes_no_model_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        spec_of(tmp_path, {**LLAMA, **changes})
+
+
+@pytest.mark.parametrize("ends", ["end", ["end"], {"end": 1}])
+def test_ends_that_are_no_tokens_are_named_with_their_file(tmp_path: Path, ends: Any) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(CheckpointError, match=r"generation_config.json has 'eos_token_id' as .*end.*; download it again"):
+        spec_of(tmp_path, LLAMA)
+
+
 def test_weights_of_another_size_than_the_config_says_are_refused(
     tmp_path: Path, tiny_model: Callable[[str], TinyModel]
 ) -> None:
