@@ -140,9 +140,15 @@ class Sequence:
 
     def fail(self, what: str, error: Exception) -> None:
         """Notes why it cannot go on; the engine ends it when its step is settled."""
-        log.error("a sequence is ended: %s", what, exc_info=error)
         own = self.guess_of or self
-        own.error = own.error or f"{what}: {type(error).__name__}: {error}"
+        if not own.error:
+            log.error("a sequence is ended: %s", what, exc_info=error)
+            own.error = f"{what}: {type(error).__name__}: {error}"
+
+    def fail_without_numbers(self) -> None:
+        """The same where the model's results are infinite, or not numbers at all."""
+        what = "the model computes no numbers any more; download its weights again, or ask for another dtype"
+        self.fail(what, FloatingPointError("the logits are infinite or NaN"))
 
     def note_prompt_logprobs(self, start: int, found: tuple[TokenLogprobs, ...]) -> None:
         """Of the tokens behind the one at that position; they come anew where the prompt is computed anew."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from trireme.llm import Engine, EngineOptions
 from trireme.llm.engine import EngineClosedError
@@ -109,6 +110,25 @@ def test_a_grammar_that_fails_ends_its_own_sequence(tiny_model: Any, start_engin
     assert "ZeroDivisionError: no" in broken[-1].error
     assert [token for news in beside for token in news.token_ids] == plain[0]
     assert engine.core.is_alive
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0, "top_p": 0.9}, {"logprobs": 2}, {"beams": 2}])
+def test_a_sequence_that_the_model_has_no_numbers_for_is_ended(
+    tiny_model: Any, start_engine: Any, tmp_path: Path, kind: str, params: dict[str, Any]
+) -> None:
+    source = tiny_model("llama").folder
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.embed_tokens.weight"][5] = np.nan
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((source / "config.json").read_bytes())
+    engine = start_engine(tmp_path, kind=kind)
+    wishes = [SamplingParams(max_tokens=3, **params), SamplingParams(max_tokens=3)]
+    broken, beside = engine.answers([[6, 5], [6, 7]], wishes)
+    assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
+    assert "no numbers any more; download its weights again, or ask for another dtype" in broken[0].error
+    assert [token for news in beside for token in news.token_ids] == engine.tokens([[6, 7]], 3)[0]
+    assert beside[-1].finish_reason is FinishReason.LENGTH
 
 
 def test_a_listener_that_fails_ends_its_own_sequence(tiny_model: Any, start_engine: Any) -> None:
