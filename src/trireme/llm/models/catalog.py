@@ -15,7 +15,7 @@ from trireme.llm.models.fastertransformer import config_file as fastertransforme
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
 from trireme.llm.models.quantized_formats.reader import QuantizedCheckpoint, method_of
-from trireme.llm.models.spec import DecoderSpec, shape_of, wrong_sizes
+from trireme.llm.models.spec import DecoderSpec, has_tensor, shape_of, wrong_sizes
 
 
 class Family(Protocol):
@@ -113,10 +113,11 @@ def _named_weights(folder: Path, spec: DecoderSpec) -> NamedWeights:
 
 def _canonical(folder: Path, spec: DecoderSpec) -> NamedWeights:
     for name, weight in EngineFolder(folder).weights():
-        try:
-            shape_of(name, spec)
-        except (KeyError, IndexError):
-            raise CheckpointError(f"{folder} has a tensor '{name}', which this model does not have") from None
+        if not has_tensor(name, spec):
+            raise CheckpointError(
+                f"{folder} has a tensor '{name}', which the model of its config.json does not have; build the folder "
+                "again, or copy all of it"
+            )
         yield name, weight
 
 

@@ -36,7 +36,7 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 """What the format calls a type, and the array that holds its bits."""
 
 _MAX_HEADER_BYTES = 100_000_000
-_DOWNLOAD_AGAIN = "download the checkpoint again"
+DOWNLOAD_AGAIN = "download the checkpoint again"
 
 
 class CheckpointError(Exception):
@@ -111,7 +111,7 @@ def _check_same_type(weights: Sequence[Weight]) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
-    return read_json(folder / "config.json", "it is part of every checkpoint: " + _DOWNLOAD_AGAIN)
+    return read_json(folder / "config.json", "it is part of every checkpoint: " + DOWNLOAD_AGAIN)
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:
@@ -172,13 +172,13 @@ class Checkpoint:
                 return opener, self._places_in(index)
         raise CheckpointError(
             f"{self._folder} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index of parts; "
-            + _DOWNLOAD_AGAIN
+            + DOWNLOAD_AGAIN
         )
 
     def _places_in(self, index: Path) -> dict[str, str]:
-        places = read_json(index, _DOWNLOAD_AGAIN).get("weight_map")
+        places = read_json(index, DOWNLOAD_AGAIN).get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-            raise CheckpointError(f"{index} has no 'weight_map' of names to files; {_DOWNLOAD_AGAIN}")
+            raise CheckpointError(f"{index} has no 'weight_map' of names to files; {DOWNLOAD_AGAIN}")
         for name in sorted(set(places.values())):
             if Path(name).name != name:
                 raise CheckpointError(f"{index} names '{name}', which is not a file of the same folder")
@@ -262,7 +262,7 @@ class SafetensorsFile(TensorFile):
         return dtype, shape, begin, end
 
     def _damaged(self, what: str) -> CheckpointError:
-        return CheckpointError(f"{self._path} {what}; {_DOWNLOAD_AGAIN}")
+        return CheckpointError(f"{self._path} {what}; {DOWNLOAD_AGAIN}")
 
 
 class _TorchFile(TensorFile):
@@ -283,7 +283,7 @@ class _TorchFile(TensorFile):
                 self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {_DOWNLOAD_AGAIN}") from None
+            raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {DOWNLOAD_AGAIN}") from None
         self.names = frozenset(self._tensors)
 
     def read(self, name: str) -> Weight:
@@ -291,7 +291,7 @@ class _TorchFile(TensorFile):
 
         if name not in self._tensors:
             raise CheckpointError(
-                f"{self._path} has no tensor '{name}', which the index says it has; {_DOWNLOAD_AGAIN}"
+                f"{self._path} has no tensor '{name}', which the index says it has; {DOWNLOAD_AGAIN}"
             )
         tensor = self._tensors[name].detach()
         if tensor.dtype == torch.bfloat16:

@@ -168,6 +168,15 @@ def wrong_sizes(spec: DecoderSpec) -> list[str]:
     return found if isinstance(spec.norm_eps, int | float) else [*found, f"{spec.norm_eps!r} as the norms' epsilon"]
 
 
+def has_tensor(name: str, spec: DecoderSpec) -> bool:
+    """Whether a model may have a canonical tensor of that name."""
+    module, _, _ = name.rpartition(".")
+    if module.startswith("layers."):
+        _, number, *rest = module.split(".", 2)
+        return number.isdecimal() and int(number) < spec.layer_count and "".join(rest) in _shapes(spec)
+    return module in _shapes(spec)
+
+
 def shape_of(name: str, spec: DecoderSpec) -> tuple[int, ...]:
     """The shape that a canonical tensor has to have; a KeyError where there is none of that name."""
     module, _, kind = name.rpartition(".")

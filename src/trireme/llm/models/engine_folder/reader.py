@@ -11,7 +11,7 @@ import numpy as np
 
 from trireme.llm.models.checkpoint import CheckpointError, SafetensorsFile, StoredWeight, Weight
 from trireme.llm.models.engine_folder.description import WEIGHTS_FILE, read_description
-from trireme.llm.models.quantized import GROUP_SIZES, Bits, QuantizedWeight
+from trireme.llm.models.quantized import GROUP_SIZES, Bits, QuantizedWeight, are_finite
 
 SCALE, ZERO = ".scale", ".zero"
 _FORMS: Mapping[str, Bits] = {"I32": "int4", "I8": "int8", "F8_E4M3": "fp8"}
@@ -64,6 +64,10 @@ class EngineFolder:
             raise CheckpointError(
                 f"{self._path} has scales or zeros of '{name}' that do not belong to its {rows} rows of {columns} "
                 "columns; build the folder again"
+            )
+        if not are_finite(scales.array):
+            raise CheckpointError(
+                f"{self._path} has scales of '{name}' that are infinite or not numbers; build the folder again"
             )
 
 

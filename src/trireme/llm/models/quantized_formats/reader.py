@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol
 
-from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, StoredWeight, Weight
+from trireme.llm.models.checkpoint import (
+    DOWNLOAD_AGAIN,
+    Checkpoint,
+    CheckpointError,
+    StoredWeight,
+    Weight,
+    to_float32,
+)
+from trireme.llm.models.quantized import are_finite
 from trireme.llm.models.quantized_formats import awq, compressed_tensors, gptq
 
 
@@ -16,6 +24,8 @@ class Format(Protocol):
         """The matrix of a module, `[out, in]`."""
 
 
+_SCALES = (".scales", ".weight_scale")
+"""By the end of their names: parts that others are multiplied with."""
 _Opened = tuple[Format, tuple[str, ...]]
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], _Opened]] = {
     "awq": lambda settings: (awq.AwqFormat(settings), awq.MARKS),
@@ -66,6 +76,13 @@ class QuantizedCheckpoint:
         if name == module or module not in self._modules:
             return self._checkpoint.read(name)
         try:
-            return self._format.read(module, self._checkpoint.read, self._checkpoint.names)
-        except (ValueError, IndexError) as error:
+            return self._format.read(module, self._read_part, self._checkpoint.names)
+        except (ValueError, IndexError, ZeroDivisionError) as error:
             raise CheckpointError(f"the parts of '{module}' do not belong together: {error}") from None
+
+    def _read_part(self, name: str) -> Weight:
+        """A part of a module as it is stored; scales have to be numbers, or all of the module would be none."""
+        part = self._checkpoint.read(name)
+        if name.endswith(_SCALES) and not are_finite(to_float32(part)):
+            raise CheckpointError(f"'{name}' has scales that are infinite or not numbers; {DOWNLOAD_AGAIN}")
+        return part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,4 +145,24 @@ def test_a_folder_whose_config_is_another_models_is_told(tmp_path: Path) -> None
     folder = write_engine(tmp_path / "engine")
     (folder / "config.json").write_text(json.dumps({**CONFIG, "intermediate_size": 128}))
     with pytest.raises(CheckpointError, match="the two do not belong together"):
+        list(load_weights(folder, read_spec(folder)))
+
+
+def test_layers_that_the_config_does_not_have_are_told(tmp_path: Path) -> None:
+    folder = write_engine(tmp_path / "engine")
+    with TensorWriter(folder / "engine.safetensors", 2) as writer:
+        writer.add("layers.1.norm.weight", Weight(np.ones(64, np.float16), "F16"))
+    write_description(folder, replace(read_description(folder), tensors=1))
+    with pytest.raises(CheckpointError, match=r"has a tensor 'layers.1.norm.weight', which the model of its config"):
+        list(load_weights(folder, read_spec(folder)))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_scales_that_are_no_numbers_are_told(tmp_path: Path, wrong: float) -> None:
+    folder = write_engine(tmp_path / "engine")
+    codes = round_matrix(np.ones((64, 64), np.float32), "int4")
+    with TensorWriter(folder / "engine.safetensors", 3) as writer:
+        writer.add("layers.0.o.weight", replace(codes, scales=np.full_like(codes.scales, wrong)))
+    write_description(folder, replace(read_description(folder), tensors=writer.tensors))
+    with pytest.raises(CheckpointError, match=r"scales of 'layers.0.o.weight' that are infinite or not numbers; build"):
         list(load_weights(folder, read_spec(folder)))

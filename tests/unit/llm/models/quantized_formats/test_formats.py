@@ -250,6 +250,17 @@ def test_parts_that_are_missing_or_of_another_matrix_are_told(part: str, llama: 
         list(load_weights(model.folder, read_spec(model.folder)))
 
 
+@pytest.mark.parametrize(("case", "part"), [("gptq", "scales"), ("awq", "scales"), ("float8", "weight_scale")])
+def test_scales_that_are_no_numbers_are_told(case: str, part: str, llama: TinyModel, tmp_path: Path) -> None:
+    model = write_quantized(llama, tmp_path / "model", case)
+    path, name = model.folder / "model.safetensors", f"model.layers.1.mlp.down_proj.{part}"
+    tensors = safetensors.torch.load_file(path)
+    tensors[name].view(-1)[0] = torch.nan
+    safetensors.torch.save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=f"'{name}' has scales that are infinite or not numbers; download"):
+        list(load_weights(model.folder, read_spec(model.folder)))
+
+
 def test_batch_invariance_is_refused(llama: TinyModel, tmp_path: Path) -> None:
     model = write_quantized(llama, tmp_path / "model", "awq")
     with pytest.raises(ExecutorError, match=r"batch_invariant needs weights of 16 or 32 bits.*quantized \(awq\)"):
