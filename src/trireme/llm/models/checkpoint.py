@@ -290,9 +290,7 @@ class _TorchFile(TensorFile):
         import torch
 
         if name not in self._tensors:
-            raise CheckpointError(
-                f"{self._path} has no tensor '{name}', which the index says it has; {DOWNLOAD_AGAIN}"
-            )
+            raise CheckpointError(f"{self._path} has no tensor '{name}', which the index says it has; {DOWNLOAD_AGAIN}")
         tensor = self._tensors[name].detach()
         if tensor.dtype == torch.bfloat16:
             return Weight(tensor.contiguous().view(torch.int16).numpy().view(np.uint16), "BF16")

@@ -79,7 +79,7 @@ def test_a_config_that_describes_no_model_is_refused(tmp_path: Path, changes: di
 @pytest.mark.parametrize("ends", ["end", ["end"], {"end": 1}])
 def test_ends_that_are_no_tokens_are_named_with_their_file(tmp_path: Path, ends: Any) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    with pytest.raises(CheckpointError, match=r"generation_config.json has 'eos_token_id' as .*end.*; download it again"):
+    with pytest.raises(CheckpointError, match=r"generation_config.json has 'eos_token_id' as .*end.*; download it"):
         spec_of(tmp_path, LLAMA)
 
 
