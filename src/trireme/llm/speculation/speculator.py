@@ -86,10 +86,10 @@ class Speculator:
         self._drafter.close()
 
     def _wanted(self, sequence: Sequence, share: int) -> int:
-        """How many tokens to draft once those under way are known: none before the prompt is computed."""
+        """How many tokens to draft once those under way are known: none before the first of the answer is under way."""
         if not sequence.params.speculates or sequence.peers or sequence.grammar is not None:
             return 0
-        if sequence.computed < len(sequence.tokens) - 1:
+        if sequence.size == sequence.prompt_size or sequence.computed < len(sequence.tokens) - 1:
             return 0
         room = sequence.max_size - sequence.size - 1
         return min(share, room, self._pace_of(sequence).allowed(sequence.size))

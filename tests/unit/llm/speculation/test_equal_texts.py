@@ -159,3 +159,15 @@ def assert_nothing_is_kept(engine: Any) -> None:
         assert len(drafter._free_slots) == drafter._limits.max_sequences
     else:
         assert not drafter._texts
+
+
+def test_the_first_token_comes_alone_where_a_step_ends_before_the_prompts_last_token(
+    tiny_model: Any, speculating: Any, request_of: Any
+) -> None:
+    engine = speculating(tiny_model("llama").folder, "ngram", max_step_tokens=8)
+    params = SamplingParams(max_tokens=12, prompt_logprobs=0, logit_bias={9: 1000.0})
+    (news,) = engine.answers([request_of([9] * 9, params)])
+    assert len(news[0].token_ids) == 1
+    assert len(news[0].prompt_logprobs) == 8
+    assert max(len(one.token_ids) for one in news) > 1
+    assert engine.core.stats().output_token.total < 60  # seconds between tokens, not since the machine was started
