@@ -105,7 +105,9 @@ class Sequence:
     slot: int = -1
     """Its row in the executor's tables; -1 while it waits."""
     admissions: int = 0
-    """How often it was let in; more than once where others needed its blocks meanwhile."""
+    """How often it was let in, or has gone on from another beam: what was computed for it before is of no use."""
+    preemptions: int = 0
+    """How often others needed its blocks."""
     computed: int = 0
     """Tokens whose keys and values are in the cache once the steps under way are done."""
     pending: int = 0
@@ -198,5 +200,5 @@ class Sequence:
             self.last_token,
             self.drafted,
             self.accepted,
-            max(0, self.admissions - 1),
+            self.preemptions,
         )

@@ -189,6 +189,8 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.stats.preemptions += 1
+        for one in together(sequence):
+            one.preemptions += 1
         self._send_back(sequence)
 
     def _send_back(self, sequence: Sequence) -> None:
@@ -240,7 +242,7 @@ class Scheduler:
             one.admissions += 1
             one.is_parked = one is not sequence
             self._running.append(one)
-        if not sequence.output_count:
+        if sequence.admissions == 1:  # later its own tokens are in the cache as well
             sequence.cached = start
             self.stats.prompt_tokens += size
         self.stats.cached_tokens += start

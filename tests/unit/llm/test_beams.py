@@ -162,6 +162,13 @@ def test_beams_of_a_sequence_that_becomes_long_find_the_same(tiny_model: Any, st
     assert engine.core.stats().free_blocks == 100
 
 
+def test_beams_that_go_on_from_each_other_are_not_told_as_thrown_out(tiny_model: Any, start_engine: Any) -> None:
+    engine = start_engine(tiny_model("llama").folder, blocks=200)
+    news = engine.answers([PROMPTS[0]], [SamplingParams(max_tokens=12, beams=4)])[0]
+    assert engine.core.stats().preemptions == 0
+    assert news[-1].times.preemptions == 0
+
+
 def test_beams_hold_the_prompts_blocks_once(tiny_model: Any, start_engine: Any) -> None:
     model = tiny_model("llama")
     prompt = [3 + place % 40 for place in range(40)]

@@ -123,6 +123,19 @@ def test_a_sequence_gives_up_its_blocks_and_comes_back_with_all_its_tokens() -> 
     assert scheduler.pool.free_count == 5
 
 
+def test_a_prompt_that_is_thrown_out_before_its_first_token_counts_once_and_not_as_cached() -> None:
+    scheduler = Scheduler(limits(blocks=5, tokens=5))
+    first, second = sequence(1, [1, 2, 3, 4], 6), sequence(2, list(range(20, 36)), 2)
+    scheduler.add(first)
+    scheduler.add(second)
+    while (plan := scheduler.schedule()) is not None:
+        run(scheduler, plan)
+    assert scheduler.stats.preemptions > 0
+    assert second.output_count == 2
+    assert second.cached == 0
+    assert scheduler.stats.prompt_tokens == 4 + 16
+
+
 def test_the_longest_unused_prefix_is_forgotten_first() -> None:
     pool = BlockPool(2)
     first, second = pool.allocate(2) or []
