@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,7 @@ from trireme.llm.generation import Generation, TextOutput, Usage
 from trireme.llm.grammar.compiler import GrammarCompiler
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput, TokenLogprobs
-from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.sampling_params import SamplingError, SamplingParams
 from trireme.llm.tokenizer.loading import load_tokenizer
 from trireme.llm.tokenizer.port import Tokenizer
 
@@ -90,7 +91,13 @@ class Engine:
         options = options or EngineOptions()
         tokenizer = load_tokenizer(Path(folder))
         executor, draft = load_executors(folder, options, device, dtype)
-        return cls(executor, tokenizer, options, draft)
+        try:
+            return cls(executor, tokenizer, options, draft)
+        except Exception:
+            for one in (draft, executor):
+                if one is not None:
+                    one.close()
+            raise
 
     def submit(
         self,
@@ -166,11 +173,18 @@ class Engine:
         )
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt."""
+        """The tokens of a prompt; raises SamplingError where it is none, ChatError where a chat cannot be written."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
         messages = [entry for entry in prompt if isinstance(entry, Mapping)]
-        return self.tokenizer.chat(messages) if messages else [token for token in prompt if isinstance(token, int)]
+        if messages and len(messages) == len(prompt):
+            return self.tokenizer.chat(messages)
+        wrong = next((entry for entry in prompt if not isinstance(entry, Integral)), None)
+        if wrong is not None:
+            raise SamplingError(
+                f"a prompt is a text, a list of token ids or a list of messages, found {type(wrong).__name__} in a list"
+            )
+        return [int(token) for token in prompt]  # type: ignore[arg-type]
 
     def generate(
         self,
@@ -189,12 +203,12 @@ class Engine:
             for number, prompt in enumerate(listed):
                 listener = _collect(pieces[number], number, done)
                 begun.append(self.submit(prompt, params, listener, timeout_s=timeout_s, adapter=adapter))
-        except Exception:
+            for _ in listed:
+                done.get()
+        except BaseException:  # a prompt that is refused, or an interrupt
             for generation in begun:
                 generation.abandon()
             raise
-        for _ in listed:
-            done.get()
         return [completion for outputs in pieces for completion in _completions(outputs, params.choices)]
 
     def stream(
@@ -264,7 +278,7 @@ class Engine:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int | Mapping)):
+    if isinstance(prompts, str) or (len(prompts) and isinstance(prompts[0], Integral | Mapping)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from trireme.llm import Engine, EngineBusyError, EngineOptions, FinishReason, SamplingParams
+from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.executors.port import ExecutorError
 from trireme.llm.generation import TextOutput
+from trireme.llm.options import SpeculationMode
+from trireme.llm.sampling_params import SamplingError
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe" / "1"
 PROMPT = list(range(40, 80))
@@ -60,3 +67,43 @@ def generated_once_there_is_room(engine: Engine) -> bool:
         except EngineBusyError:
             time.sleep(0.01)
     return False
+
+
+def test_token_ids_of_numpy_are_token_ids(engine: Engine) -> None:
+    params = SamplingParams(max_tokens=4)
+    (wanted,) = engine.generate([5, 6, 7], params)
+    (found,) = engine.generate(np.array([5, 6, 7]), params)  # type: ignore[arg-type]
+    assert found.token_ids == wanted.token_ids
+    both = engine.generate(np.array([[5, 6, 7]] * 2), params)  # type: ignore[arg-type]
+    assert [one.token_ids for one in both] == [wanted.token_ids] * 2
+
+
+@pytest.mark.parametrize("prompt", [[5, 6.5, 7], [{"role": "user", "content": "Hello"}, "Hi"], [5, "six"]])
+def test_nothing_of_a_prompt_is_left_out(engine: Engine, prompt: Any) -> None:
+    with pytest.raises(SamplingError, match="a prompt is a text, a list of token ids or a list of messages, found"):
+        engine.generate([prompt], SamplingParams(max_tokens=4))
+
+
+def test_an_interrupt_ends_what_is_waited_for(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(queue.SimpleQueue[int]):
+        def get(self, block: bool = True, timeout: float | None = None) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("trireme.llm.text_engine.queue.SimpleQueue", Interrupted)
+    before = engine.core.stats().finished.get("cancelled", 0)
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate("Once upon a time", SamplingParams(max_tokens=200, ignores_eos=True))
+    for _ in range(1000):
+        if engine.core.stats().finished.get("cancelled", 0) > before:
+            break
+        time.sleep(0.01)
+    assert engine.core.stats().finished.get("cancelled", 0) == before + 1
+
+
+def test_an_engine_that_cannot_be_started_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[NumpyExecutor] = []
+    monkeypatch.setattr(NumpyExecutor, "close", lambda executor: closed.append(executor))
+    options = EngineOptions(cache_bytes=2**20, speculation=SpeculationMode.DRAFT)
+    with pytest.raises(ExecutorError, match="needs one: give its folder"):
+        Engine.load(SHIPPED, device="numpy", options=options)
+    assert len(closed) == 1
