@@ -39,6 +39,11 @@ class CacheType(Enum):
     """As floats of eight bits (e4m3): half of the memory, and a little less exact."""
 
 
+_AT_LEAST_ONE = (
+    "max_sequences", "max_step_tokens", "max_length", "block_size", "ranks", "speculation_tokens", "max_adapters",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """The limits of an engine; None leaves a limit to what the device has room for."""
@@ -84,3 +89,13 @@ class EngineOptions:
     clock: Callable[[], float] = time.monotonic
     around_texts: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered in the thread that writes texts around all that is told of a step."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError with the name of a limit that nothing could run within."""
+        least = {"max_waiting": 0, "draft_cache_bytes": 0, "cache_bytes": 0} | dict.fromkeys(_AT_LEAST_ONE, 1)
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} must be at least {smallest}, found {value}")
+        if not 0 < self.memory_share <= 1:
+            raise ValueError(f"memory_share must be above 0 and at most 1, found {self.memory_share}")

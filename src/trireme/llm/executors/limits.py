@@ -33,7 +33,13 @@ def limits_for(
     usable = options.max_sequences * -(-spec.max_positions // options.block_size)
     count = min(room // each, usable)
     if count < 1:
-        raise ExecutorError(f"a cache of {room} bytes has no room for one block, which takes {each}; enlarge it")
+        what = f"a cache of {room} bytes has no room for one block, which takes {each}; enlarge it (cache_bytes)"
+        if options.cache_bytes is None:
+            what = (
+                f"the weights leave {_size(max(room, 0))} for the key/value cache, and one block of it takes "
+                f"{_size(each)}; use a smaller model or dtype, raise memory_share, or free memory on the device"
+            )
+        raise ExecutorError(what)
     return SchedulerLimits(
         options.block_size,
         count,
