@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import forked_commands
 
 # Some hundred servers and workers start in a run: what one of them has compiled, the next one reads.
 sys.dont_write_bytecode = False
@@ -30,6 +33,7 @@ settings.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=1, help="run files of tests in so many processes side by side")
+    parser.addoption("--fresh-interpreters", action="store_true", help="fork no command, start each from scratch")
     parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
 
 
@@ -41,3 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from forked_run import ForkedRun
 
         config.pluginmanager.register(ForkedRun(config.getoption("forks")))
+    if sys.platform == "linux" and not config.getoption("--fresh-interpreters"):
+        forked_commands.install()
+
+
+@pytest.fixture(scope="module")
+def fresh_interpreters() -> Iterator[None]:
+    """Commands that a test starts are started from scratch, as a user does it: for tests of the start itself."""
+    with forked_commands.fresh_interpreters():
+        yield

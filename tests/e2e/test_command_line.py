@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from running_server import port_flags, three_ports, write_model
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 INTERRUPTED = """
 import os, signal, sys
 

@@ -1,0 +1,165 @@
+"""A process that has read Trireme's commands from disk and forks one for each that a test starts.
+
+`python command_starter.py <control socket>`: importing the server costs half a second of processor time, forking it a
+hundredth, and a run of the tests starts a thousand commands. What is forked goes back to the end of this file and
+runs the command's own function, with its own arguments, variables, folder, streams and session, up to the end of the
+interpreter. Not for tests of the start itself; see forked_commands.py for the side of the tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+COMMANDS = {
+    "tritonserver": "trireme.cli.tritonserver:main",
+    "trireme": "trireme.cli.main:main",
+    "perf_analyzer": "trireme.cli.load_tests.perf:perf_analyzer",
+    "genai-perf": "trireme.cli.load_tests.perf:genai_perf",
+    "model-analyzer": "trireme.cli.load_tests.analyze:model_analyzer",
+}
+PRELOADED = (
+    "encodings.idna",
+    "importlib.metadata",
+    "numpy.random",
+    "trireme.app.application",
+    "trireme.app.config_check.repository",
+    "trireme.app.launch",
+    "trireme.cli.client.infer",
+    "trireme.cli.client.models",
+    "trireme.cli.client.server_words",
+    "trireme.cli.serve",
+    "trireme.cli.tritonserver",
+    "trireme.tools.analyze.command",
+    "trireme.tools.client.connect",
+    "trireme.tools.client.http_client",
+    "trireme.tools.infer.request",
+    "trireme.tools.perf.command",
+    "trireme.tools.perf.run",
+    "trireme.tools.record.session",
+    "trireme.tools.replay.connecting",
+    "trireme.tools.replay.run",
+    "uvloop",
+)
+"""What commands import, much of it only when they need it."""
+MAX_REQUEST_BYTES = 1 << 18
+STREAMS = 3
+
+
+class CommandStarter:
+    """Forks on request, and tells each requester how its process ended. An ended process stays in the system's table
+    until the requester has heard of it, as a child of its own would."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        """By a descriptor of the process: its number, and whom to tell."""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ, self._take_request)
+        self._request: dict[str, Any] | None = None
+
+    def next_command(self) -> dict[str, Any]:
+        """Returns in each forked process what it is to run; here it ends with the tests."""
+        while self._request is None:
+            for key, _ in self._selector.select():
+                key.data(key.fileobj)
+                if self._request is not None:
+                    break
+        self._selector.close()
+        self._control.close()
+        return self._request
+
+    def _take_request(self, control: socket.socket) -> None:
+        message, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, STREAMS + 1)
+        if not message:
+            os._exit(0)
+        teller = socket.socket(fileno=descriptors.pop())
+        pid = os.fork()
+        if pid == 0:
+            teller.close()
+            for _, other in self._running.values():
+                other.close()
+            self._request = json.loads(message)
+            become(self._request, descriptors)
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        process = os.pidfd_open(pid)
+        self._running[process] = pid, teller
+        self._selector.register(process, selectors.EVENT_READ, self._tell_end)
+        _tell(teller, pid)
+
+    def _tell_end(self, process: int) -> None:
+        pid, teller = self._running.pop(process)
+        self._selector.unregister(process)
+        os.close(process)
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        if _tell(teller, ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status):
+            self._selector.register(teller, selectors.EVENT_READ, lambda heard: self._forget(pid, heard))
+        else:
+            os.waitpid(pid, 0)
+            teller.close()
+
+    def _forget(self, pid: int, teller: socket.socket) -> None:
+        self._selector.unregister(teller)
+        teller.close()
+        os.waitpid(pid, 0)
+
+
+def _tell(teller: socket.socket, number: int) -> bool:
+    """Whether there is still somebody to tell."""
+    try:
+        teller.send(str(number).encode())
+    except OSError:
+        return False
+    return True
+
+
+def become(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Gives this process the surroundings that the requested one would have been started with."""
+    if request["session"]:
+        os.setsid()
+    elif request["group"] is not None:
+        os.setpgid(0, request["group"])
+    for place, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, place)
+    for descriptor in set(descriptors) - {0, 1, 2}:
+        os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    sys.argv = request["words"]
+    sys.path.insert(0, request["import_folder"])
+    sys.modules["__main__"].__file__ = sys.argv[0]  # what processes that the command spawns read first
+    ctypes.CDLL(None).prctl(15, os.path.basename(sys.argv[0]).encode())  # PR_SET_NAME
+    sys.modules["numpy"].random.seed()  # or all of them would draw the same numbers
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def preload() -> None:
+    """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    assert not {"torch", "transformers"} & sys.modules.keys()
+    gc.collect()
+    gc.freeze()  # neither copied nor looked through again by the processes to come
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # the folder of this file, which no command has
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests decide who ends when
+    preload()
+    wanted = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
+    module, _, function = COMMANDS[wanted["command"]].partition(":")
+    sys.exit(getattr(importlib.import_module(module), function)())

@@ -1,0 +1,207 @@
+"""Lets tests start Trireme's commands through a process that has imported them: see command_starter.py.
+
+`install()` puts a `Popen` into `subprocess` that does so for the installed scripts and for `python -m trireme`, and for
+nothing else: a shell line, another program, limits set between fork and exec, or variables that an interpreter reads
+when it starts get a process from scratch, and so does everything in a test with the fixture `fresh_interpreters`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from command_starter import COMMANDS, MAX_REQUEST_BYTES
+
+PROGRAM = Path(__file__).with_name("command_starter.py")
+BIN = Path(sys.executable).parent
+READ_AT_START = (
+    "PYTHON",
+    "LD_",
+    "LC_",
+    "LANG",
+    "TZ",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "MALLOC_",
+    "GLIBC_",
+)
+"""Variables that an interpreter or a library reads once."""
+FromScratch = subprocess.Popen
+_SIGNATURE = inspect.signature(FromScratch._execute_child)  # type: ignore[attr-defined]
+_UNUSUAL: dict[str, tuple[Any, ...]] = {
+    "executable": (None,),
+    "preexec_fn": (None,),
+    "close_fds": (True,),
+    "pass_fds": ((), []),
+    "shell": (False,),
+    "restore_signals": (True,),
+    "gid": (None,),
+    "gids": (None,),
+    "uid": (None,),
+    "umask": (-1,),
+}
+"""What is asked for seldom, and what it is otherwise."""
+
+
+class CommandPopen(FromScratch):  # type: ignore[misc,valid-type]
+    """The usual Popen, of which some processes are children of the starter: what it tells takes the place of wait."""
+
+    _teller: socket.socket | None = None
+
+    def _execute_child(self, *arguments: Any, **named: Any) -> None:
+        given = _SIGNATURE.bind(self, *arguments, **named).arguments
+        request = _request(given) if _is_on else None
+        if request is None:
+            super()._execute_child(*arguments, **named)
+            return
+        child_ends = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        streams = [usual if end == -1 else end for usual, end in enumerate(child_ends)]
+        self._teller = _starter().start(request, streams)
+        self.pid = int(self._teller.recv(64))
+        self._child_created = True
+        ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[name] for name in ends))
+
+    def _internal_poll(self, *arguments: Any, **named: Any) -> int | None:
+        if self._teller is None:
+            return super()._internal_poll(*arguments, **named)  # type: ignore[no-any-return]
+        if self.returncode is None and self._waitpid_lock.acquire(False):
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid == self.pid:
+                    self._handle_exitstatus(status)
+            finally:
+                self._waitpid_lock.release()
+        return self.returncode  # type: ignore[no-any-return]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._teller is None:
+            return super()._try_wait(wait_flags)  # type: ignore[no-any-return]
+        if self._teller.fileno() == -1:
+            return 0, 0
+        if wait_flags & os.WNOHANG and not select.select([self._teller], [], [], 0)[0]:
+            return 0, 0
+        told = self._teller.recv(64)
+        self._teller.close()
+        if not told:
+            raise RuntimeError(f"{PROGRAM.name} has ended, and nobody knows how {self.args} will")
+        code = int(told)
+        return self.pid, code << 8 if code >= 0 else -code
+
+
+class Starter:
+    """The process that forks commands for this one."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_REQUEST_BYTES)
+        self._process = FromScratch(
+            [sys.executable, str(PROGRAM), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            env=_variables,
+        )
+        theirs.close()
+        atexit.register(self.end)
+
+    def start(self, request: bytes, streams: list[int]) -> socket.socket:
+        """Where the number of the process comes from, and later its exit code."""
+        teller, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._control, [request], [*streams, theirs.fileno()])
+        return teller
+
+    def end(self) -> None:
+        if os.getpid() == self.pid:
+            self._control.close()
+            self._process.wait()
+
+
+_is_on = False
+_variables: Mapping[str, str] = {}
+_current: Starter | None = None
+
+
+def install() -> None:
+    """From now on commands that tests start are forked; their variables are compared with those of now."""
+    global _is_on, _variables
+    _is_on, _variables = True, dict(os.environ)
+    subprocess.Popen = CommandPopen  # type: ignore[misc]
+
+
+@contextmanager
+def fresh_interpreters() -> Iterator[None]:
+    """Meanwhile every command starts from scratch."""
+    global _is_on
+    before, _is_on = _is_on, False
+    yield
+    _is_on = before
+
+
+def _starter() -> Starter:
+    global _current
+    if _current is None or _current.pid != os.getpid():
+        _current = Starter()
+    return _current
+
+
+def _request(given: Mapping[str, Any]) -> bytes | None:
+    """What the starter is to be asked for; None where the process has to be started from scratch."""
+    if any(given[name] not in usual for name, usual in _UNUSUAL.items() if name in given):
+        return None
+    variables = dict(os.environ if given["env"] is None else given["env"])
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
+    folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
+    command = _command(given["args"], variables)
+    if command is None or not os.path.isdir(folder) or _read_at_start(variables) != _read_at_start(_variables):
+        return None
+    name, words, import_folder = command
+    group = given.get("process_group", -1)
+    content = {
+        "command": name,
+        "words": words,
+        "import_folder": import_folder or folder,
+        "folder": folder,
+        "variables": variables,
+        "session": given["start_new_session"],
+        "group": None if group in (None, -1) else group,
+    }
+    request = json.dumps(content).encode()
+    return request if len(request) <= MAX_REQUEST_BYTES else None
+
+
+def _command(args: Any, variables: Mapping[str, str]) -> tuple[str, list[str], str] | None:
+    """The command's name, its argv and the folder that it imports from first, "" for that which it runs in."""
+    words = [os.fsdecode(args)] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
+    if words[:3] == [sys.executable, "-m", "trireme"]:
+        return "trireme", [str(_main_file()), *words[3:]], ""
+    program = shutil.which(words[0], path=variables.get("PATH", "")) if words else None
+    if program is None or Path(program).parent != BIN or Path(program).name not in COMMANDS:
+        return None
+    return Path(program).name, [program, *words[1:]], str(BIN)
+
+
+@functools.cache
+def _main_file() -> Path:
+    """What `python -m trireme` runs, in the package that commands see."""
+    find = "import importlib.util; print(importlib.util.find_spec('trireme').origin)"
+    found = FromScratch([sys.executable, "-c", find], stdout=subprocess.PIPE, env=_variables, text=True)
+    return Path(found.communicate()[0].strip()).with_name("__main__.py")
+
+
+def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith(READ_AT_START)}
