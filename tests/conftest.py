@@ -33,6 +33,7 @@ settings.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=1, help="run files of tests in so many processes side by side")
+    parser.addoption("--cpu-times", action="store_true", help="list the files that took most processor time")
     parser.addoption("--fresh-interpreters", action="store_true", help="fork no command, start each from scratch")
     parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
 
@@ -45,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from forked_run import ForkedRun
 
         config.pluginmanager.register(ForkedRun(config.getoption("forks")))
+    if config.getoption("--cpu-times"):
+        from cpu_times import CpuTimes
+
+        config.pluginmanager.register(CpuTimes())
     if sys.platform == "linux" and not config.getoption("--fresh-interpreters"):
         forked_commands.install()
 

@@ -26,19 +26,8 @@ from command_starter import COMMANDS, MAX_REQUEST_BYTES
 
 PROGRAM = Path(__file__).with_name("command_starter.py")
 BIN = Path(sys.executable).parent
-READ_AT_START = (
-    "PYTHON",
-    "LD_",
-    "LC_",
-    "LANG",
-    "TZ",
-    "OMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "MALLOC_",
-    "GLIBC_",
-)
-"""Variables that an interpreter or a library reads once."""
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")
+"""Variables that an interpreter reads once. Those of numerical libraries are for workers: commands compute nothing."""
 FromScratch = subprocess.Popen
 _SIGNATURE = inspect.signature(FromScratch._execute_child)  # type: ignore[attr-defined]
 _UNUSUAL: dict[str, tuple[Any, ...]] = {

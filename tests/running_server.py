@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from free_ports import free_ports
+from waiting import pause
 
 START_S = 200.0
 """A server that imports frameworks on a machine that does much else takes this long, one that hangs longer."""
@@ -134,9 +135,10 @@ class RunningServer:
         """Waits; the seconds it took."""
         began = time.monotonic()
         while not condition():
+            waited_s = time.monotonic() - began
             assert self.process.poll() is None, self.log
-            assert time.monotonic() - began < timeout_s, self.log
-            time.sleep(0.005)
+            assert waited_s < timeout_s, self.log
+            pause(waited_s)
         return time.monotonic() - began
 
     def until_ready(self, model: str) -> float:

@@ -7,14 +7,22 @@ import time
 from collections.abc import Callable
 
 _PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.1
 
 
 def until(condition: Callable[[], object], timeout_s: float = 20, *, pause_s: float = _PAUSE_S) -> None:
     """Returns as soon as the condition holds; fails when it never does."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(pause_s)
+        waited_s = time.monotonic() - began
+        assert waited_s < timeout_s, "the condition never came true"
+        pause(waited_s, pause_s)
+
+
+def pause(waited_s: float, pause_s: float = _PAUSE_S) -> None:
+    """Between two looks at what has not come true for so long: longer then, since each look takes processor time from
+    what it waits for."""
+    time.sleep(max(pause_s, min(waited_s / 20, _LONGEST_PAUSE_S)))
 
 
 async def until_on_loop(condition: Callable[[], object], timeout_s: float = 10) -> None:
