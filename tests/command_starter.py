@@ -1,9 +1,10 @@
 """A process that has read Trireme's commands from disk and forks one for each that a test starts.
 
-`python command_starter.py <control socket>`: importing the server costs half a second of processor time, forking it a
-hundredth, and a run of the tests starts a thousand commands. What is forked goes back to the end of this file and
-runs the command's own function, with its own arguments, variables, folder, streams and session, up to the end of the
-interpreter. Not for tests of the start itself; see forked_commands.py for the side of the tests.
+`python command_starter.py <control socket> [frameworks]`: importing the server costs half a second of processor time,
+forking it a hundredth, and a run of the tests starts a thousand commands. What is forked goes back to the end of this
+file and runs the command's own function, with its own arguments, variables, folder, streams and session, to the end of
+the interpreter. With `frameworks` it has imported those for workers as well. Not for tests of the start itself; see
+forked_commands.py for the side of the tests.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 from typing import Any
+
+import preloaded_frameworks
+from forked_fork_server import ForkingPopen
 
 COMMANDS = {
     "tritonserver": "trireme.cli.tritonserver:main",
@@ -137,6 +142,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
     os.chdir(request["folder"])
+    ForkingPopen.variables = dict(os.environ)
+    subprocess.Popen = ForkingPopen  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(request["variables"])
     sys.argv = request["words"]
@@ -147,8 +154,11 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def preload() -> None:
+def preload(*, with_frameworks: bool) -> None:
     """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
+    importlib.import_module("numpy")
+    if with_frameworks:
+        preloaded_frameworks.preload()
     for name in PRELOADED:
         importlib.import_module(name)
     assert not {"torch", "transformers"} & sys.modules.keys()
@@ -157,9 +167,9 @@ def preload() -> None:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the folder of this file, which no command has
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # the folder of this file, which no command has
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests decide who ends when
-    preload()
+    preload(with_frameworks="frameworks" in sys.argv)
     wanted = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
     module, _, function = COMMANDS[wanted["command"]].partition(":")
     sys.exit(getattr(importlib.import_module(module), function)())

@@ -1,5 +1,8 @@
-"""Which tests of a parallel run stay together in one process: those of a file, and those of a folder that share
-what is costly to make: a server, the parsed sources."""
+"""Which tests of a parallel run stay together in one process, and which of them begin first.
+
+Those of a file stay together, and those of a folder that share what is costly to make: a server, the parsed sources.
+What takes longest begins first, so that no process works alone at the end.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,41 @@ FOLDERS_WITH_ONE_SERVER = (
     "tests/e2e/llm",
     "tests/e2e/token_models",
 )
+WITH_SERVERS_OF_THEIR_OWN = (
+    "tests/e2e/llm/test_adapters.py",
+    "tests/e2e/llm/test_build_command.py",
+    "tests/e2e/llm/test_mpi_ranks.py",
+    "tests/e2e/llm/test_other_models.py",
+    "tests/e2e/llm/test_ranks.py",
+    "tests/e2e/token_models/test_falcon_journey.py",
+    "tests/e2e/token_models/test_gptneox_journey.py",
+    "tests/e2e/token_models/test_gptneox_unedited.py",
+    "tests/e2e/token_models/test_inflight_batcher.py",
+    "tests/e2e/token_models/test_inflight_whole.py",
+)
+"""The files of those folders that do not use what the others share."""
+LONGEST = (
+    "tests/e2e/journeys/test_analyze_journey.py",
+    "tests/e2e/token_models",
+    "tests/e2e/console",
+    "tests/e2e/gaudi/test_gaudi_journey.py",
+    "tests/e2e/test_deploy.py",
+    "tests/e2e/journeys/test_huggingface_folders.py",
+    "tests/e2e/token_models/test_gptneox_unedited.py",
+    "tests/e2e/analyze/test_analyze_search.py",
+    "tests/e2e/analyze/test_analyze_faults.py",
+    "tests/e2e/token_models/test_gptneox_journey.py",
+)
+"""As `pytest --cpu-times` lists them."""
 
 
 def scope_of(nodeid: str) -> str:
     """The file or the folder that the test stays together with."""
     file = nodeid.split("::", 1)[0]
     folder = file.rpartition("/")[0]
-    return folder if folder in FOLDERS_WITH_ONE_SERVER else file
+    return folder if folder in FOLDERS_WITH_ONE_SERVER and file not in WITH_SERVERS_OF_THEIR_OWN else file
+
+
+def place_of(scope: str) -> int:
+    """Smaller for what begins earlier; the rest keeps its order."""
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)

@@ -92,14 +92,14 @@ class CommandPopen(FromScratch):  # type: ignore[misc,valid-type]
 
 
 class Starter:
-    """The process that forks commands for this one."""
+    """The process that forks commands for this one, and for those that are forked from it."""
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
+    def __init__(self, *words: str) -> None:
+        self._pid = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_REQUEST_BYTES)
         self._process = FromScratch(
-            [sys.executable, str(PROGRAM), str(theirs.fileno())],
+            [sys.executable, str(PROGRAM), str(theirs.fileno()), *words],
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             env=_variables,
@@ -115,8 +115,8 @@ class Starter:
         return teller
 
     def end(self) -> None:
-        if os.getpid() == self.pid:
-            self._control.close()
+        if os.getpid() == self._pid:
+            self._process.kill()
             self._process.wait()
 
 
@@ -132,6 +132,13 @@ def install() -> None:
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
+def prepare() -> None:
+    """Begins with what commands of a long run will need, in the background."""
+    global _current
+    if _is_on:
+        _current = Starter("frameworks")
+
+
 @contextmanager
 def fresh_interpreters() -> Iterator[None]:
     """Meanwhile every command starts from scratch."""
@@ -143,7 +150,7 @@ def fresh_interpreters() -> Iterator[None]:
 
 def _starter() -> Starter:
     global _current
-    if _current is None or _current.pid != os.getpid():
+    if _current is None:
         _current = Starter()
     return _current
 

@@ -20,8 +20,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+import forked_commands
 import pytest
-from distribution import scope_of
+from distribution import place_of, scope_of
 
 PRELOADED = ("torch._dynamo", "transformers.generation.utils", "transformers.models.llama.modeling_llama")
 """What most tests with these packages import in the end, and what takes as long as the packages themselves."""
@@ -47,6 +48,8 @@ class ForkedRun:
         if threading.active_count() > 1:  # of which a forked process has none, only the locks that they hold
             raise pytest.UsageError(f"importing the tests has started threads: {threading.enumerate()[1:]}")
         groups = deque(groups_of(session.items))
+        if len(groups) > self._count:
+            forked_commands.prepare()
         for name in PRELOADED if len(groups) > 1 else ():
             if name.split(".")[0] in sys.modules:
                 importlib.import_module(name)
@@ -232,8 +235,8 @@ def _assigned(session: pytest.Session, connection: Connection[Any, Any]) -> Iter
 
 
 def groups_of(items: list[pytest.Item]) -> list[list[int]]:
-    """The places of the tests that belong together, in the order of the first ones."""
+    """The places of the tests that belong together, the longest first and then in the order of the first ones."""
     groups: dict[str, list[int]] = {}
     for number, item in enumerate(items):
         groups.setdefault(scope_of(item.nodeid), []).append(number)
-    return list(groups.values())
+    return [groups[scope] for scope in sorted(groups, key=place_of)]

@@ -1,0 +1,76 @@
+"""Lets a server that was forked by command_starter.py fork its fork server, in place of starting it from scratch.
+
+The fork server's own program runs as it always does, with its arguments, variables and descriptors, and imports the
+package anew; it finds numpy imported, and the frameworks that preloaded_frameworks.py has put aside.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "TORCH", "PYTORCH", "KMP_", "GOMP_", "OMP_WAIT")
+"""Variables that the interpreter, or a framework while it is imported, reads once."""
+OWN = ("trireme", "triton_python_backend_utils")
+PROGRAM = "fork_server_main.py"
+
+
+class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]
+    """The usual one, and for the fork server's program a fork of this process, as long as it has one thread."""
+
+    variables: dict[str, str] = {}
+    """Those that this process's ancestor had when it imported what is there."""
+
+    def __init__(self, args: Any, *more: Any, **named: Any) -> None:
+        self._is_program = isinstance(args, list) and [Path(word).name for word in args[1:2]] == [PROGRAM]
+        self._is_program &= set(named) == {"stdin", "env", "pass_fds"} and threading.active_count() == 1
+        self._is_program &= _read_at_start(self.variables) == _read_at_start(named.get("env") or {})
+        self._named = named
+        super().__init__(args, *more, **named)
+
+    def _execute_child(self, args: Any, *arguments: Any, **named: Any) -> None:
+        if not self._is_program:
+            super()._execute_child(args, *arguments, **named)
+            return
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(args[1:], self._named["env"], self._named["pass_fds"])
+        self._child_created = True
+        os.close(self._devnull)  # its standard input
+        del self._devnull
+
+
+def _run(words: list[str], variables: dict[str, str], descriptors: tuple[int, ...]) -> None:
+    """The whole life of the fork server."""
+    try:
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        kept = sorted({0, 1, 2, *descriptors})
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        for first, last in zip(kept, [*kept[1:], min(limit, 1 << 16)], strict=True):
+            os.closerange(first + 1, last)
+        os.environ.clear()
+        os.environ.update(variables)
+        for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
+            del sys.modules[name]
+        subprocess.Popen = ForkingPopen.__mro__[1]  # type: ignore[misc]
+        sys.argv = words
+        sys.path[0] = str(Path(words[0]).parent)
+        program = sys.modules["__main__"] = types.ModuleType("__main__")
+        program.__file__ = words[0]
+        exec(compile(Path(words[0]).read_bytes(), words[0], "exec"), program.__dict__)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    finally:
+        os._exit(1)
+
+
+def _read_at_start(variables: dict[str, str]) -> dict[str, str]:
+    given = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}  # which the server sets for every worker
+    return {name: value for name, value in variables.items() if name.startswith(READ_AT_START) and name not in given}

@@ -1,0 +1,152 @@
+"""Commands that tests start are forked, and look like those that are started from scratch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import forked_commands
+import pytest
+from command_starter import PRELOADED
+from preloaded_frameworks import PutAside
+from running_server import RunningServer, write_model
+from waiting import until
+
+TRIREME = str(Path(sys.executable).with_name("trireme"))
+SURROUNDINGS = """
+import json, os, sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+FIRST = sorted(name for name in sys.modules if name.partition(".")[0] in ("torch", "trireme") and "." in name)
+
+class TritonPythonModel:
+    def initialize(self, args):
+        with open("seen", "w") as file:
+            json.dump({"variable": os.environ.get("TEST_WISH"), "modules": FIRST, "parent": os.getppid()}, file)
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+
+
+def is_forked(process: subprocess.Popen[bytes]) -> bool:
+    return getattr(process, "_teller", None) is not None
+
+
+def run_both(*words: str, **settings: object) -> tuple[object, object]:
+    """What is to be seen of a command that is forked, and of one from scratch."""
+    seen = []
+    for popen in (forked_commands.CommandPopen, forked_commands.FromScratch):
+        with popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as process:
+            output = process.communicate(timeout=60)
+        assert is_forked(process) == (popen is forked_commands.CommandPopen)
+        seen.append((process.returncode, *output))
+    return seen[0], seen[1]
+
+
+@pytest.mark.parametrize("words", [("version",), ("help",), ("no-such-command",), ("config", "check", ".")])
+def test_output_and_exit_code_are_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
+    write_model(tmp_path, "broken", "", config="backend: 7\n")
+    forked, fresh = run_both(TRIREME, *words, cwd=tmp_path / "model_repository")
+    assert forked == fresh
+
+
+def test_module_runs_like_the_script(tmp_path: Path) -> None:
+    forked, fresh = run_both(sys.executable, "-m", "trireme", "models", "index", "--url", "127.0.0.1:9", cwd=tmp_path)
+    assert forked == fresh
+
+
+def test_variables_and_input_reach_the_command(tmp_path: Path) -> None:
+    variables = {**os.environ, "COLUMNS": "40"}
+    forked, fresh = run_both(TRIREME, "perf", "--help", cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL)
+    assert forked == fresh
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
+    monkeypatch.setenv("TEST_WISH", "granted")
+    write_model(tmp_path, "looking", SURROUNDINGS)
+    with RunningServer(tmp_path) as running:
+        assert is_forked(running.process)
+        running.wait_until_ready()
+        yield running
+
+
+def test_server_and_worker_have_their_own_surroundings(server: RunningServer, tmp_path: Path) -> None:
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert seen["variable"] == "granted"
+    assert seen["parent"] == server.process.pid
+    assert not [name for name in seen["modules"] if name.startswith(("torch", "trireme.server", "trireme.app"))]
+    assert Path(f"/proc/{server.process.pid}/comm").read_text() == "tritonserver\n"
+    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text() or "TEST_PROCESS" in os.environ
+
+
+def test_an_interrupted_server_ends_in_order(server: RunningServer) -> None:
+    assert server.interrupt() == 0
+    assert "Signal (2) received." in server.log
+
+
+def test_a_killed_process_is_there_until_it_is_waited_for(server: RunningServer) -> None:
+    status = Path(f"/proc/{server.process.pid}/stat")
+    server.process.kill()
+    until(lambda: status.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert server.process.wait(20) == -signal.SIGKILL
+    until(lambda: not status.exists())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preexec_fn": lambda: None},
+        {"env": {**os.environ, "PYTHONWARNINGS": "error"}},
+        {"pass_fds": (0,)},
+        {"umask": 0o77},
+    ],
+)
+def test_what_only_a_fresh_process_can_have_gets_one(settings: dict[str, object]) -> None:
+    with subprocess.Popen([TRIREME, "version"], stdout=subprocess.DEVNULL, **settings) as process:  # type: ignore[call-overload]
+        assert process.wait(60) == 0
+    assert not is_forked(process)
+
+
+def test_tests_of_the_start_get_fresh_processes(fresh_interpreters: None) -> None:
+    with subprocess.Popen([TRIREME, "version"], stdout=subprocess.DEVNULL) as process:
+        assert process.wait(60) == 0
+    assert not is_forked(process)
+
+
+def test_a_folder_that_is_not_there_is_refused_as_ever(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        subprocess.Popen([TRIREME, "version"], cwd=tmp_path / "nowhere")
+
+
+def test_everything_that_is_preloaded_exists() -> None:
+    assert [name for name in PRELOADED if importlib.util.find_spec(name) is None] == []
+
+
+def test_a_module_that_was_put_aside_is_found_by_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "put_aside_for_a_test.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("put_aside_for_a_test")
+    specification = module.__spec__
+    del sys.modules["put_aside_for_a_test"]
+    monkeypatch.setattr(sys, "meta_path", [PutAside({"put_aside_for_a_test": module}), *sys.meta_path])
+    assert importlib.import_module("put_aside_for_a_test") is module
+    assert module.__spec__ is specification
+    del sys.modules["put_aside_for_a_test"]
+    assert importlib.import_module("put_aside_for_a_test") is not module  # it was taken
+
+
+def test_another_module_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "put_aside_elsewhere.py").write_text("is_real = True")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    aside = ModuleType("put_aside_elsewhere")
+    aside.__spec__ = importlib.util.spec_from_file_location("put_aside_elsewhere", "/elsewhere/put_aside_elsewhere.py")
+    monkeypatch.setattr(sys, "meta_path", [PutAside({"put_aside_elsewhere": aside}), *sys.meta_path])
+    assert importlib.import_module("put_aside_elsewhere").is_real
