@@ -49,11 +49,11 @@ class Console:
         self.broadcast.join(watcher)
 
     def model(self, name: str, version: str) -> dict[str, Any]:
-        """One model in detail; raises NotFoundError."""
+        """One model in detail; raises ServingError where there is no such version."""
         return self._details.describe(name, version)
 
     async def config(self, name: str, version: str) -> dict[str, Any]:
-        """A model's configuration with the origin of each field; raises NotFoundError."""
+        """A model's configuration with the origin of each field; raises ServingError where it does not serve."""
         details = self._details
         written = await asyncio.to_thread(details.read_written, details.loaded_from(name))
         return details.config(name, version, written)

@@ -15,6 +15,7 @@ from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import ModelRecord, PolledModel
 from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
+from trireme.registry.served_models import parse_version
 from trireme.server.server import InferenceServer
 from trireme.server.text_models.forms import embedding_form, generation_form
 
@@ -33,11 +34,11 @@ class ModelDetails:
         self._sampler = sampler
 
     def describe(self, name: str, version: str) -> dict[str, Any]:
-        """What is known of the model, of its newest version for ""; raises NotFoundError."""
+        """What is known of the model, of the newest version that serves for ""; raises ServingError."""
         record = self._record(name)
-        model = _version(record, version)
-        number = model.version if model is not None else int(version or max(record.versions, default=0))
+        number = _number(record, version)
         life = record.versions.get(number)
+        model = _serving(record, number)
         history = self._sampler.models
         detail: dict[str, Any] = {
             "name": name,
@@ -64,10 +65,12 @@ class ModelDetails:
         return None if loaded is None else config_written(loaded, self._server.registry.options.config_name)
 
     def config(self, name: str, version: str, written: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The configuration in force and the origin of each field; raises NotFoundError where nothing serves."""
-        model = _version(self._record(name), version)
+        """The configuration in force and the origin of each field; raises ServingError where nothing serves."""
+        record = self._record(name)
+        number = _number(record, version)
+        model = _serving(record, number)
         if model is None:
-            raise NotFoundError(f"model '{name}' does not serve")
+            raise NotFoundError(f"model '{name}' does not serve{f' version {number}' if number else ''}")
         in_force = config_in_force(model)
         return {
             "config": in_force,
@@ -154,8 +157,17 @@ class ModelDetails:
         ]
 
 
-def _version(record: ModelRecord, version: str) -> Model | None:
-    for model in reversed(record.ready_models):
-        if version in ("", model.version_text):
-            return model
-    return None
+def _number(record: ModelRecord, version: str) -> int:
+    """The version that is meant: for "" the newest that serves, else the newest of all, 0 where there is none. Raises
+    NotFoundError for one that nobody knows and InvalidArgumentError for what is no version."""
+    number = parse_version(version)
+    if number is None:
+        serving = record.ready_models
+        return serving[-1].version if serving else max(record.versions, default=0)
+    if number not in record.versions:
+        raise NotFoundError(f"Request for unknown model: '{record.id.name}' version {number} is not found")
+    return number
+
+
+def _serving(record: ModelRecord, number: int) -> Model | None:
+    return next((model for model in record.ready_models if model.version == number), None)

@@ -1,0 +1,57 @@
+"""One model in detail: which version is meant, and what is said where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from trireme.console.model_detail import ModelDetails
+from trireme.console.probes import Probes
+from trireme.console.sampler import Sampler
+from trireme.core.errors import InvalidArgumentError, NotFoundError
+from trireme.observe.metrics import MetricsRegistry
+from trireme.observe.metrics_options import MetricsOptions
+
+CONFIG = """
+backend: "python"
+version_policy { all {} }
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ 4 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 4 ] } ]
+"""
+
+
+def details(world: Any) -> ModelDetails:
+    world.add("model", CONFIG, versions=(1, 10, 2))
+    server = asyncio.run(world.started())
+    metrics = MetricsRegistry(MetricsOptions())
+    probes = Probes(lambda backend: 0, lambda backend: 0.0, list, list)
+    return ModelDetails(server, metrics, Sampler(server, metrics, probes))
+
+
+@pytest.mark.parametrize(("asked", "version"), [("", "10"), ("2", "2"), ("002", "2")])
+def test_version_is_found_however_it_is_written(world: Any, asked: str, version: str) -> None:
+    found = details(world)
+    detail = found.describe("model", asked)
+    assert (detail["version"], detail["state"], detail["serving"]["backend"]) == (version, "READY", "python")
+    assert found.config("model", asked, None)["config"]["name"] == "model"
+
+
+@pytest.mark.parametrize("version", ["0", "0" * 3000, "3", "9" * 18])
+def test_version_that_does_not_exist_is_not_found(world: Any, version: str) -> None:
+    found = details(world)
+    for ask in (found.describe, lambda name, number: found.config(name, number, None)):
+        with pytest.raises(NotFoundError, match=f"'model' version {int(version)} is not found"):
+            ask("model", version)
+
+
+@pytest.mark.parametrize("version", ["9" * 20, "9" * 5000])
+def test_number_that_is_no_version_is_refused(world: Any, version: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="version should be an integral value > 0"):
+        details(world).describe("model", version)
+
+
+def test_model_that_nobody_knows_is_not_found(world: Any) -> None:
+    with pytest.raises(NotFoundError, match="there is no model 'nobody'"):
+        details(world).describe("nobody", "")
