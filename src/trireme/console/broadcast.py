@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import orjson
-
+from trireme.console.json_text import encode
 from trireme.console.rows import Key, Row
 from trireme.console.sampler import Sampler
 
@@ -72,4 +71,4 @@ class Broadcast:
 
     def _event(self, rows: list[Row], gone: list[list[Any]], is_whole: bool = False) -> bytes:
         event = {"time": time.time(), "whole": is_whole, "rows": rows, "gone": gone, "server": self._server_state()}
-        return orjson.dumps(event, default=str)
+        return encode(event)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import orjson
-
 from trireme.console.console import Console
+from trireme.console.json_text import encode
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
@@ -82,8 +81,7 @@ def _checked(check: Callable[[Exchange], None], answer: Callable[[Exchange], Non
 
 
 def _send(exchange: Exchange, value: Any) -> None:
-    body = orjson.dumps(value, default=str)
-    exchange.send(answers.typed(exchange.head, 200, body, extra=_NO_STORE))
+    exchange.send(answers.typed(exchange.head, 200, encode(value), extra=_NO_STORE))
 
 
 class _EventStream:
