@@ -11,12 +11,17 @@ from trireme.observe.recent.requests import KEPT_MINUTES, RecentRequests, Reques
 from trireme.server.trace.waterfall import waterfall
 
 _MOST = 100
+Steps = dict[int, list[RequestRecord]]
+"""Requests that another one has made, by the number of that one."""
 
 
 def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     """Of one model, or of all for ""."""
     slowest, failed = requests.records()
-    steps = [record for record in (*slowest, *failed) if record.parent_id]
+    steps: Steps = {}
+    for record in (*slowest, *failed):
+        if record.parent_id:
+            steps.setdefault(record.parent_id, []).append(record)
     if model:
         slowest = [record for record in slowest if record.model == model]
         failed = [record for record in failed if record.model == model]
@@ -27,7 +32,7 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     }
 
 
-def _described(records: Sequence[RequestRecord], steps: Sequence[RequestRecord]) -> list[dict[str, Any]]:
+def _described(records: Sequence[RequestRecord], steps: Steps) -> list[dict[str, Any]]:
     now_ns, now_s = monotonic_ns(), time.time()
     return [
         {
@@ -45,7 +50,7 @@ def _described(records: Sequence[RequestRecord], steps: Sequence[RequestRecord])
     ]
 
 
-def _waterfall(record: RequestRecord, origin_ns: int, steps: Sequence[RequestRecord]) -> dict[str, Any]:
+def _waterfall(record: RequestRecord, origin_ns: int, steps: Steps) -> dict[str, Any]:
     """The whole trace where there is one, else the phases that every request is counted with, and those of its steps
     that were among the slowest or failed themselves."""
     if record.trace is not None and record.trace.marks:
@@ -60,8 +65,8 @@ def _waterfall(record: RequestRecord, origin_ns: int, steps: Sequence[RequestRec
     }
     inside = [
         step
-        for step in steps
-        if step.parent_id == record.own_id and start_ns <= step.end_ns - step.total_ns and step.end_ns <= record.end_ns
+        for step in steps.get(record.own_id, ())
+        if start_ns <= step.end_ns - step.total_ns and step.end_ns <= record.end_ns
     ]
     if inside:
         inside.sort(key=lambda step: step.end_ns - step.total_ns)

@@ -6,7 +6,6 @@ Under load a request costs one comparison: only those that are slower than the s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from trireme.core.batch import BatchTiming
@@ -141,7 +140,6 @@ class RecentRequests:
         self._watches: list[RequestWatch] = []
         self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
         self._next_turn_ns = clock() + _SLICE_NS
-        self.on_refused: Callable[[InferenceRequest, str], None] = self.refuse
 
     def watch(self, stats: Watched) -> RequestWatch:
         """Begins to watch a model's requests."""

@@ -41,6 +41,11 @@ def test_lines_behind_a_number_follow(lines: RecentLines) -> None:
     assert texts(lines, after=number) == ["two"]
 
 
+def test_number_of_an_earlier_server_gets_all_lines(lines: RecentLines) -> None:
+    logging.getLogger("trireme.app").info("one")
+    assert texts(lines, after=4711) == ["one"]
+
+
 def test_lines_survive_a_change_of_the_settings(lines: RecentLines) -> None:
     log = logging.getLogger("trireme.app")
     log.info("one")
