@@ -59,6 +59,7 @@ def create(
     """The console of a server, which begins to remember when it is started."""
     if metrics.requests is not None:
         server.inference.on_refused = metrics.requests.refuse
+        server.recorder.excerpts = metrics.requests.excerpts
     probes = Probes(
         resident_bytes=resident_bytes,
         cpu_seconds=cpu_seconds,

@@ -10,9 +10,11 @@ from typing import Any
 from trireme.console.broadcast import Broadcast, Watcher
 from trireme.console.model_detail import ModelDetails
 from trireme.console.probes import Probes
+from trireme.console.request_content import content_of
 from trireme.console.request_list import request_list
 from trireme.console.sampler import Sampler
 from trireme.core.clock import monotonic_ns
+from trireme.core.errors import NotFoundError
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.recent.lines import RecentLines
 from trireme.observe.recent.requests import RecentRequests
@@ -61,6 +63,14 @@ class Console:
     def requests(self, model: str) -> dict[str, Any]:
         """The slowest and the failed requests of a model, or of all for ""."""
         return request_list(self.metrics.requests or RecentRequests(), model)
+
+    def content(self, number: int) -> dict[str, Any]:
+        """What was in a request that a running recording has taken; raises NotFoundError."""
+        requests = self.metrics.requests
+        excerpt = None if requests is None else requests.excerpts.find(number)
+        if excerpt is None:
+            raise NotFoundError("what was in this request is not kept: the recording is over, or others took its place")
+        return content_of(excerpt)
 
     def log_lines(self, model: str, after: int) -> list[dict[str, Any]]:
         """The last lines of the log about a model, or all for "", behind the one of that number."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trireme.core.clock import monotonic_ns
+from trireme.observe.recent.excerpts import RecentExcerpts
 from trireme.observe.recent.requests import KEPT_MINUTES, RecentRequests, RequestRecord
 from trireme.server.trace.waterfall import waterfall
 
@@ -27,12 +28,15 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
         failed = [record for record in failed if record.model == model]
     return {
         "minutes": KEPT_MINUTES,
-        "slowest": _described(slowest[:_MOST], steps),
-        "failed": _described(failed[:_MOST], steps),
+        "is_recording": requests.excerpts.is_open,
+        "slowest": _described(slowest[:_MOST], steps, requests.excerpts),
+        "failed": _described(failed[:_MOST], steps, requests.excerpts),
     }
 
 
-def _described(records: Sequence[RequestRecord], steps: Steps) -> list[dict[str, Any]]:
+def _described(
+    records: Sequence[RequestRecord], steps: Steps, excerpts: RecentExcerpts
+) -> list[dict[str, Any]]:
     now_ns, now_s = monotonic_ns(), time.time()
     return [
         {
@@ -44,6 +48,7 @@ def _described(records: Sequence[RequestRecord], steps: Steps) -> list[dict[str,
             "total_us": record.total_ns // 1000,
             "reason": record.reason,
             "message": record.message,
+            "content": record.excerpt_number if excerpts.find(record.excerpt_number) is not None else 0,
             "waterfall": _waterfall(record, record.end_ns - record.total_ns, steps),
         }
         for record in records

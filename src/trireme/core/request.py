@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from trireme.core.call_excerpt import Excerpted
 from trireme.core.elements import Buffer
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -83,6 +84,7 @@ class InferenceRequest:
         "parent",
         "priority",
         "queue_ns",
+        "recorded",
         "requested_outputs",
         "respond",
         "served_version",
@@ -116,6 +118,7 @@ class InferenceRequest:
         self.queue_ns = 0
         self.parent: InferenceRequest | None = None  # the request whose execution made this one
         self.trace: Trace | None = None  # where its way is recorded
+        self.recorded: Excerpted | None = None  # where a recording takes it
         self.respond = respond
         self.is_cancelled = False
         self.on_cancel: CancelCallback | None = None

@@ -12,6 +12,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
+from trireme.observe.recent.excerpts import RecentExcerpts
 
 NEVER_NS: Final = 1 << 60
 """A latency that no request has."""
@@ -26,7 +27,7 @@ _MAX_ID: Final = 256
 
 
 class RequestRecord(NamedTuple):
-    """One request that is over. Of its tensors nothing is kept."""
+    """One request that is over. Of its tensors nothing is kept here."""
 
     end_ns: int
     model: str
@@ -47,6 +48,8 @@ class RequestRecord(NamedTuple):
     """By which the requests that it has made are known, together with the times: numbers are used again."""
     parent_id: int = 0
     """The same of the request that has made it; 0 for a client's."""
+    excerpt_number: int = 0
+    """By which `RecentExcerpts` knows what was in it; 0 where it was not recorded."""
 
 
 class Watched(Protocol):
@@ -61,10 +64,11 @@ class Watched(Protocol):
 class RequestWatch:
     """Watches over the requests of one model version. Used on the event loop's thread."""
 
-    __slots__ = ("_failed", "_past", "_slowest", "_stats", "is_over")
+    __slots__ = ("_excerpts", "_failed", "_past", "_slowest", "_stats", "is_over")
 
-    def __init__(self, stats: Watched) -> None:
+    def __init__(self, stats: Watched, excerpts: RecentExcerpts) -> None:
         self._stats = stats
+        self._excerpts = excerpts
         self._slowest: list[RequestRecord] = []  # of the present minute
         self._past: deque[list[RequestRecord]] = deque(maxlen=KEPT_MINUTES)
         self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
@@ -76,6 +80,8 @@ class RequestWatch:
         if len(self._slowest) < _SLOWEST:
             return 0
         self._slowest.sort(key=lambda record: record.total_ns, reverse=True)
+        for record in self._slowest[_SLOWEST:]:
+            self._excerpts.drop(record.excerpt_number)
         del self._slowest[_SLOWEST:]
         return self._slowest[-1].total_ns + 1
 
@@ -129,6 +135,7 @@ class RequestWatch:
             _kept(request.trace),
             id(request),
             0 if request.parent is None else id(request.parent),
+            self._excerpts.keep(request),
         )
 
 
@@ -137,13 +144,14 @@ class RecentRequests:
 
     def __init__(self, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
+        self.excerpts = RecentExcerpts()
         self._watches: list[RequestWatch] = []
         self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
         self._next_turn_ns = clock() + _SLICE_NS
 
     def watch(self, stats: Watched) -> RequestWatch:
         """Begins to watch a model's requests."""
-        watch = RequestWatch(stats)
+        watch = RequestWatch(stats, self.excerpts)
         self._watches.append(watch)
         stats.slow_ns = 0
         return watch
@@ -154,11 +162,10 @@ class RecentRequests:
         total_ns = now_ns - request.arrival_ns if request.arrival_ns else 0
         version = request.served_version or request.model_version
         own_id, told = request.id[:_MAX_ID], message[:_MAX_MESSAGE]
-        self._refused.append(
-            RequestRecord(
-                now_ns, request.model_name, version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
-            )
+        record = RequestRecord(
+            now_ns, request.model_name, version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
         )
+        self._refused.append(record._replace(excerpt_number=self.excerpts.keep(request)))
 
     def pass_time(self) -> None:
         """To be called now and then: when a minute is over, another set of slowest requests begins."""

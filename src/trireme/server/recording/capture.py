@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from trireme.core.call_excerpt import CallExcerpt, begin_of_parameters, begin_of_tensors
 from trireme.core.clock import Clock
 from trireme.core.elements import Buffer
 from trireme.core.errors import ServingError
@@ -35,6 +36,7 @@ class Capture:
         "_call",
         "_clock",
         "_data_bytes",
+        "_excerpt",
         "_grow",
         "_is_cut",
         "_limit_bytes",
@@ -69,6 +71,7 @@ class Capture:
         self._respond = request.respond
         self._responses: list[RecordedResponse] | None = [] if has_answers else None
         self._is_cut = False
+        self._excerpt: CallExcerpt | None = None
         self._placed: dict[str, Buffer] = {}
         self.is_done = False
         self.size_bytes = self.input_bytes = self._data_bytes = 0
@@ -76,6 +79,7 @@ class Capture:
         if request.wishes is not None and request.wishes.targets and has_answers:
             request.wishes = self._observed(request.wishes)
         request.respond = self
+        request.recorded = self
 
     def __call__(self, response: InferenceResponse) -> None:
         if not self.is_done:
@@ -105,6 +109,15 @@ class Capture:
             is_finished=is_finished,
             is_cut=self._is_cut,
         )
+
+    def excerpt(self) -> CallExcerpt:
+        """What is to be seen of it; responses that are still to come are added to the same object."""
+        if self._excerpt is None:
+            parameters = begin_of_parameters(self._call["parameters"])
+            self._excerpt = CallExcerpt(begin_of_tensors(self._call["inputs"]), parameters, self._call["unplayable"])
+            for response in self._responses or ():
+                _add_to_excerpt(self._excerpt, response)
+        return self._excerpt
 
     def _describe(self, request: InferenceRequest, at_ns: int, shared: Sequence[str]) -> dict[str, Any]:
         """What is known of the call when it begins."""
@@ -148,16 +161,17 @@ class Capture:
             return
         self._data_bytes += size
         self.size_bytes += held
-        self._responses.append(
-            RecordedResponse(
-                self._clock() - self._start_ns,
-                tuple(self._output(tensor) for tensor in response.outputs),
-                dict(response.parameters or {}),
-                None if error is None else error.message,
-                "" if error is None else error.kind.label,
-                response.is_empty,
-            )
+        taken = RecordedResponse(
+            self._clock() - self._start_ns,
+            tuple(self._output(tensor) for tensor in response.outputs),
+            dict(response.parameters or {}),
+            None if error is None else error.message,
+            "" if error is None else error.kind.label,
+            response.is_empty,
         )
+        self._responses.append(taken)
+        if self._excerpt is not None:
+            _add_to_excerpt(self._excerpt, taken)
 
     def _output(self, tensor: Tensor) -> Tensor:
         data = self._placed.pop(tensor.name, None)
@@ -183,6 +197,11 @@ class _ObservedTarget:
         """Passes the tensor on."""
         self._placed[tensor.name] = bytes(tensor.data)
         return self._target.write(tensor)
+
+
+def _add_to_excerpt(excerpt: CallExcerpt, response: RecordedResponse) -> None:
+    if response.error is None and not response.is_empty:
+        excerpt.add_response(response.outputs)
 
 
 def _kept(tensor: Tensor, has_data: bool) -> Tensor:

@@ -13,6 +13,7 @@ from trireme.core.errors import AlreadyExistsError, NotFoundError, ServingError,
 from trireme.core.recorded_call import RecordedCall
 from trireme.core.request import InferenceRequest
 from trireme.observe.prometheus import PageWriter
+from trireme.observe.recent.excerpts import RecentExcerpts
 from trireme.registry.model import Model
 from trireme.server.audit import audited
 from trireme.server.inference import Inference
@@ -50,6 +51,8 @@ class Recorder:
         self.is_allowed = is_allowed
         self.switch: CallSwitch | None = None
         """Set by whoever makes both."""
+        self.excerpts: RecentExcerpts | None = None
+        """Where somebody looks at what requests hold, while they are recorded."""
         self._inference = inference
         self._shared_memory = shared_memory
         self._clock = clock
@@ -87,6 +90,8 @@ class Recorder:
             self._recording = Recording(options, self._clock, self._dice)
             if self.switch is not None:
                 self.switch.recorder = self
+            if self.excerpts is not None:
+                self.excerpts.open()
         self._check_later()
         return self._recording
 
@@ -159,6 +164,8 @@ class Recorder:
 
     def _ended(self, recording: Recording) -> None:
         """Takes the recording out of the way of calls."""
+        if self.excerpts is not None:
+            self.excerpts.close()
         if self.switch is not None and self.switch.recorder is not None:
             self.switch.recorder = None
             log.info(

@@ -36,6 +36,7 @@ class DataEndpoints:
             self._route(_MODEL, "statistics", self.model),
             self._route(_MODEL + "/config", "model-config", self.config),
             self._route(_API + "/requests(?:/(?P<model>[^/]+))?", "statistics", self.requests),
+            self._route(_API + "/contents/(?P<number>[0-9]{1,15})", "recording", self.content),
             self._route(_API + "/log(?:/(?P<model>[^/]+))?(?:/after/(?P<after>[0-9]{1,15}))?", "logging", self.log),
             self._route(_API + "/server", "statistics", self.server),
         ]
@@ -56,6 +57,10 @@ class DataEndpoints:
     def requests(self, exchange: Exchange) -> None:
         """`GET /console/api/requests` and `GET /console/api/requests/<model>`."""
         _send(exchange, self._console.requests(exchange.head.model_name))
+
+    def content(self, exchange: Exchange) -> None:
+        """`GET /console/api/contents/<number>`: for those alone who might record."""
+        _send(exchange, self._console.content(int(exchange.head.names[0])))
 
     def log(self, exchange: Exchange) -> None:
         """`GET /console/api/log` and `GET /console/api/log/<model>`."""
