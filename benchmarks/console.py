@@ -178,7 +178,7 @@ def show_frames(server: RunningServer, count: int, minutes: float) -> None:
     )
     with Browser() as browser, traffic(server, count, 50):
         page = browser.open(f"http://localhost:{server.ports['http']}/")
-        page.until(f"document.querySelectorAll('tbody tr').length === {count}", 60)
+        page.until(f"document.querySelector('table').getAttribute('aria-rowcount') === '{count + 1}'", 60)
         page._call("Performance.enable")
         page.run(FRAMES)
         began = time.monotonic()

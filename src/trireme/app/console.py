@@ -66,6 +66,7 @@ def create(
         devices=_devices(inventory, reader),
         limits=lambda: _limits(options, server, shared),
         flags=flag_states(options),
+        grpc_port=options.grpc_port if options.allow_grpc else None,
         versions=_versions(),
     )
     return Console(server, metrics, probes, lines)

@@ -8,7 +8,7 @@ import orjson
 
 
 def encode(value: Any) -> bytes:
-    """Names that came in as bytes of no encoding get marks in the place of those: one of them must not hide the rest."""
+    """Names that came in as bytes of no encoding get marks in their place: one of them must not hide the rest."""
     try:
         return orjson.dumps(value, default=str)
     except orjson.JSONEncodeError:

@@ -28,7 +28,10 @@ _MOST_LABELS = 2000
 class ModelDetails:
     """Answers questions about one model at a time. Used on the event loop's thread, where nothing else is said."""
 
-    def __init__(self, server: InferenceServer, metrics: MetricsRegistry, sampler: Sampler) -> None:
+    def __init__(
+        self, server: InferenceServer, metrics: MetricsRegistry, sampler: Sampler, grpc_port: int | None = None
+    ) -> None:
+        self._grpc_port = grpc_port
         self._server = server
         self._metrics = metrics
         self._sampler = sampler
@@ -47,6 +50,7 @@ class ModelDetails:
             "state": life.state if life is not None else "NOT LOADED",
             "reason": (life.reason or life.failure) if life is not None else "",
             "can_control": self._server.registry.options.allows_control,
+            "grpc_port": self._grpc_port,
             "folder": str(record.loaded.folder) if record.loaded is not None else "",
             "history": {"times": history.times(), **history.columns_of((name, number))},
             "events": self._events((name, number)),

@@ -62,5 +62,7 @@ class Probes:
     """What the server may use, and uses."""
     flags: Sequence[FlagState] = ()
     """All options, without secrets."""
+    grpc_port: int | None = None
+    """Where streams can be asked for with Triton's client; None where gRPC is switched off."""
     versions: Sequence[tuple[str, str]] = ()
     """What the server is made of: names and versions."""

@@ -34,9 +34,7 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     }
 
 
-def _described(
-    records: Sequence[RequestRecord], steps: Steps, excerpts: RecentExcerpts
-) -> list[dict[str, Any]]:
+def _described(records: Sequence[RequestRecord], steps: Steps, excerpts: RecentExcerpts) -> list[dict[str, Any]]:
     now_ns, now_s = monotonic_ns(), time.time()
     return [
         {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 _TYPES = {
     "css": "text/css; charset=utf-8",
@@ -29,12 +31,16 @@ class StaticFile:
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """By name. There is no other way to a file than this table."""
-    found = {}
-    for entry in resources.files("trireme.console").joinpath("static").iterdir():
+    """By path below their folder. There is no other way to a file than this table."""
+    return dict(_files_in(resources.files("trireme.console").joinpath("static"), ""))
+
+
+def _files_in(folder: Traversable, path: str) -> Iterator[tuple[str, StaticFile]]:
+    for entry in folder.iterdir():
         suffix = entry.name.rpartition(".")[2]
-        if suffix in _TYPES:
+        if entry.is_dir():
+            yield from _files_in(entry, f"{path}{entry.name}/")
+        elif suffix in _TYPES:
             data = entry.read_bytes()
             tag = hashlib.sha256(data).hexdigest()[:16]
-            found[entry.name] = StaticFile(_TYPES[suffix], data, gzip.compress(data, 9, mtime=0), tag)
-    return found
+            yield f"{path}{entry.name}", StaticFile(_TYPES[suffix], data, gzip.compress(data, 9, mtime=0), tag)

@@ -1,13 +1,27 @@
-"""The files of the page: small, whole, and free of anything that the page's own rules would refuse."""
+"""The files of the page: small, whole, readable, and free of anything that the page's own rules would refuse."""
 
 from __future__ import annotations
 
 import gzip
+import posixpath
 import re
+from collections import Counter
+
+import pytest
 
 from trireme.console.static_files import static_files
 
 MAX_BYTES = 150_000
+MAX_LINES = 400
+MAX_COLUMNS = 120
+MAX_FUNCTION_LINES = 60
+MAX_FILES = 15
+SCRIPTS = sorted(name for name in static_files() if name.endswith(".js"))
+FUNCTION = re.compile(r"\bfunction\*? ?\w*\(|=> \{$|^ *(?:async )?\w+\([^()]*\) \{$")
+
+
+def lines_of(name: str) -> list[str]:
+    return static_files()[name].data.decode().splitlines()
 
 
 def test_page_is_small() -> None:
@@ -16,12 +30,15 @@ def test_page_is_small() -> None:
 
 def test_every_file_that_is_named_is_there() -> None:
     files = static_files()
-    for file in files.values():
+    named = 0
+    for path, file in files.items():
         text = file.data.decode()
-        for name in re.findall(r"/console/static/([a-z_]+\.[a-z]+)", text):
+        for name in re.findall(r"/console/static/([a-z_/]+\.[a-z]+)", text):
             assert name in files
-        for name in re.findall(r"""(?:from|import|lazy)\(?\s*["']\./([^"']+)["']""", text):
-            assert name in files
+        for name in re.findall(r"""(?:from|import|lazy)\(?\s*["'](\.[^"']+)["']""", text):
+            assert posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in files, (path, name)
+            named += 1
+    assert named > len(SCRIPTS)
 
 
 def test_compressed_form_is_the_same() -> None:
@@ -39,3 +56,38 @@ def test_nothing_becomes_markup_and_nobody_else_is_asked() -> None:
     assert "<style" not in page
     assert " style=" not in page
     assert re.search(r"<script(?! type=\"module\" src=)", page) is None
+
+
+def test_folders_can_be_taken_in_at_a_glance() -> None:
+    counts = Counter(posixpath.dirname(name) for name in static_files())
+    assert {folder: count for folder, count in counts.items() if count > MAX_FILES} == {}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_can_be_read(name: str) -> None:
+    lines = lines_of(name)
+    assert lines[0].startswith("// "), "the first line says what the file is for"
+    assert len(lines) <= MAX_LINES
+    assert [line for line in lines if len(line) > MAX_COLUMNS] == []
+    assert long_functions(lines) == []
+
+
+def long_functions(lines: list[str]) -> list[tuple[str, int]]:
+    """Those that are longer than a screen: a function ends with the first line that is indented as it is and closes."""
+    found = []
+    for at, line in enumerate(lines):
+        if FUNCTION.search(line) is None or not line.endswith(("{", "(")):
+            continue
+        indent = len(line) - len(line.lstrip())
+        closes = re.compile(rf" {{{indent}}}[}})\]]")
+        end = next((number for number in range(at + 1, len(lines)) if closes.match(lines[number])), at)
+        if end - at + 1 > MAX_FUNCTION_LINES:
+            found.append((line.strip(), end - at + 1))
+    return found
+
+
+def test_long_functions_are_seen() -> None:
+    body = ["  work();"] * MAX_FUNCTION_LINES
+    assert long_functions(["export function long() {", *body, "}"]) == [("export function long() {", 62)]
+    assert long_functions(["const long = async () => {", *body, "};"]) == [("const long = async () => {", 62)]
+    assert long_functions(["export function fine() {", *body[2:], "}", "function other() {", "}"]) == []

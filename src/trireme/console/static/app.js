@@ -1,58 +1,104 @@
 // Which view is shown: the part of the address behind #, and the line of vital signs above it.
-import {h, replace, share, span} from "./dom.js";
-import {follow, listen, live} from "./live.js";
-import {modelsView} from "./models.js";
+import {h, replace, setText, share, span} from "./parts/dom.js";
+import {follow, listen, live} from "./parts/live.js";
+import {modelsView} from "./models/table.js";
 
 const main = document.getElementById("main");
-const lazy = (file, name) => async (...given) => (await import(file))[name](...given);
+const lazy =
+  (file, name) =>
+  async (...given) =>
+    (await import(file))[name](...given);
 const VIEWS = {
   models: modelsView,
-  model: lazy("./model.js", "modelView"),
-  requests: lazy("./requests.js", "requestsView"),
-  server: lazy("./server.js", "serverView"),
-  api: lazy("./apidoc.js", "apiView"),
+  model: lazy("./models/model.js", "modelView"),
+  requests: lazy("./pages/requests.js", "requestsView"),
+  server: lazy("./pages/server.js", "serverView"),
+  api: lazy("./pages/apidoc.js", "apiView"),
 };
 let leave = null;
 let shown = 0;
 
+// A view is put on the page when it is ready, unless another one has been asked for in the meantime.
 async function show() {
   const number = ++shown;
-  const parts = location.hash.replace(/^#\/?/, "").split("/").map((part) => {
-    try { return decodeURIComponent(part); } catch { return part; }
-  });
-  const page = parts[0] || "models";
+  const [page, ...parts] = addressed();
   if (leave) leave();
   leave = null;
+  mark(page);
+  document.title = `${page === "model" ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
+  const place = h("div");
+  let stop = null;
+  try {
+    stop = await (VIEWS[page] || noView)(place, parts);
+  } catch (error) {
+    replace(place, h("p", {class: "notice bad", role: "alert"}, error.message), home());
+  }
+  if (number === shown) {
+    leave = stop;
+    replace(main, place);
+  } else if (stop) stop();
+}
+
+function addressed() {
+  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+  return [parts[0] || "models", ...parts.slice(1)];
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function mark(page) {
   for (const link of document.querySelectorAll("#nav a")) {
     const isHere = link.dataset.page === page || (page === "model" && link.dataset.page === "models");
-    if (isHere) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
-  }
-  document.title = page === "model" ? `${parts[1]} · Trireme` : `${page[0].toUpperCase()}${page.slice(1)} · Trireme`;
-  const view = VIEWS[page];
-  if (!view) {
-    replace(main, h("h1", {}, "There is no such page"), h("p", {}, h("a", {href: "#/"}, "All models")));
-    return;
-  }
-  try {
-    const stop = await view(main, parts.slice(1));
-    if (number === shown) leave = stop; else if (stop) stop();
-  } catch (error) {
-    if (number === shown) replace(main, h("p", {class: "notice bad", role: "alert"}, error.message), h("p", {}, h("a", {href: "#/"}, "All models")));
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
 }
 
+const home = () => h("p", {}, h("a", {href: "#/"}, "All models"));
+const noView = (place) => void replace(place, h("h1", {}, "There is no such page"), home());
+
+// Only texts that have changed are touched; the line is made anew where it has other parts than before.
 function vitals() {
-  const {server, isConnected, problem} = live;
-  replace(document.getElementById("vitals"),
-    h("span", {}, h("span", {class: "dot " + (isConnected ? "good" : "bad")}), isConnected ? "Live" : problem || "Connecting…"),
-    server && h("span", {}, "Up ", h("b", {}, span(server.uptime_s))),
-    server && server.cpu !== null && h("span", {}, "CPU ", h("b", {}, share(server.cpu))),
-    server && server.memory_total && h("span", {}, "Memory ", h("b", {}, share(server.memory / server.memory_total))),
-    server && server.devices.filter((device) => device.utilization !== null).slice(0, 4).map((device) => h("span", {}, device.label, " ", h("b", {}, share(device.utilization)))));
+  const line = document.getElementById("vitals");
+  const {isConnected, problem} = live;
+  const signs = [["", isConnected ? "Live" : problem || "Connecting…"], ...signsOf(live.server)];
+  const form = signs.map(([label]) => label).join();
+  if (line.dataset.form !== form) {
+    line.dataset.form = form;
+    replace(
+      line,
+      h("span", {}, h("span", {class: "dot"}), h("span")),
+      signs.slice(1).map(([label]) => h("span", {}, `${label} `, h("b"))),
+    );
+  }
+  line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
+  signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
 }
 
-document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-window.addEventListener("hashchange", () => { show(); main.focus({preventScroll: true}); window.scrollTo(0, 0); });
+function signsOf(server) {
+  if (!server) return [];
+  const signs = [["Up", span(server.uptime_s)]];
+  if (server.cpu !== null) signs.push(["CPU", share(server.cpu)]);
+  if (server.memory_total) signs.push(["Memory", share(server.memory / server.memory_total)]);
+  const busy = server.devices.filter((device) => device.utilization !== null).slice(0, 4);
+  return [...signs, ...busy.map((device) => [device.label, share(device.utilization)])];
+}
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+window.addEventListener("hashchange", () => {
+  show();
+  main.focus({preventScroll: true});
+  window.scrollTo(0, 0);
+});
 listen(vitals);
 vitals();
 show();

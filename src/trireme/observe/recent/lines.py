@@ -46,7 +46,7 @@ class RecentLines(logging.Handler):
         self._lines.append(LogLine(self._count, record.created, record.levelname, model, text[:_MAX_CHARS]))
 
     def about(self, model: str, after: int = 0, most: int = 200) -> list[LogLine]:
-        """The last lines that a model has said or that name it, all lines for ""; those behind the one numbered, and all
+        """The last lines that a model has said or that name it, all lines for ""; those behind the one numbered, all
         where that one is of a server before this one."""
         if after > self._count:
             after = 0

@@ -18,7 +18,7 @@ class Sent:
 
     def __init__(self, peer: str = "127.0.0.1", host: str = "localhost:8000", path: str = "/", more: str = "") -> None:
         self.head = parse_head(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode())
-        self.head.names = (path.rpartition("/")[2],)
+        self.head.names = (path.removeprefix("/console/static/"),)
         self.connection = SimpleNamespace(peer=peer)
         self.data = b""
 

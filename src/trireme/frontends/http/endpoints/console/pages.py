@@ -38,7 +38,7 @@ class PageEndpoints:
         file = Endpoint("", self.file, reads_body=False)
         return [
             route("/(?:console/?)?", GET=page, HEAD=page),
-            route("/console/static/(?P<file>[a-z_]+\\.[a-z]+)", GET=file, HEAD=file),
+            route("/console/static/(?P<file>(?:[a-z]+/)?[a-z_]+\\.[a-z]+)", GET=file, HEAD=file),
         ]
 
     def page(self, exchange: Exchange) -> None:

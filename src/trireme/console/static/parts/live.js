@@ -5,7 +5,7 @@ const SPARK = 60;
 const STEP_MS = 10000;
 const listeners = new Set();
 export const rows = new Map();
-export const live = {server: null, isConnected: false, problem: "", eventCount: 0};
+export const live = {server: null, isConnected: false, problem: ""};
 
 export const idOf = (row) => `${row.name}\u0000${row.version}`;
 
@@ -38,10 +38,10 @@ function take(event) {
       row.stepAt = now;
       row.spark.push(row.rps);
       if (row.spark.length > SPARK) row.spark.shift();
+      changed.add(idOf(row));
     }
   }
   live.server = event.server;
-  live.eventCount += 1;
   tell(event.whole ? null : changed);
 }
 

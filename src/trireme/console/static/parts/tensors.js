@@ -1,8 +1,28 @@
 // Tensors of the protocol as bytes and as JSON: requests that carry files, answers with binary outputs.
-const ARRAYS = {INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array, UINT8: Uint8Array, UINT16: Uint16Array,
-  UINT32: Uint32Array, UINT64: BigUint64Array, FP32: Float32Array, FP64: Float64Array, BOOL: Uint8Array};
+const ARRAYS = {
+  INT8: Int8Array,
+  INT16: Int16Array,
+  INT32: Int32Array,
+  INT64: BigInt64Array,
+  UINT8: Uint8Array,
+  UINT16: Uint16Array,
+  UINT32: Uint32Array,
+  UINT64: BigUint64Array,
+  FP32: Float32Array,
+  FP64: Float64Array,
+  BOOL: Uint8Array,
+};
 
 export const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);
+
+export const batched = (serving, dims) => (serving.max_batch_size ? [1, ...dims] : dims);
+
+export function shapeText(entry, serving) {
+  const dims = serving.max_batch_size ? ["batch", ...entry.dims] : entry.dims;
+  return `[${dims.map((size) => (size === -1 ? "any" : size)).join(", ")}]`;
+}
+
+export const asText = (value) => (value instanceof Uint8Array ? new TextDecoder().decode(value) : String(value));
 
 export function encodeStrings(items) {
   const total = items.reduce((sum, item) => sum + 4 + item.length, 0);
@@ -20,14 +40,19 @@ export function encodeStrings(items) {
 // inputs: [{name, datatype, shape, data}] with `data` a plain list, or a Uint8Array of the wire's bytes.
 export function encodeRequest(inputs, parameters, wantsBinary) {
   const isBinary = inputs.some((input) => input.data instanceof Uint8Array);
-  const described = inputs.map(({name, datatype, shape, data}) => data instanceof Uint8Array
-    ? {name, datatype, shape, parameters: {binary_data_size: data.length}} : {name, datatype, shape, data});
+  const described = inputs.map(({name, datatype, shape, data}) =>
+    data instanceof Uint8Array
+      ? {name, datatype, shape, parameters: {binary_data_size: data.length}}
+      : {name, datatype, shape, data},
+  );
   const more = wantsBinary ? {...parameters, binary_data_output: true} : parameters;
   const head = {inputs: described, ...(Object.keys(more).length ? {parameters: more} : {})};
   const text = new TextEncoder().encode(JSON.stringify(head));
   if (!isBinary) return {body: text, headers: {"Content-Type": "application/json"}};
-  return {body: new Blob([text, ...inputs.filter((input) => input.data instanceof Uint8Array).map((input) => input.data)]),
-    headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)}};
+  return {
+    body: new Blob([text, ...inputs.filter((input) => input.data instanceof Uint8Array).map((input) => input.data)]),
+    headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)},
+  };
 }
 
 export async function decodeAnswer(answer) {
@@ -47,13 +72,19 @@ export async function decodeAnswer(answer) {
 }
 
 export function decodeJson(head) {
-  return {...head, outputs: (head.outputs || []).map((output) => ({...output, values: (output.data || []).flat(Infinity)}))};
+  return {
+    ...head,
+    outputs: (head.outputs || []).map((output) => ({...output, values: (output.data || []).flat(Infinity)})),
+  };
 }
 
-function decode(datatype, raw) {
+// The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
+export function decode(datatype, raw) {
   if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
-  if (datatype === "FP16" || datatype === "BF16") return halves(new Uint16Array(raw), datatype === "BF16");
-  return new (ARRAYS[datatype] || Uint8Array)(raw);
+  const isHalf = datatype === "FP16" || datatype === "BF16";
+  const kind = isHalf ? Uint16Array : ARRAYS[datatype] || Uint8Array;
+  const values = new kind(raw, 0, Math.floor(raw.byteLength / kind.BYTES_PER_ELEMENT));
+  return isHalf ? halves(values, datatype === "BF16") : values;
 }
 
 function decodeStrings(data) {
@@ -71,21 +102,31 @@ function halves(bits, isBrain) {
   const word = new Uint32Array(1);
   const float = new Float32Array(word.buffer);
   return Float32Array.from(bits, (value) => {
-    if (isBrain) { word[0] = value << 16; return float[0]; }
+    if (isBrain) {
+      word[0] = value << 16;
+      return float[0];
+    }
     const sign = value & 0x8000 ? -1 : 1;
     const power = (value >> 10) & 31;
     const rest = value & 1023;
     if (power === 31) return rest ? NaN : sign * Infinity;
-    return sign * (power ? 2 ** (power - 15) * (1 + rest / 1024) : 2 ** -14 * rest / 1024);
+    return sign * (power ? 2 ** (power - 15) * (1 + rest / 1024) : (2 ** -14 * rest) / 1024);
   });
 }
 
-const MAGIC = [["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]], ["image/gif", [0x47, 0x49, 0x46, 0x38]],
-  ["audio/ogg", [0x4f, 0x67, 0x67, 0x53]], ["audio/mpeg", [0x49, 0x44, 0x33]], ["audio/flac", [0x66, 0x4c, 0x61, 0x43]]];
+const MAGIC = [
+  ["image/png", [0x89, 0x50, 0x4e, 0x47]],
+  ["image/jpeg", [0xff, 0xd8, 0xff]],
+  ["image/gif", [0x47, 0x49, 0x46, 0x38]],
+  ["audio/ogg", [0x4f, 0x67, 0x67, 0x53]],
+  ["audio/mpeg", [0x49, 0x44, 0x33]],
+  ["audio/flac", [0x66, 0x4c, 0x61, 0x43]],
+];
 
 export function mediaType(data) {
   if (!(data instanceof Uint8Array)) return "";
-  if (data.length > 12 && data[0] === 0x52 && data[1] === 0x49) return data[8] === 0x57 && data[9] === 0x45 ? "image/webp" : "audio/wav";
+  if (data.length > 12 && data[0] === 0x52 && data[1] === 0x49)
+    return data[8] === 0x57 && data[9] === 0x45 ? "image/webp" : "audio/wav";
   const found = MAGIC.find(([, bytes]) => bytes.every((byte, at) => data[at] === byte));
   return found ? found[0] : "";
 }
@@ -93,9 +134,18 @@ export function mediaType(data) {
 export function wave(samples, rate) {
   const out = new DataView(new ArrayBuffer(44 + samples.length * 2));
   const text = (at, word) => [...word].forEach((letter, index) => out.setUint8(at + index, letter.charCodeAt(0)));
-  text(0, "RIFF"); out.setUint32(4, 36 + samples.length * 2, true); text(8, "WAVEfmt ");
-  out.setUint32(16, 16, true); out.setUint16(20, 1, true); out.setUint16(22, 1, true); out.setUint32(24, rate, true);
-  out.setUint32(28, rate * 2, true); out.setUint16(32, 2, true); out.setUint16(34, 16, true); text(36, "data"); out.setUint32(40, samples.length * 2, true);
+  text(0, "RIFF");
+  out.setUint32(4, 36 + samples.length * 2, true);
+  text(8, "WAVEfmt ");
+  out.setUint32(16, 16, true);
+  out.setUint16(20, 1, true);
+  out.setUint16(22, 1, true);
+  out.setUint32(24, rate, true);
+  out.setUint32(28, rate * 2, true);
+  out.setUint16(32, 2, true);
+  out.setUint16(34, 16, true);
+  text(36, "data");
+  out.setUint32(40, samples.length * 2, true);
   samples.forEach((value, at) => out.setInt16(44 + at * 2, Math.max(-1, Math.min(1, value)) * 32767, true));
   return new Uint8Array(out.buffer);
 }

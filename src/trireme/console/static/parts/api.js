@@ -5,7 +5,10 @@ let key = sessionStorage.getItem("trireme-key") || "";
 let asking = null;
 
 export class ApiError extends Error {
-  constructor(status, message) { super(message); this.status = status; }
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
 }
 
 export const hasKey = () => key !== "";
@@ -75,20 +78,33 @@ export async function* events(answer) {
 function askForKey() {
   asking ||= new Promise((resolve) => {
     const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
-    const dialog = h("dialog", {"aria-labelledby": "key-title", oncancel: (event) => event.preventDefault()},
-      h("form", {onsubmit: (event) => {
-        event.preventDefault();
-        key = field.value.trim();
-        sessionStorage.setItem("trireme-key", key);
-        dialog.close();
-        dialog.remove();
-        asking = null;
-        resolve();
-      }},
-      h("h2", {id: "key-title"}, "This server asks for an API key"),
-      h("p", {class: "quiet"}, key ? "The key was not accepted." : "It stays in this tab and is sent with every request."),
-      h("label", {for: "key"}, "API key"), field,
-      h("div", {class: "row end"}, h("button", {class: "main"}, "Continue"))));
+    const dialog = h(
+      "dialog",
+      {"aria-labelledby": "key-title", oncancel: (event) => event.preventDefault()},
+      h(
+        "form",
+        {
+          onsubmit: (event) => {
+            event.preventDefault();
+            key = field.value.trim();
+            sessionStorage.setItem("trireme-key", key);
+            dialog.close();
+            dialog.remove();
+            asking = null;
+            resolve();
+          },
+        },
+        h("h2", {id: "key-title"}, "This server asks for an API key"),
+        h(
+          "p",
+          {class: "quiet"},
+          key ? "The key was not accepted." : "It stays in this tab and is sent with every request.",
+        ),
+        h("label", {for: "key"}, "API key"),
+        field,
+        h("div", {class: "row end"}, h("button", {class: "main"}, "Continue")),
+      ),
+    );
     document.body.append(dialog);
     dialog.showModal();
   });

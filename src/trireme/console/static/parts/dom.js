@@ -67,7 +67,10 @@ export function bytes(value) {
   if (value === undefined || value === null || Number.isNaN(value)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
-  while (value >= 1024 && at < units.length - 1) { value /= 1024; at += 1; }
+  while (value >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
   return (at === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)) + " " + units[at];
 }
 
@@ -76,7 +79,12 @@ export function share(value) {
 }
 
 export function span(seconds) {
-  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const parts = [
+    [86400, "d"],
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   const from = parts.findIndex(([size]) => seconds >= size);
   if (from < 0) return "0 s";
   const [size, unit] = parts[from];
@@ -86,12 +94,21 @@ export function span(seconds) {
   return rest ? `${first} ${rest} ${next[1]}` : first;
 }
 
-export const clock = (seconds, withSeconds = true) => new Date(seconds * 1000).toLocaleTimeString([], {
-  hour: "2-digit", minute: "2-digit", ...(withSeconds ? {second: "2-digit"} : {}), hour12: false});
+export const clock = (seconds, withSeconds = true) =>
+  new Date(seconds * 1000).toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(withSeconds ? {second: "2-digit"} : {}),
+    hour12: false,
+  });
 
 const STATES = {
-  READY: ["good", "Ready"], DEGRADED: ["warn", "Degraded"], LOADING: ["busy", "Loading"],
-  UNLOADING: ["busy", "Unloading"], UNAVAILABLE: ["bad", "Unavailable"], "NOT LOADED": ["off", "Not loaded"],
+  READY: ["good", "Ready"],
+  DEGRADED: ["warn", "Degraded"],
+  LOADING: ["busy", "Loading"],
+  UNLOADING: ["busy", "Unloading"],
+  UNAVAILABLE: ["bad", "Unavailable"],
+  "NOT LOADED": ["off", "Not loaded"],
   UNKNOWN: ["off", "Unknown"],
 };
 
@@ -106,26 +123,46 @@ export function badge(row) {
 }
 
 export function copyButton(text) {
-  const button = h("button", {type: "button", class: "small", onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Select the text to copy it";
-    }
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  }}, "Copy");
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      onclick: async () => {
+        try {
+          await navigator.clipboard.writeText(text());
+          button.textContent = "Copied";
+        } catch {
+          button.textContent = "Select the text to copy it";
+        }
+        setTimeout(() => {
+          button.textContent = "Copy";
+        }, 1500);
+      },
+    },
+    "Copy",
+  );
   return button;
 }
 
 export function confirmed(title, text, action) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", {"aria-labelledby": "ask"},
-      h("h2", {id: "ask"}, title), h("p", {}, text),
-      h("div", {class: "row end"},
+    const dialog = h(
+      "dialog",
+      {"aria-labelledby": "ask"},
+      h("h2", {id: "ask"}, title),
+      h("p", {}, text),
+      h(
+        "div",
+        {class: "row end"},
         h("button", {type: "button", autofocus: true, onclick: () => dialog.close("")}, "Cancel"),
-        h("button", {type: "button", class: "main", onclick: () => dialog.close("yes")}, action)));
-    dialog.addEventListener("close", () => { resolve(dialog.returnValue === "yes"); dialog.remove(); });
+        h("button", {type: "button", class: "main", onclick: () => dialog.close("yes")}, action),
+      ),
+    );
+    dialog.addEventListener("close", () => {
+      resolve(dialog.returnValue === "yes");
+      dialog.remove();
+    });
     document.body.append(dialog);
     dialog.showModal();
   });

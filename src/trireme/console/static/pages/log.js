@@ -1,6 +1,6 @@
 // The last lines of the log, of one model or of the whole server, and what comes behind them.
-import {clock, h, replace} from "./dom.js";
-import {get} from "./api.js";
+import {clock, h, replace} from "../parts/dom.js";
+import {get} from "../parts/api.js";
 
 const EVERY_MS = 2000;
 const MOST = 1000;
@@ -16,13 +16,23 @@ export async function logView(body, model) {
     const lines = await get(last ? `${path}/after/${last}` : path);
     if (lines.length) last = lines[lines.length - 1].number;
     const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-    list.append(...lines.map((line) => h("div", {class: `${line.level}${line.text.startsWith("\n+--") ? " table" : ""}`}, `${clock(line.time_s)} ${line.level.slice(0, 1)} ${line.text}`)));
+    list.append(
+      ...lines.map((line) =>
+        h(
+          "div",
+          {class: `${line.level}${line.text.startsWith("\n+--") ? " table" : ""}`},
+          `${clock(line.time_s)} ${line.level.slice(0, 1)} ${line.text}`,
+        ),
+      ),
+    );
     while (list.children.length > MOST) list.firstChild.remove();
     empty.hidden = list.children.length > 0;
     list.hidden = !empty.hidden;
     if (isAtEnd) list.scrollTop = list.scrollHeight;
   }
   await more();
-  const timer = setInterval(() => { if (!document.hidden) more().catch(() => {}); }, EVERY_MS);
+  const timer = setInterval(() => {
+    if (!document.hidden) more().catch(() => {});
+  }, EVERY_MS);
   return () => clearInterval(timer);
 }

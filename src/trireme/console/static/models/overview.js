@@ -1,0 +1,133 @@
+// The last hour of a model as charts, the life of its workers, the steps of an ensemble, its inputs and outputs.
+import {bytes, clock, count, h, rate, replace, share, span, time} from "../parts/dom.js";
+import {get} from "../parts/api.js";
+import {chart} from "../parts/charts.js";
+import {ensembleGraph} from "../parts/graph.js";
+import {table} from "../parts/tables.js";
+import {shapeText} from "../parts/tensors.js";
+
+const REFRESH_MS = 10000;
+const MOST_EVENTS = 20;
+const digits = (places) => (value) => (value === null || value === undefined ? "–" : value.toFixed(places));
+const mebibytes = (value) => bytes(value === null || value === undefined ? null : value * 1048576);
+
+// Each with its series: name, column of the history, colour.
+const CHARTS = [
+  [
+    {title: "Throughput, requests per second", format: rate, least: 1},
+    ["Answered", "requests_per_s", 1],
+    ["Failed", "failures_per_s", 6],
+  ],
+  [
+    {title: "Mean latency by phase", format: time, isStacked: true},
+    ["Queue", "queue_us", 2],
+    ["Input", "input_us", 4],
+    ["Model", "infer_us", 1],
+    ["Output", "output_us", 3],
+    ["Rest", "other_us", 5],
+  ],
+  [{title: "Latency, median and 99th percentile", format: time}, ["p50", "p50_us", 1], ["p99", "p99_us", 2]],
+  [{title: "Rows per execution", format: digits(1), least: 2}, ["Mean", "batch_size", 1]],
+  [{title: "Requests in the queue", format: count, least: 4}, ["Waiting", "pending", 1]],
+  [{title: "Processor of its workers, cores", format: digits(2)}, ["Cores", "cpu", 1]],
+  [{title: "Memory of its workers", format: mebibytes}, ["Resident", "memory_mib", 1]],
+];
+const WORKER_WORDS = {
+  restarted: "Started again",
+  exited: "Ended by itself",
+  killed: "Was killed",
+  out_of_memory: "Ran out of memory",
+  misbehaved: "Sent what is no use and was ended",
+  not_started: "Could not be started",
+};
+
+export async function overviewView(body, {address, detail}) {
+  const charts = CHARTS.map(([options, ...series]) => [chart(options), series]);
+  const devices = Object.keys(detail.devices || {}).map((label) => [
+    label,
+    chart({title: `${label}, share of time busy`, format: share, least: 1}),
+  ]);
+  const events = h("div");
+  const graph = h("div", {class: "graph"});
+  const isEnsemble = detail.serving && detail.serving.is_ensemble;
+  const nodes = [...charts, ...devices.map(([, one]) => [one])].map(([one]) => one.node);
+  replace(
+    body,
+    h(
+      "div",
+      {class: "stack"},
+      isEnsemble ? h("section", {class: "card"}, h("h2", {}, "Steps"), graph) : null,
+      h("div", {class: "cards"}, nodes),
+      events,
+      about(detail),
+    ),
+  );
+  const draw = (found) => {
+    drawCharts(charts, devices, found);
+    replace(events, workers(found.events));
+    if (isEnsemble && found.serving) replace(graph, ensembleGraph(found.serving));
+  };
+  draw(detail);
+  const timer = setInterval(() => {
+    if (!document.hidden) get(address).then(draw, () => {}); // the line above says when the server does not answer
+  }, REFRESH_MS);
+  return () => {
+    clearInterval(timer);
+    for (const [one] of charts) one.stop();
+    for (const [, one] of devices) one.stop();
+  };
+}
+
+function drawCharts(charts, devices, detail) {
+  const {times = [], ...columns} = detail.history;
+  const nothing = times.map(() => null);
+  const events = detail.events
+    .filter((event) => event.reason !== "restarted")
+    .map((event) => ({time_s: event.time_s, text: `${event.instance}: ${event.reason}`}));
+  for (const [one, series] of charts) {
+    const lines = series.map(([name, key, color]) => ({name, values: columns[key] || nothing, color}));
+    one.set({times, series: lines, events, eventName: "a worker failed"});
+  }
+  for (const [label, one] of devices) {
+    const found = (detail.devices || {})[label] || {};
+    one.set({times, series: [{name: "Busy", values: found.utilization || nothing, color: 1}]});
+  }
+}
+
+function workers(events) {
+  if (!events.length) return null;
+  const line = ({time_s: at, instance, reason}) => [
+    clock(at),
+    instance,
+    h("span", {class: reason === "restarted" ? undefined : "some-bad"}, WORKER_WORDS[reason] || reason),
+  ];
+  const lines = events.slice(-MOST_EVENTS).reverse().map(line);
+  const heads = ["Time", "Instance", "What happened"];
+  return h("section", {class: "card"}, h("h2", {}, "Workers"), table("Workers", heads, lines));
+}
+
+function about(detail) {
+  const {serving} = detail;
+  if (!serving) return null;
+  const tensor = (entry) => [
+    h("span", {class: "mono"}, entry.name, entry.optional && h("span", {class: "quiet"}, " optional")),
+    entry.datatype,
+    h("span", {class: "mono"}, shapeText(entry, serving)),
+  ];
+  const tensors = (title, list) => table(title, [title, "Type", "Shape"], list.map(tensor));
+  const facts = [
+    `Backend ${serving.backend}`,
+    serving.is_decoupled && "streams its responses",
+    serving.is_sequence && "sequences",
+    serving.max_batch_size && `batches of up to ${serving.max_batch_size}`,
+    `loaded at ${clock(serving.loaded_s)} in ${span(Math.max(1, serving.load_seconds))}`,
+    detail.folder,
+  ];
+  return h(
+    "section",
+    {class: "card"},
+    h("h2", {}, "About"),
+    h("p", {class: "quiet"}, facts.filter(Boolean).join(" · ")),
+    h("div", {class: "two"}, tensors("Input", serving.inputs), tensors("Output", serving.outputs)),
+  );
+}

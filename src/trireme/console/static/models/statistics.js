@@ -1,0 +1,54 @@
+// The statistics of a model, as its protocol tells them.
+import {count, h, replace, time} from "../parts/dom.js";
+import {get} from "../parts/api.js";
+import {table} from "../parts/tables.js";
+
+export async function statisticsView(body, {name, version}) {
+  const place = version ? `/versions/${encodeURIComponent(version)}` : "";
+  const {model_stats: list} = await get(`/v2/models/${encodeURIComponent(name)}${place}/stats`);
+  replace(body, h("div", {class: "stack"}, list.map(versionNode)));
+  return null;
+}
+
+const mean = (entry) => (entry.count ? time(entry.ns / entry.count / 1000) : "–");
+const sheet = (title, heads, lines) => h("div", {class: "sheet"}, table(title, heads, lines, 1));
+
+function versionNode(stats) {
+  const {inference_count: inferences, execution_count: executions} = stats;
+  const engine = Object.entries(stats.engine_stats || {});
+  return h(
+    "section",
+    {class: "stack"},
+    h("h2", {}, `Version ${stats.version}: ${count(inferences)} inferences in ${count(executions)} executions`),
+    h("div", {class: "two"}, phases(stats.inference_stats), batches(stats.batch_stats)),
+    engine.length ? measured(engine) : null,
+  );
+}
+
+function phases(stats) {
+  const lines = Object.entries(stats).map(([key, entry]) => [
+    key.replace("_", " "),
+    count(entry.count),
+    mean(entry),
+    time(entry.ns / 1000),
+  ]);
+  return sheet("Phases", ["Phase", "Requests", "Mean", "Altogether"], lines);
+}
+
+function batches(stats) {
+  if (!stats.length) return null;
+  const lines = stats.map((entry) => [
+    String(entry.batch_size),
+    count(entry.compute_infer.count),
+    mean(entry.compute_input),
+    mean(entry.compute_infer),
+    mean(entry.compute_output),
+  ]);
+  return sheet("Batch sizes", ["Batch size", "Executions", "Input", "Model", "Output"], lines);
+}
+
+function measured(stats) {
+  const title = "Measured by the model";
+  const lines = stats.map(([key, entry]) => [key.replaceAll("_", " "), count(entry.count), mean(entry)]);
+  return sheet(title, [title, "Count", "Mean"], lines);
+}

@@ -1,0 +1,143 @@
+// The table of all models, kept up to date line by line.
+import {bytes, count, h, rate, replace, setText, stateOf} from "../parts/dom.js";
+import {idOf, listen, rows} from "../parts/live.js";
+import {COLUMNS, classes} from "./line.js";
+import {VisibleLines} from "./visible.js";
+
+const ARRANGE_MS = 5000; // lines that jump while one reads are worse than an order that is some seconds old
+const kept = {sort: "name", isDown: false, filter: "", state: ""};
+
+export function modelsView(main) {
+  const table = new ModelsTable();
+  replace(
+    main,
+    h("div", {class: "spread"}, h("h1", {}, "Models"), h("div", {class: "row"}, table.filter, table.states)),
+    table.sums,
+    h("div", {class: "sheet scroll"}, table.node),
+    table.empty,
+  );
+  const slash = (event) => {
+    if (event.key !== "/" || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
+    event.preventDefault();
+    table.filter.focus();
+  };
+  document.addEventListener("keydown", slash);
+  const stop = listen((changed) => table.refresh(changed));
+  return () => {
+    stop();
+    table.lines.stop();
+    document.removeEventListener("keydown", slash);
+  };
+}
+
+class ModelsTable {
+  constructor() {
+    this.arrangedAt = 0;
+    this.body = h("tbody", {role: "rowgroup"});
+    this.sums = h("div", {class: "cards small"});
+    this.empty = h("p", {class: "quiet"});
+    this.filter = h("input", {
+      type: "search",
+      placeholder: "Filter by name, press /",
+      "aria-label": "Filter models by name",
+      value: kept.filter,
+      oninput: () => this.#choose({filter: this.filter.value}),
+    });
+    this.states = h("select", {
+      "aria-label": "Show models in state",
+      onchange: () => this.#choose({state: this.states.value}),
+    });
+    this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
+    const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
+    this.node = h("table", {class: "fold lines", role: "table", "aria-label": "Models"}, head, this.body);
+    this.lines = new VisibleLines(this.body);
+    this.known = new Set(); // the ids of the rows that stand in the order
+  }
+
+  #head(column) {
+    const sort = () =>
+      this.#choose({sort: column.id, isDown: kept.sort === column.id ? !kept.isDown : Boolean(column.n)});
+    const label = column.sort === null ? column.label : h("button", {type: "button", onclick: sort}, column.label);
+    return h("th", {role: "columnheader", scope: "col", class: classes(column)}, label);
+  }
+
+  #choose(wishes) {
+    Object.assign(kept, wishes);
+    this.#arrange();
+  }
+
+  // `changed` are the ids of rows that differ from before; null where all of them may.
+  refresh(changed) {
+    const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
+    this.#summarize();
+    const isDue = Date.now() - this.arrangedAt > ARRANGE_MS && !this.body.contains(document.activeElement);
+    if (!isSame || isDue) this.#arrange();
+    else this.lines.draw();
+  }
+
+  #arrange() {
+    this.arrangedAt = Date.now();
+    this.known = new Set(rows.keys());
+    const wanted = kept.filter.toLowerCase();
+    const isWanted = (row) =>
+      row.name.toLowerCase().includes(wanted) && (!kept.state || stateOf(row)[1] === kept.state);
+    const found = [...rows.values()].filter(isWanted).sort(order());
+    for (const [id, head] of this.heads) {
+      if (id === kept.sort) head.setAttribute("aria-sort", kept.isDown ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+    this.node.setAttribute("aria-rowcount", found.length + 1);
+    this.lines.set(found.map(idOf));
+    const text = rows.size ? "No model fits the filter." : "The repository holds no models.";
+    setText(this.empty, found.length ? "" : text);
+  }
+
+  #summarize() {
+    const all = [...rows.values()];
+    const sum = (name) => all.reduce((total, row) => total + (row[name] || 0), 0);
+    const ready = all.filter((row) => row.state === "READY" || row.state === "DEGRADED").length;
+    const facts = [
+      ["Serving", `${ready} of ${all.length}`],
+      ["Requests/s", rate(sum("rps"))],
+      ["In the queue", count(sum("queue"))],
+      ["Errors/s", rate(sum("eps"))],
+      ["Worker memory", bytes(sum("memory"))],
+    ];
+    showFacts(this.sums, facts);
+    this.#offerStates([...new Set(all.map((row) => stateOf(row)[1]))].sort());
+  }
+
+  #offerStates(states) {
+    const known = [...this.states.options].slice(1).map((option) => option.value);
+    if (this.states.options.length && states.join() === known.join()) return;
+    replace(
+      this.states,
+      h("option", {value: ""}, "All states"),
+      states.map((word) => h("option", {value: word}, word)),
+    );
+    if (!states.includes(kept.state)) kept.state = "";
+    this.states.value = kept.state;
+  }
+}
+
+// [[label, text]] as cards; the cards stay, and their texts change.
+export function showFacts(node, facts) {
+  if (node.children.length !== facts.length) {
+    replace(
+      node,
+      facts.map(([label]) => h("dl", {class: "fact"}, h("dt", {}, label), h("dd", {}))),
+    );
+  }
+  facts.forEach(([, text], at) => setText(node.children[at].lastChild, text));
+}
+
+function order() {
+  const column = COLUMNS.find((one) => one.id === kept.sort);
+  const value = column.sort || ((row) => (row[column.id] === undefined ? -1 : row[column.id]));
+  const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  return (left, right) => {
+    const first = compare(value(left), value(right));
+    if (first) return kept.isDown ? -first : first;
+    return compare(left.name, right.name) || Number(left.version) - Number(right.version);
+  };
+}

@@ -1,0 +1,105 @@
+// The slowest and the failed requests of the last minutes, each with its waterfall.
+import {clock, count, h, modelLink, replace, time} from "../parts/dom.js";
+import {get} from "../parts/api.js";
+import {releaseMedia} from "../parts/media.js";
+import {waterfall} from "../parts/waterfall.js";
+import {contentNode} from "./content.js";
+
+const MOST_TIMES = 20;
+const NOT_RECORDING = "What was in a request is shown while requests are recorded.";
+const RECORDING = "Requests are being recorded: what was in one is shown until the recording ends.";
+
+const REASONS = {
+  REFUSED: "Refused",
+  REJECTED: "Rejected",
+  CANCELED: "Cancelled",
+  BACKEND: "Failed in the model",
+  OTHER: "Failed",
+};
+
+export async function requestsView(main) {
+  const body = h("div");
+  const again = h("button", {type: "button", onclick: () => load()}, "Refresh");
+  replace(main, h("div", {class: "spread"}, h("h1", {}, "Requests"), again), body);
+  const load = await requestList(body, "/console/api/requests");
+  return () => releaseMedia(body);
+}
+
+// Fills the place with the list at this address; returns what fetches it again.
+export async function requestList(place, address) {
+  const load = async () => {
+    const found = await get(address);
+    releaseMedia(place);
+    replace(place, requestTable(found));
+  };
+  await load();
+  return load;
+}
+
+function requestTable({minutes, is_recording: isRecording, slowest, failed}) {
+  const which = `The five slowest of each minute and model, and the last failures, of the last ${minutes} minutes.`;
+  const groups = slowest.map((entry) => [entry]);
+  return h(
+    "div",
+    {class: "stack"},
+    h("p", {class: "quiet"}, `${which} ${isRecording ? RECORDING : NOT_RECORDING}`),
+    list("Failed", alike(failed), "No request has failed.", true),
+    list("Slowest", groups, "No request was answered.", false),
+  );
+}
+
+function list(title, groups, empty, isFailed) {
+  const lines = groups.map((group) => line(group, isFailed));
+  const found = lines.length ? h("div", {class: "sheet"}, lines) : h("p", {class: "quiet"}, empty);
+  return h("section", {class: "stack"}, h("h2", {}, title), found);
+}
+
+// What fails in the same way again and again is one line, the last time it happened.
+function alike(entries) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const key = JSON.stringify([entry.model, entry.reason, entry.message]);
+    groups.set(key, [...(groups.get(key) || []), entry]);
+  }
+  return [...groups.values()];
+}
+
+function line(group, isFailed) {
+  const [entry] = group;
+  const details = h("details", {class: "entry"}, summary(group, isFailed));
+  details.addEventListener("toggle", () => {
+    if (details.open && details.children.length === 1) details.append(inner(entry, group));
+  });
+  return details;
+}
+
+function summary(group, isFailed) {
+  const [entry] = group;
+  const kind = entry.reason === "CANCELED" ? "off" : "bad";
+  return h(
+    "summary",
+    {class: "row"},
+    h("span", {class: "quiet"}, clock(entry.time_s)),
+    entry.total_us ? h("b", {}, time(entry.total_us)) : null,
+    h("span", {class: "name"}, entry.model),
+    entry.version && h("span", {class: "quiet"}, `version ${entry.version}`),
+    entry.id && h("span", {class: "mono quiet"}, entry.id),
+    group.length > 1 && h("b", {}, `× ${group.length}`),
+    entry.batch > 1 && h("span", {class: "quiet"}, `${count(entry.batch)} rows`),
+    isFailed && h("span", {class: `state ${kind}`}, REASONS[entry.reason] || entry.reason),
+    isFailed && entry.message && h("span", {class: "said"}, entry.message.split("\n")[0]),
+  );
+}
+
+function inner(entry, group) {
+  const times = group.slice(0, MOST_TIMES).map((one) => clock(one.time_s));
+  return h(
+    "div",
+    {class: "stack inner"},
+    entry.message && h("pre", {class: "code"}, entry.message),
+    times.length > 1 && h("p", {class: "quiet"}, `At ${times.join(", ")}`),
+    entry.total_us ? waterfall(entry.waterfall) : null,
+    entry.content ? contentNode(entry.content) : null,
+    h("p", {}, h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
+  );
+}

@@ -1,0 +1,24 @@
+// Images and sounds in memory. Their addresses hold the data until they are given back: whoever takes such a node off
+// the page says so with `releaseMedia`.
+import {h} from "./dom.js";
+
+const addresses = new WeakMap(); // by the element that shows it
+
+export function mediaNode(data, type) {
+  const address = URL.createObjectURL(new Blob([data], {type}));
+  const node = type.startsWith("image/")
+    ? h("img", {class: "preview", src: address, alt: "Image that the model made"})
+    : h("audio", {controls: true, src: address});
+  addresses.set(node, address);
+  return node;
+}
+
+// Of everything inside the node, which is about to leave the page.
+export function releaseMedia(node) {
+  for (const element of node.querySelectorAll("img, audio")) {
+    const address = addresses.get(element);
+    if (!address) continue;
+    URL.revokeObjectURL(address);
+    addresses.delete(element);
+  }
+}

@@ -1,0 +1,158 @@
+// Outputs as people look at them: text, tables, bars for classes, images with boxes and masks, sounds.
+import {h} from "../parts/dom.js";
+import {mediaNode} from "../parts/media.js";
+import {asText, mediaType, sizeOf, wave} from "../parts/tensors.js";
+import {overlay, picture} from "./pictures.js";
+
+const MOST_ROWS = 50;
+const MOST_COLUMNS = 24;
+const MOST_TEXTS = 200;
+
+// context: {labels, image} with `image` the address of a picture that was sent.
+export function showOutputs(outputs, context) {
+  const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
+  const nodes = [];
+  const used = new Set();
+  const box = outputs.find(
+    (output) => output.shape[output.shape.length - 1] === 4 && output.shape.length >= 2 && /box/i.test(output.name),
+  );
+  const mask = outputs.find((output) => output.shape.length >= 2 && /mask/i.test(output.name));
+  if (context.image && (box || mask)) {
+    nodes.push(panel("On the image", overlay(context.image, box, mask, named)));
+    if (mask) used.add(mask.name);
+  }
+  if (
+    named.label &&
+    named.score &&
+    named.label.values.length === named.score.values.length &&
+    named.label.values.length
+  ) {
+    nodes.push(
+      panel("label and score", bars([...named.label.values].map(asText), [...named.score.values].map(Number))),
+    );
+    used.add("label").add("score");
+  }
+  for (const output of outputs)
+    if (!used.has(output.name)) nodes.push(panel(output.name, view(output, context, named), output));
+  return nodes;
+}
+
+const panel = (title, node, output) =>
+  h(
+    "section",
+    {class: "output", data: {output: title}},
+    h(
+      "h3",
+      {},
+      h("span", {class: "mono"}, title),
+      output && h("span", {class: "quiet"}, ` ${output.datatype} [${output.shape.join(", ")}]`),
+    ),
+    node,
+  );
+
+function view(output, context, named) {
+  const {values, shape, datatype, name, isCut} = output;
+  if (datatype === "BYTES") return texts(values, isCut);
+  if (isCut) return grid(values, shape);
+  const inner = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
+  const labels = context.labels && context.labels[name];
+  if (inner.length === 1 && inner[0] > 1 && (labels || (/score|prob|logit|class/i.test(name) && inner[0] <= 5000))) {
+    const order = [...values].map(Number);
+    return bars(
+      order.map((_, at) => (labels && labels[at] !== undefined ? labels[at] : String(at))),
+      order,
+    );
+  }
+  if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
+    const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
+    return h(
+      "div",
+      {},
+      mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav"),
+      h("p", {class: "quiet"}, `${inner[0]} samples at ${rate} Hz`),
+    );
+  }
+  const drawn = picture(values, inner, datatype);
+  return drawn || grid(values, shape);
+}
+
+// A file of which only the beginning is there is named, not shown.
+function texts(values, isCut) {
+  const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
+    const type = mediaType(value);
+    if (type) return isCut ? h("p", {class: "quiet"}, type) : mediaNode(value, type);
+    return h("pre", {class: "code"}, pretty(asText(value)));
+  });
+  if (values.length > MOST_TEXTS) nodes.push(h("p", {class: "quiet"}, `and ${values.length - MOST_TEXTS} more`));
+  return h("div", {class: "stack"}, nodes.length ? nodes : h("p", {class: "quiet"}, "empty"));
+}
+
+function pretty(text) {
+  if (!/^\s*[[{]/.test(text)) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+export function bars(names, values) {
+  const order = values
+    .map((value, at) => at)
+    .sort((left, right) => values[right] - values[left])
+    .slice(0, 20);
+  const most = Math.max(...values.map(Math.abs), 1e-12);
+  return h(
+    "div",
+    {class: "bars"},
+    order.map((at) => {
+      const bar = h("div", {class: "bar"});
+      bar.style.width = `${(100 * Math.abs(values[at])) / most}%`;
+      return [h("span", {}, names[at]), h("div", {class: "track"}, bar), h("span", {class: "n"}, number(values[at]))];
+    }),
+    values.length > order.length ? h("span", {class: "quiet"}, `and ${values.length - order.length} more`) : null,
+  );
+}
+
+const number = (value) =>
+  typeof value === "bigint" || Number.isInteger(value)
+    ? String(value)
+    : Number(value)
+        .toPrecision(5)
+        .replace(/\.?0+$/, "");
+
+function grid(values, shape) {
+  const columns = shape.length > 1 ? shape[shape.length - 1] : Math.min(values.length, 12);
+  const rows = columns ? Math.ceil(values.length / columns) : 0;
+  const shown = Math.min(rows, MOST_ROWS);
+  const wide = Math.min(columns, MOST_COLUMNS);
+  return h(
+    "div",
+    {class: "scroll"},
+    h(
+      "table",
+      {class: "numbers"},
+      h(
+        "tbody",
+        {},
+        Array.from({length: shown}, (_, row) =>
+          h(
+            "tr",
+            {},
+            Array.from({length: wide}, (_, column) => {
+              const value = values[row * columns + column];
+              return h(
+                "td",
+                {class: "n"},
+                value === undefined ? "" : typeof value === "boolean" ? String(value) : number(value),
+              );
+            }),
+          ),
+        ),
+      ),
+    ),
+    rows > shown || columns > wide
+      ? h("p", {class: "quiet"}, `${sizeOf(shape)} values, of which ${shown * wide} are shown`)
+      : null,
+  );
+}

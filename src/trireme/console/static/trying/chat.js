@@ -1,0 +1,140 @@
+// A conversation with a language model: its history, its parameters, and a stop that cancels.
+import {h, replace} from "../parts/dom.js";
+import {Answer} from "./chat_answer.js";
+import {chatSnippets} from "./snippets.js";
+
+const kept = new Map(); // conversations by model, as long as the page is open
+const NUMBERS = [
+  ["max_tokens", "Most tokens", {min: 1, step: 1, value: "256"}],
+  ["temperature", "Temperature", {min: 0, max: 2, step: 0.1, value: "0.7"}],
+  ["top_p", "Top p", {min: 0, max: 1, step: 0.05, value: "1"}],
+  ["seed", "Seed", {step: 1, value: "", placeholder: "random"}],
+];
+const HINT = "Write a message. Enter sends, Shift and Enter begin a new line.";
+
+export function chatView(body, detail) {
+  const chat = new Chat(detail.name);
+  replace(body, chat.list, h("div", {class: "stack"}, chat.form, chat.parameters.node, chat.code));
+  chat.draw();
+  return () => chat.stop();
+}
+
+class Chat {
+  constructor(model) {
+    this.model = model;
+    this.turns = kept.get(model) || [];
+    kept.set(model, this.turns);
+    this.abort = null;
+    this.parameters = new Parameters();
+    this.code = h("div");
+    this.list = h("div", {class: "chat", role: "log", "aria-label": "Conversation", tabindex: "0"});
+    this.question = h("textarea", {"aria-label": "Message", placeholder: HINT, onkeydown: (event) => this.#key(event)});
+    this.send = h("button", {class: "main"}, "Send");
+    this.end = h("button", {type: "button", id: "stop", hidden: true, onclick: () => this.stop()}, "Stop");
+    const fresh = h("button", {type: "button", onclick: () => this.#begin()}, "New conversation");
+    const onsubmit = (event) => {
+      event.preventDefault();
+      this.#say();
+    };
+    const buttons = h("div", {class: "row end"}, fresh, this.end, this.send);
+    this.form = h("form", {class: "card", onsubmit}, this.question, buttons);
+  }
+
+  stop() {
+    if (this.abort) this.abort.abort();
+  }
+
+  draw() {
+    replace(
+      this.list,
+      this.turns.map((turn) => turnNode(turn, this.model)),
+    );
+    this.list.scrollTop = this.list.scrollHeight;
+  }
+
+  #key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.form.requestSubmit();
+  }
+
+  #begin() {
+    this.stop();
+    this.turns.length = 0;
+    this.draw();
+    replace(this.code);
+    this.question.focus();
+  }
+
+  async #say() {
+    const content = this.question.value.trim();
+    if (!content || this.abort) return;
+    const options = this.parameters.read();
+    if (!options) return;
+    const asked = {role: "user", content};
+    const answered = {role: "assistant", content: "", meta: "…"};
+    const request = this.#request([...this.turns, asked], options);
+    this.turns.push(asked, answered);
+    this.question.value = "";
+    this.draw();
+    replace(this.code, chatSnippets(this.model, request));
+    this.abort = new AbortController();
+    this.send.disabled = true;
+    this.end.hidden = false;
+    await new Answer(answered, this.list).follow(request, this.abort.signal);
+    this.abort = null;
+    this.send.disabled = false;
+    this.end.hidden = true;
+    this.question.focus({preventScroll: true});
+  }
+
+  #request(turns, {system, ...options}) {
+    const said = turns.filter((turn) => turn.content && !turn.isFailed);
+    const messages = said.map(({role, content}) => ({role, content}));
+    if (system) messages.unshift({role: "system", content: system});
+    return {model: this.model, messages, ...options, stream: true, stream_options: {include_usage: true}};
+  }
+}
+
+class Parameters {
+  constructor() {
+    this.system = h("textarea", {"aria-label": "System prompt", placeholder: "System prompt, optional"});
+    this.others = h("input", {
+      "aria-label": "Other parameters as JSON",
+      placeholder: '{"top_k": 40}',
+      spellcheck: "false",
+      class: "mono",
+      oninput: () => this.others.setCustomValidity(""),
+    });
+    this.numbers = NUMBERS.map(([name, label, more]) => [
+      name,
+      h("input", {type: "number", class: "narrow", "aria-label": label, ...more}),
+      label,
+    ]);
+    const fields = this.numbers.map(([, input, label]) => h("label", {}, `${label} `, input));
+    const row = h("div", {class: "row"}, fields, h("label", {}, "Others, as JSON ", this.others));
+    this.node = h("details", {class: "card", id: "parameters"}, h("summary", {}, "Parameters"), row, this.system);
+  }
+
+  // null where something is not right, which the field itself then says.
+  read() {
+    const given = this.numbers.filter(([, input]) => input.value !== "");
+    const options = Object.fromEntries(given.map(([name, input]) => [name, Number(input.value)]));
+    try {
+      const more = JSON.parse(this.others.value.trim() || "{}");
+      if (more === null || typeof more !== "object" || Array.isArray(more)) throw new Error("no object");
+      return {...options, ...more, system: this.system.value.trim()};
+    } catch {
+      this.node.open = true;
+      this.others.setCustomValidity('This is not an object of JSON, such as {"top_k": 40}.');
+      this.others.reportValidity();
+      return null;
+    }
+  }
+}
+
+function turnNode(turn, model) {
+  const who = h("div", {class: "who"}, turn.role === "user" ? "You" : model);
+  const meta = turn.meta && h("div", {class: turn.isFailed ? "meta some-bad" : "meta"}, turn.meta);
+  return h("article", {class: `turn ${turn.role}`}, who, h("div", {class: "words"}, turn.content), meta);
+}

@@ -1,0 +1,85 @@
+// One answer of a language model as it is written, with its speed.
+import {events, failure, send} from "../parts/api.js";
+
+const NEAR = 40;
+
+export class Answer {
+  // `turn` is the answer in the history, the last one that the list shows.
+  constructor(turn, list) {
+    this.turn = turn;
+    this.list = list;
+    this.words = list.lastChild.querySelector(".words");
+    this.meta = list.lastChild.querySelector(".meta");
+    this.began = performance.now();
+    this.first = 0;
+    this.pieces = 0;
+    this.usage = null;
+    this.frame = 0;
+  }
+
+  // Ends with the answer, with an error, which is shown, or when the signal says so.
+  async follow(request, signal) {
+    try {
+      const headers = {"Content-Type": "application/json"};
+      const options = {method: "POST", body: JSON.stringify(request), headers, signal};
+      const answer = await send("/v1/chat/completions", options);
+      if (!answer.ok) throw await failure(answer);
+      const reason = await this.#read(answer);
+      this.#tell(reason === "length" ? "cut at the most tokens" : "");
+    } catch (error) {
+      if (signal.aborted) this.#tell("stopped");
+      else this.#fail(error);
+    }
+  }
+
+  async #read(answer) {
+    let reason = "";
+    for await (const {data} of events(answer)) {
+      if (data === "[DONE]") break;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new Error(chunk.error.message || String(chunk.error));
+      this.usage = chunk.usage || this.usage;
+      const [choice] = chunk.choices || [];
+      if (!choice) continue;
+      reason = choice.finish_reason || reason;
+      if (choice.delta && choice.delta.content) this.#write(choice.delta.content);
+    }
+    return reason;
+  }
+
+  // Drawn once for each picture on the screen. The list follows the words, unless somebody has scrolled up to read.
+  #write(piece) {
+    const {list} = this;
+    this.first ||= performance.now();
+    this.pieces += 1;
+    this.turn.content += piece;
+    if (!this.frame) {
+      const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR;
+      this.frame = requestAnimationFrame(() => {
+        this.#tell("");
+        if (isAtEnd) list.scrollTop = list.scrollHeight;
+      });
+    }
+    this.words.append(piece);
+  }
+
+  #tell(more) {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const {usage, first, began} = this;
+    const tokens = usage ? usage.completion_tokens : this.pieces;
+    const seconds = (performance.now() - (first || began)) / 1000;
+    const speed = tokens > 1 && seconds > 0 ? `${((tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
+    const wait = first && `first after ${Math.round(first - began)} ms`;
+    const prompt = usage && `${usage.prompt_tokens} in the prompt`;
+    this.turn.meta = [`${tokens} tokens`, speed, wait, prompt, more].filter(Boolean).join(" · ");
+    this.meta.textContent = this.turn.meta;
+  }
+
+  #fail(error) {
+    cancelAnimationFrame(this.frame);
+    this.turn.isFailed = !this.turn.content;
+    this.turn.meta = this.meta.textContent = error.message;
+    this.meta.classList.add("some-bad");
+  }
+}

@@ -1,0 +1,64 @@
+// The fields of "Try it": for each input the ways in which a person can give it.
+import {h, replace} from "../parts/dom.js";
+import {shapeText, sizeOf} from "../parts/tensors.js";
+import {FILE_WAYS} from "./files.js";
+import {MOST_CELLS, WRITTEN_WAYS} from "./written.js";
+
+// Each makes {node, read, stop} of an input: its part of the form, what was given, and its end where it needs one.
+const WAYS = {...WRITTEN_WAYS, ...FILE_WAYS};
+const SEEN = /image|picture|photo|audio|sound|speech|video/i;
+const HEARD = /audio|sound|speech|wave|signal/i;
+
+// `picked` is told the address of an image, "" where there is none any more.
+export function createField(input, serving, picked) {
+  const ways = waysOf(input, serving);
+  const isIncluded = h("input", {type: "checkbox", "aria-label": `Send ${input.name}`});
+  const place = h("div");
+  const choice = h(
+    "select",
+    {"aria-label": `How to give ${input.name}`, onchange: () => use(choice.value)},
+    ways.map(([id, label]) => h("option", {value: id}, label)),
+  );
+  let way = {};
+  const stop = () => way.stop && way.stop();
+  const use = (id) => {
+    stop();
+    way = WAYS[id](input, serving, picked);
+    replace(place, way.node);
+  };
+  use(ways[0][0]);
+  const words = h("span", {class: "quiet"}, `${input.datatype} ${shapeText(input, serving)}`);
+  const name = h("span", {class: "name mono"}, input.name);
+  const legend = h("legend", {class: "row"}, input.optional && isIncluded, name, words, ways.length > 1 && choice);
+  const read = async () => {
+    if (input.optional && !isIncluded.checked) return null;
+    return {name: input.name, datatype: input.datatype, ...(await way.read())};
+  };
+  return {node: h("fieldset", {class: "field", data: {input: input.name}}, legend, place), read, stop};
+}
+
+function waysOf(input, serving) {
+  const {name, dims, datatype} = input;
+  const isFloat = datatype === "FP32" || datatype === "FP64";
+  const ways = [];
+  if (serving.picture_input === name) ways.push(["picture", "Image"]);
+  if (datatype === "BYTES") {
+    const file = ["file", "File, image or sound"];
+    ways.push(["text", "Text"], ["json", "JSON"]);
+    ways.splice(SEEN.test(name) ? 0 : 1, 0, file);
+    return ways;
+  }
+  if (isPictureShape(dims) && (isFloat || datatype === "UINT8")) ways.push(["pixels", "Image"]);
+  if (isFloat && isSoundShape(dims) && HEARD.test(name)) ways.push(["samples", "Sound"]);
+  if (sizeOf(dims.map((size) => (size === -1 ? 1 : size))) <= MOST_CELLS) ways.push(["grid", "Grid"]);
+  ways.push(["json", "JSON"]);
+  return ways;
+}
+
+function isPictureShape(dims) {
+  if (dims.length !== 3) return false;
+  const hasChannels = [1, 3].includes(dims[0]) || [1, 3].includes(dims[2]);
+  return hasChannels && dims.filter((size) => size === -1 || size >= 8).length === 2;
+}
+
+const isSoundShape = (dims) => dims[dims.length - 1] === -1 && dims.slice(0, -1).every((size) => size === 1);

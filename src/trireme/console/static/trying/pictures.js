@@ -1,0 +1,87 @@
+// Tensors as pictures, and boxes and masks on the picture that was sent.
+import {h} from "../parts/dom.js";
+import {asText} from "../parts/tensors.js";
+
+const COLORS = ["#e6550d", "#3182bd", "#31a354", "#756bb1", "#d6b400", "#d62780"];
+
+export function picture(values, dims, datatype) {
+  const isBytes = datatype === "UINT8";
+  let [height, width, channels, isFirst] = [0, 0, 0, false];
+  if (dims.length === 2 && dims[0] >= 16 && dims[1] >= 16) [height, width, channels] = [...dims, 1];
+  else if (dims.length === 3 && [1, 3, 4].includes(dims[2]) && dims[0] >= 8 && dims[1] >= 8)
+    [height, width, channels] = dims;
+  else if (dims.length === 3 && [1, 3].includes(dims[0]) && dims[1] >= 8 && dims[2] >= 8)
+    [channels, height, width, isFirst] = [...dims, true];
+  else return null;
+  if (!isBytes && !/FP/.test(datatype)) return null;
+  const numbers = Array.from(values, Number);
+  const low = numbers.reduce((least, value) => Math.min(least, value), Infinity);
+  const high = numbers.reduce((most, value) => Math.max(most, value), -Infinity);
+  const factor = isBytes && high > 1 ? 1 : 255 / (high - low || 1);
+  const base = isBytes && high > 1 ? 0 : low;
+  const canvas = h("canvas", {class: "preview", width, height, role: "img", "aria-label": "Image that the model made"});
+  const brush = canvas.getContext("2d");
+  const image = brush.createImageData(width, height);
+  for (let at = 0; at < height * width; at += 1)
+    for (let channel = 0; channel < 4; channel += 1) {
+      const from = channels === 1 ? 0 : channel;
+      const value =
+        channel === 3 && channels < 4
+          ? 255
+          : (numbers[isFirst ? from * height * width + at : at * channels + from] - base) * factor;
+      image.data[4 * at + channel] = value;
+    }
+  brush.putImageData(image, 0, 0);
+  return canvas;
+}
+
+export function overlay(address, box, mask, named) {
+  const canvas = h("canvas");
+  const image = h("img", {class: "preview", src: address, alt: "The image that was sent, with what the model found"});
+  image.addEventListener("load", () => {
+    const zoom = Math.max(1, 480 / image.naturalWidth); // small pictures are shown larger than they are
+    canvas.width = image.naturalWidth * zoom;
+    canvas.height = image.naturalHeight * zoom;
+    const brush = canvas.getContext("2d");
+    if (mask) drawMasks(brush, mask, canvas);
+    if (box) drawBoxes(brush, box, named, canvas, zoom);
+  });
+  return h("div", {class: "overlay"}, image, canvas);
+}
+
+// Corners are in pixels of the picture, or shares of it.
+function drawBoxes(brush, box, named, canvas, zoom) {
+  const unit = Math.max(1, canvas.width / 500);
+  brush.lineWidth = 4 * unit;
+  brush.font = `bold ${20 * unit}px system-ui, sans-serif`;
+  for (let at = 0; at * 4 < box.values.length; at += 1) {
+    const corners = Array.from(box.values.slice(4 * at, 4 * at + 4), Number);
+    const [wide, high] = Math.max(...corners) <= 1 ? [canvas.width, canvas.height] : [zoom, zoom];
+    const [left, top, right, bottom] = corners.map((value, index) => value * (index % 2 ? high : wide));
+    brush.strokeStyle = brush.fillStyle = COLORS[at % COLORS.length];
+    brush.strokeRect(left, top, right - left, bottom - top);
+    brush.fillText(wordsOf(named, at), left + 3 * unit, Math.max(20 * unit, top - 6 * unit));
+  }
+}
+
+function wordsOf({label, score}, at) {
+  const words = [];
+  if (label && label.values[at] !== undefined) words.push(asText(label.values[at]));
+  if (score && score.values[at] !== undefined) words.push(Number(score.values[at]).toFixed(2));
+  return words.join(" ");
+}
+
+function drawMasks(brush, mask, canvas) {
+  const [height, width] = mask.shape.slice(-2);
+  const each = height * width;
+  for (let layer = 0; layer * each < mask.values.length; layer += 1) {
+    const color = COLORS[layer % COLORS.length];
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+    const drawn = new OffscreenCanvas(width, height);
+    const image = drawn.getContext("2d").createImageData(width, height);
+    for (let at = 0; at < each; at += 1)
+      if (Number(mask.values[layer * each + at]) > 0.5) image.data.set([red, green, blue, 110], 4 * at);
+    drawn.getContext("2d").putImageData(image, 0, 0);
+    brush.drawImage(drawn, 0, 0, canvas.width, canvas.height);
+  }
+}

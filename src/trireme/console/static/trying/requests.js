@@ -1,0 +1,78 @@
+// One request to a model, answered at once or as a stream, shown as it comes.
+import {h, time} from "../parts/dom.js";
+import {events, failure, send} from "../parts/api.js";
+import {releaseMedia} from "../parts/media.js";
+import {decodeAnswer, decodeJson, encodeRequest} from "../parts/tensors.js";
+import {showOutputs} from "./answers.js";
+
+const MOST_EVENTS = 500;
+const MOST_PIECES = 20000;
+
+// context: {labels, image}; place: {show, explain}, where the answer and its waterfall go.
+export async function ask(detail, inputs, parameters, signal, context, place) {
+  const began = performance.now();
+  const isForm = inputs.some((input) => input.form);
+  const {body, headers} = isForm ? {body: formOf(inputs)} : encodeRequest(inputs, parameters, true);
+  const found = await post(detail, body, headers, signal);
+  const explained = found.headers.get("X-Explain");
+  const decoded = await decodeAnswer(found);
+  const words = `Answered in ${time((performance.now() - began) * 1000)}, as this browser sees it.`;
+  place.show(h("p", {class: "quiet"}, words), showOutputs(decoded.outputs, context));
+  if (explained) place.explain(JSON.parse(explained));
+}
+
+export async function stream(detail, inputs, parameters, signal, context, place) {
+  const began = performance.now();
+  const {body, headers} = encodeRequest(inputs, parameters, false);
+  const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
+  const counted = h("p", {class: "quiet"}, "Waiting for the first response.");
+  const list = h("div", {class: "stack"});
+  place.show(counted, list);
+  let number = 0;
+  for await (const {event, data} of events(found)) {
+    const value = JSON.parse(data);
+    if (event === "explain") {
+      place.explain(value);
+      continue;
+    }
+    if (value.error) throw Object.assign(new Error(value.error), {isInStream: number > 0});
+    const {outputs} = decodeJson(value);
+    if (!outputs.length) continue;
+    number += 1;
+    counted.textContent = `${number} responses in ${time((performance.now() - began) * 1000)}`;
+    append(list, outputs, context);
+  }
+  if (!number) counted.textContent = "The model ended without a response.";
+}
+
+// Texts are joined to one; of all else the last ones stay.
+function append(list, outputs, context) {
+  if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
+    const last = list.lastChild;
+    const text = last && last.matches("pre.joined") ? last : h("pre", {class: "code joined"});
+    if (text !== last) list.append(text);
+    text.append(outputs[0].values.join(""));
+    if (text.childNodes.length > MOST_PIECES) text.firstChild.remove();
+  } else list.append(h("div", {class: "event"}, showOutputs(outputs, context)));
+  while (list.children.length > MOST_EVENTS) {
+    releaseMedia(list.firstChild);
+    list.firstChild.remove();
+  }
+}
+
+async function post(detail, body, headers, signal) {
+  const path = `/v2/models/${encodeURIComponent(detail.name)}/versions/${detail.version}/infer`;
+  const found = await send(path, {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal});
+  if (!found.ok) throw await failure(found);
+  return found;
+}
+
+function formOf(inputs) {
+  const form = new FormData();
+  for (const input of inputs) {
+    if (input.form) form.append(input.name, input.form, input.file);
+    else if (input.data instanceof Uint8Array) form.append(input.name, new Blob([input.data.slice(4)]));
+    else form.append(input.name, JSON.stringify(input.data.length === 1 ? input.data[0] : input.data));
+  }
+  return form;
+}

@@ -1,0 +1,76 @@
+// Inputs that are written: text, JSON, numbers in a grid.
+import {h, replace} from "../parts/dom.js";
+import {batched, sizeOf} from "../parts/tensors.js";
+
+export const MOST_CELLS = 400;
+
+export const WRITTEN_WAYS = {text, json, grid};
+
+function text(input, serving) {
+  const isMany = sizeOf(input.dims) !== 1;
+  const node = h("textarea", {"aria-label": input.name, placeholder: isMany ? "One text per line" : "Text"});
+  const read = async () => {
+    const data = isMany ? node.value.split("\n") : [node.value];
+    const dims = input.dims.map((size) => (size === -1 ? data.length : size));
+    return {shape: batched(serving, dims), data};
+  };
+  return {node, read};
+}
+
+function json(input, serving) {
+  const example = input.datatype === "BYTES" ? '["text"]' : "[[1, 2], [3, 4]]";
+  const area = h("textarea", {"aria-label": `${input.name} as JSON`, placeholder: example});
+  const words = `A list, nested as its shape is${serving.max_batch_size ? ", without the batch." : "."}`;
+  const read = async () => {
+    const value = parsed(area.value || "[]", input.name);
+    const found = [];
+    for (let inner = value; Array.isArray(inner); inner = inner[0]) found.push(inner.length);
+    const data = Array.isArray(value) ? value.flat(Infinity) : [value];
+    return {shape: batched(serving, found.length ? found : [1]), data};
+  };
+  return {node: h("div", {}, area, h("p", {class: "quiet"}, words)), read};
+}
+
+function parsed(text, name) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${name} is not JSON: ${error.message}`);
+  }
+}
+
+function grid(input, serving) {
+  const sizes = input.dims.map((size, at) => (size === -1 ? (at === input.dims.length - 1 ? 4 : 1) : size));
+  const node = h("div");
+  let cells = [];
+  const resize = (at, wanted) => {
+    const others = sizeOf(sizes.filter((_, other) => other !== at));
+    sizes[at] = Math.max(1, Math.min(Math.floor(MOST_CELLS / others), Math.round(wanted) || 1));
+    draw();
+  };
+  const draw = () => {
+    const before = cells.map(valueOf);
+    cells = Array.from({length: sizeOf(sizes)}, (_, at) => cellOf(input, at, before[at]));
+    const free = input.dims.map((size, at) => (size === -1 ? sizeField(at, sizes[at], resize) : null));
+    const table = h("div", {class: "grid-numbers"}, cells);
+    table.style.gridTemplateColumns = `repeat(${sizes.length ? sizes[sizes.length - 1] : 1}, max-content)`;
+    replace(node, h("div", {class: "row"}, free), table);
+  };
+  draw();
+  return {node, read: async () => ({shape: batched(serving, sizes), data: cells.map(valueOf)})};
+}
+
+const valueOf = (cell) => (cell.type === "checkbox" ? cell.checked : Number(cell.value));
+
+function cellOf(input, at, value) {
+  const label = {"aria-label": `${input.name} value ${at + 1}`};
+  if (input.datatype === "BOOL") return h("input", {type: "checkbox", checked: value === true, ...label});
+  const step = /FP|BF/.test(input.datatype) ? "any" : "1";
+  return h("input", {type: "number", step, value: String(value === undefined ? 0 : value), ...label});
+}
+
+function sizeField(at, size, resize) {
+  const onchange = (event) => resize(at, Number(event.target.value));
+  const options = {type: "number", min: 1, max: MOST_CELLS, value: String(size), class: "narrow", onchange};
+  return h("label", {}, `Size ${at + 1} `, h("input", options));
+}
