@@ -23,7 +23,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("console")
     write_all(folder)
     shutil.copytree(EXAMPLES / "scribe", folder / "model_repository" / "scribe")
-    with RunningServer(folder, "--model-control-mode=explicit", "--load-model=*") as running:
+    flags = ("--model-control-mode=explicit", "--load-model=*", "--allow-recording=true")
+    with RunningServer(folder, *flags) as running:
         running.wait_until_listening()
         running.until_ready("scribe")
         yield running

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+
 import pytest
 from browser import Page
 from console_address import console_of
-from running_server import RunningServer
+from console_models import config
+from running_server import RunningServer, write_model
+
+NUMBERS = config("IN INT32 -1", "OUT INT32 -1")
 
 
 def test_charts_and_figures_of_a_model(page: Page, server: RunningServer) -> None:
@@ -90,6 +96,35 @@ def test_slow_and_failed_requests_have_their_error_and_waterfall(page: Page, ser
     assert "model" in said
     assert "queue" in said or "parse" in said
     assert page.run("document.querySelectorAll('main img').length") == 0
+
+
+def test_why_a_load_failed_stays_to_be_read(page: Page, server: RunningServer) -> None:
+    write_model(server.log_path.parent, "broken", "this is no Python", NUMBERS)
+    page.until_text("broken", 30)  # the folders are read every ten seconds
+    page.go(console_of(server, "model/broken/newest"))
+    page.until("[...document.querySelectorAll('main button')].some((button) => button.textContent === 'Load')")
+    page.click("main .spread button")
+    page.click("dialog button.main")
+    page.until_text("load failed for model 'broken'")
+    time.sleep(2.5)  # as long as it takes the figures to move twice
+    assert "load failed for model 'broken'" in page.text()
+    page._browser.events.clear()  # a browser writes every answer of 500 into its log
+    shutil.rmtree(server.log_path.parent / "model_repository" / "broken")
+    server.until(lambda: "broken" not in server.index() or server.index()["broken"]["state"] == "UNAVAILABLE")
+
+
+def test_view_that_comes_late_does_not_take_the_place_of_another(page: Page, server: RunningServer) -> None:
+    page.run(
+        "(() => { const fetch = window.fetch; window.fetch = async (path, options) => {"
+        " if (path.endsWith('/api/server')) await new Promise((go) => setTimeout(go, 700));"
+        " return fetch(path, options); }; })()"
+    )
+    page.run("location.hash = '#/server'")
+    page.until("location.hash === '#/server'")
+    page.run("location.hash = '#/requests'")
+    page.until_text("Slowest")
+    time.sleep(1.5)
+    assert page.run("document.querySelector('h1').textContent") == "Requests"
 
 
 @pytest.mark.parametrize("name", ["nothing", "../etc"])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import wave
 from pathlib import Path
 
 import pytest
@@ -96,18 +100,46 @@ def test_boxes_and_masks_are_drawn_on_the_image(page: Page, server: RunningServe
 
 
 def test_sound_goes_in_and_comes_out(page: Page, server: RunningServer, tmp_path: Path) -> None:
-    import wave
-
-    sound = tmp_path / "beep.wav"
-    with wave.open(str(sound), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", ""))
-        file.writeframes(bytes(3200))
     open_form(page, server, "sound")
-    page.choose_file("input[type=file]", sound)
+    page.choose_file("input[type=file]", beep(tmp_path / "beep.wav"))
     send(page)
     page.until("!!document.querySelector('[aria-label=Answer] audio')")
     until_answered(page, "8000 samples")
     assert "1600" in answer(page)
+
+
+COUNT_ADDRESSES = """(() => {
+  const held = window.heldAddresses = new Set();
+  const {createObjectURL, revokeObjectURL} = URL;
+  URL.createObjectURL = (blob) => { const made = createObjectURL.call(URL, blob); held.add(made); return made; };
+  URL.revokeObjectURL = (address) => { held.delete(address); revokeObjectURL.call(URL, address); };
+})()"""
+HELD = "window.heldAddresses.size"
+
+
+def test_what_was_heard_is_given_back(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    open_form(page, server, "sound")
+    page.run(COUNT_ADDRESSES)
+    for number in range(3):
+        page.choose_file("input[type=file]", beep(tmp_path / f"beep{number}.wav"))
+        page.until("!!document.querySelector('fieldset audio')")
+        page.run("document.querySelector('[aria-label=Answer] audio')?.setAttribute('data-old', '')")
+        send(page)
+        page.until("!!document.querySelector('[aria-label=Answer] audio:not([data-old])')")
+        assert page.run(HELD) == 2  # the file that is sent, and the answer
+    set_field(page, "[aria-label='How to give audio']", "json")
+    page.until(f"{HELD} === 1")
+    page.run("location.hash = '#/requests'")
+    page.until_text("Slowest")
+    page.until(f"{HELD} === 0")
+
+
+def beep(path: Path) -> Path:
+    """A tenth of a second of silence."""
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(bytes(3200))
+    return path
 
 
 def test_stream_comes_as_it_is_made_and_can_be_stopped(page: Page, server: RunningServer) -> None:
@@ -150,19 +182,34 @@ def test_error_of_the_model_is_shown(page: Page, server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
-def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
-    import subprocess
-    import sys
-
+def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, way: str) -> None:
     open_form(page, server, "numbers")
     set_field(page, "[aria-label='IN value 1']", "41")
     send(page)
     until_answered(page, "42")
     set_field(page, "[aria-label='The request as']", way)
     text = page.run("document.querySelector('.snippets pre').textContent")
+    said = output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
+    assert "42" in said
+    assert way != "curl" or json.loads(said)["outputs"][0]["data"][0] == 42
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
+def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "3")
+    send(page)
+    until_answered(page, "3 responses")
+    set_field(page, "[aria-label='The request as']", way)
+    text = page.run("document.querySelector('.snippets pre').textContent")
+    said = output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
     if way == "curl":
-        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-        assert json.loads(done.stdout)["outputs"][0]["data"][0] == 42
+        assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
     else:
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-        assert "42" in done.stdout
+        assert said.split() == ["[3]", "[2]", "[1]"]
+
+
+def output_of(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,77 @@
+"""Slow and failed requests in the browser, and what was in them while requests are recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from browser import Page
+from console_address import console_of
+from console_models import HOSTILE_TEXT
+from running_server import RunningServer
+
+ENTRY = "[...document.querySelectorAll('details.entry')].find((entry) => entry.innerText.includes(%s))"
+
+
+@pytest.fixture
+def recording(server: RunningServer) -> Iterator[str]:
+    """The id of a recording that runs meanwhile."""
+    status, _, body = server.ask("POST", "/v2/recording/start", {})
+    assert status == 200
+    state = json.loads(server.ask("GET", "/v2/recording")[2])
+    yield state["recording"]["id"]
+    server.ask("POST", "/v2/recording/stop", {"discard": True})
+
+
+def open_entry(page: Page, text: str) -> str:
+    """Opens the line of a request; an expression for its text."""
+    entry = ENTRY % json.dumps(text)
+    page.until(f"!!{entry}")
+    page.run(f"{entry}.open = true")
+    page.until(f"{entry}.innerText.includes('To the model')")
+    return f"{entry}.innerText"
+
+
+def test_nothing_is_shown_of_what_was_in_a_request_without_a_recording(page: Page, server: RunningServer) -> None:
+    server.infer("numbers", 700, 4242, request_id="unrecorded")
+    page.go(console_of(server, "requests"))
+    page.until_text("What was in a request is shown while requests are recorded.")
+    text = open_entry(page, "unrecorded")
+    assert "4242" not in page.run(text)
+    assert not any("/contents/" in address for address in page.requested())
+
+
+def test_recorded_request_shows_what_it_brought_and_got(page: Page, server: RunningServer, recording: str) -> None:
+    server.infer("numbers", 700, 4242, request_id="kept-one")
+    server.infer("numbers", 666, 9191, request_id="failed-one")
+    page.go(console_of(server, "requests"))
+    page.until_text("Requests are being recorded")
+    text = open_entry(page, "kept-one")
+    page.until(f"{text}.includes('Response')")
+    said = page.run(text)
+    assert "IN INT32 [1, 2]" in said
+    assert "4242" in said
+    assert "4243" in said  # which the model has made of it
+    text = open_entry(page, "the number of the beast")
+    page.until(f"{text}.includes('9191')")
+
+
+def test_hostile_content_is_text(page: Page, server: RunningServer, recording: str) -> None:
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [HOSTILE_TEXT]}
+    server.ask("POST", "/v2/models/echo/infer", {"id": "hostile", "inputs": [tensor]})
+    page.go(console_of(server, "requests"))
+    text = open_entry(page, "hostile")
+    page.until(f"{text}.includes({json.dumps(HOSTILE_TEXT)})")
+    assert page.run("document.querySelectorAll('main b[onmouseover], main script').length") == 0
+
+
+def test_content_is_gone_when_the_recording_ends(page: Page, server: RunningServer, recording: str) -> None:
+    server.infer("numbers", 700, 4242, request_id="short-lived")
+    page.go(console_of(server, "requests"))
+    page.until_text("Requests are being recorded")
+    server.ask("POST", "/v2/recording/stop", {"discard": True})
+    text = open_entry(page, "short-lived")
+    page.until(f"{text}.includes('is not kept')")
+    assert "4242" not in page.run(text)
+    page._browser.events.clear()  # a browser writes every answer of 404 into its log
