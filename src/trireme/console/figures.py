@@ -18,6 +18,8 @@ class Reading(NamedTuple):
     fail_count: int
     inference_count: int
     execution_count: int
+    row_count: int
+    """Rows of all executions."""
     sums_ns: tuple[int, int, int, int, int]
     """Of answered requests, altogether: from arrival to answer, in the queue, input, execution, output."""
     buckets: tuple[int, ...]
@@ -56,6 +58,7 @@ def read(stats: ModelStats, now_s: float) -> Reading:
         stats.fail_count,
         stats.inference_count,
         stats.execution_count,
+        stats.executed_rows(),
         (
             stats.request_ns,
             stats.queue_ns,
@@ -90,7 +93,7 @@ def figures_between(before: Reading, now: Reading) -> Figures:
         max(0, total - queue - given - run - taken) / micro,
         p50_us,
         p99_us,
-        inferences / executions if executions else 0.0,
+        (now.row_count - before.row_count) / executions if executions else 0.0,
     )
 
 

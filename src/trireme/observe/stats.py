@@ -192,10 +192,19 @@ class ModelStats:
             for request in requests:
                 self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
 
-    def record_failure(self, request: InferenceRequest, reason: str, end_ns: int, message: str = "") -> None:
-        """The request was taken and ended with an error."""
+    def record_failure(
+        self,
+        request: InferenceRequest,
+        reason: str,
+        end_ns: int,
+        message: str = "",
+        start_ns: int = 0,
+        timing: BatchTiming | None = None,
+    ) -> None:
+        """The request was taken and ended with an error; `start_ns` and `timing` are those of an execution that it was
+        part of."""
         if self.watch is not None:
-            self.watch.failed(request, reason, message, end_ns)
+            self.watch.failed(request, reason, message, end_ns, start_ns, timing)
         self.fail_counts[reason] += 1
         self.fail_ns += end_ns - request.arrival_ns
         self.last_arrival_ns = request.arrival_ns
@@ -246,6 +255,10 @@ class ModelStats:
             totals = self._measured.setdefault(name, [0, 0])
             totals[0] += count
             totals[1] += ns
+
+    def executed_rows(self) -> int:
+        """Rows of all executions, also of those whose requests failed."""
+        return sum(size * totals[0] for size, totals in self._batches.items())
 
     @property
     def fail_count(self) -> int:

@@ -263,7 +263,8 @@ class InstanceRunner:
             if response is None:
                 self._part_with(request, instance, batch, timing, now_ns)
             elif response.error is not None:
-                self._stats.record_failure(request, BACKEND, now_ns, response.error.message)
+                message = response.error.message
+                self._stats.record_failure(request, BACKEND, now_ns, message, batch.start_ns, timing)
             else:
                 succeeded.append(request)
                 self._stats.record_first_response(request, now_ns)

@@ -79,6 +79,7 @@ class StreamedRequests:
     def _end(self, request: InferenceRequest, stream: _Stream, now_ns: int) -> None:
         del self._streams[request]
         if stream.has_failed:
-            self._stats.record_failure(request, BACKEND, now_ns, stream.failure)
+            start_ns = 0 if stream.batch is None else stream.batch.start_ns
+            self._stats.record_failure(request, BACKEND, now_ns, stream.failure, start_ns, stream.timing)
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)

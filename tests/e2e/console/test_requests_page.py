@@ -17,8 +17,7 @@ ENTRY = "[...document.querySelectorAll('details.entry')].find((entry) => entry.i
 @pytest.fixture
 def recording(server: RunningServer) -> Iterator[str]:
     """The id of a recording that runs meanwhile."""
-    status, _, body = server.ask("POST", "/v2/recording/start", {})
-    assert status == 200
+    assert server.ask("POST", "/v2/recording/start", {})[0] == 200
     state = json.loads(server.ask("GET", "/v2/recording")[2])
     yield state["recording"]["id"]
     server.ask("POST", "/v2/recording/stop", {"discard": True})

@@ -35,6 +35,18 @@ def test_phases_are_means_per_request_and_add_up_to_its_time() -> None:
     assert found.batch_size == 2
 
 
+def test_batches_are_as_large_as_they_ran_also_where_requests_failed() -> None:
+    stats = ModelStats("m", 1)
+    before = read(stats, 0.0)
+    stats.record_execution(4, BatchTiming(0, 1, 0))
+    for number in range(4):
+        if number:
+            stats.record_failure(request(0, 0), BACKEND, 1)
+        else:
+            stats.record_success([request(0, 0)], 0, 1, BatchTiming(0, 1, 0))
+    assert figures_between(before, read(stats, 1.0)).batch_size == 4
+
+
 def test_quantile_lies_in_its_bucket_in_proportion() -> None:
     counts = [0] * 19
     counts[3] = 100  # between 0.5 and 1 ms

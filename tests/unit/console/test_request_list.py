@@ -40,6 +40,22 @@ def test_phases_follow_each_other_and_add_up_to_the_request() -> None:
     assert sum(phase["duration_us"] for phase in table["phases"]) == table["duration_us"] == 14
 
 
+def test_failure_in_the_model_is_no_time_in_the_queue() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    timing = BatchTiming(1_000, 7_000, 0)
+    watched(requests, "m").record_failure(made(10_000, 12_000), BACKEND, 23_000, "broke", 15_000, timing)
+    (entry,) = request_list(requests)["failed"]
+    phases = {phase["name"]: phase["duration_us"] for phase in entry["waterfall"]["phases"]}
+    assert phases == {"parse": 2, "queue": 3, "input": 1, "model": 7}
+
+
+def test_request_that_was_never_run_waited_until_its_end() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    watched(requests, "m").record_failure(made(10_000, 12_000), BACKEND, 23_000, "too late")
+    (entry,) = request_list(requests)["failed"]
+    assert names(entry["waterfall"]) == ["parse", "queue"]
+
+
 def test_step_that_was_slow_itself_stands_below_its_ensemble() -> None:
     requests = RecentRequests(clock=lambda: 0)
     whole, part = watched(requests, "whole"), watched(requests, "part")

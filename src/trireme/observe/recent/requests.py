@@ -38,7 +38,7 @@ class RequestRecord(NamedTuple):
     parse_ns: int
     queue_ns: int
     timing: BatchTiming | None
-    """None for one that did not run, or that failed."""
+    """None for one that did not run."""
     reason: str
     """Why it failed, as the failure metric labels it; "REFUSED" where it was never taken; else empty."""
     message: str
@@ -85,11 +85,19 @@ class RequestWatch:
         del self._slowest[_SLOWEST:]
         return self._slowest[-1].total_ns + 1
 
-    def failed(self, request: InferenceRequest, reason: str, message: str, end_ns: int) -> None:
+    def failed(
+        self,
+        request: InferenceRequest,
+        reason: str,
+        message: str,
+        end_ns: int,
+        start_ns: int = 0,
+        timing: BatchTiming | None = None,
+    ) -> None:
         """Takes a request that ended with an error; some are counted twice, and kept once."""
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
-        self._failed.append(self._record(request, 0, end_ns, None, reason, message))
+        self._failed.append(self._record(request, start_ns, end_ns, timing, reason, message))
 
     def turn(self, oldest_ns: int) -> None:
         """A minute is over."""

@@ -120,7 +120,9 @@ class EnsembleScheduler:
         if error.kind is ErrorKind.CANCELLED:
             self._stats.record_failure(run.request, CANCELED, now_ns)
             return
-        self._stats.record_failure(run.request, OTHER, now_ns, error.message)
+        start_ns = run.request.queue_ns
+        timing = BatchTiming(0, now_ns - start_ns, 0)
+        self._stats.record_failure(run.request, OTHER, now_ns, error.message, start_ns, timing)
         if not run.calls:
             # As in Triton: the step's failure and the ensemble's own are both counted, unless other steps still run.
             self._stats.record_failure(run.request, OTHER, now_ns)

@@ -4,6 +4,8 @@ import {get} from "../parts/api.js";
 import {decode} from "../parts/tensors.js";
 import {showOutputs} from "../trying/answers.js";
 
+const RESPONSES = ["No response", "Response"];
+
 export function contentNode(number) {
   const place = h("div", {class: "stack"}, h("p", {class: "quiet"}, "What was in it …"));
   get(`/console/api/contents/${number}`).then(
@@ -25,7 +27,7 @@ function sides({inputs, parameters, note, responses, response_count: count}) {
     h(
       "section",
       {},
-      h("h3", {}, count === 1 ? "Response" : `${count} responses`),
+      h("h3", {}, RESPONSES[count] || `${count} responses`),
       responses.map(tensors),
       left > 0 ? h("p", {class: "quiet"}, `and ${left} more`) : null,
     ),

@@ -1,4 +1,5 @@
-// Plain tables: cells are texts, nodes, or nodes with a class of their own; from one column on they are numbers.
+// Plain tables that scroll sideways where there is no room, by keyboard too: cells are texts or nodes, from one column on
+// numbers.
 import {h} from "./dom.js";
 
 export function table(label, heads, lines, numbersFrom = heads.length) {
@@ -6,6 +7,6 @@ export function table(label, heads, lines, numbersFrom = heads.length) {
   const head = heads.map((text, at) => h("th", {scope: "col", class: kind(at)}, text));
   const cell = (content, at) => h("td", {class: kind(at)}, content);
   const body = lines.map((line) => h("tr", {}, line.map(cell)));
-  const node = h("table", {"aria-label": label}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
-  return h("div", {class: "scroll"}, node);
+  const node = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
+  return h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": label}, node);
 }
