@@ -14,7 +14,15 @@ from console_address import console_of
 from console_models import ADD_ONE, config
 from running_server import RunningServer, port_flags, three_ports, write_model
 
-PATHS = ("/", "/console", "/console/static/app.js", "/console/api/events", "/console/api/server", "/console/api/log")
+PATHS = (
+    "/",
+    "/console",
+    "/console/static/app.js",
+    "/console/static/parts/dom.js",
+    "/console/api/events",
+    "/console/api/server",
+    "/console/api/log",
+)
 NUMBERS = config("IN INT32 -1", "OUT INT32 -1", "max_batch_size: 8")
 
 
@@ -28,9 +36,10 @@ def elsewhere() -> str:
         return str(probe.getsockname()[0])
 
 
-def status(address: str, port: int, path: str, host: str = "") -> tuple[int, bytes]:
+def status(address: str, port: int, path: str, host: str = "", key: str = "") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(address, port, timeout=10)
-    connection.request("GET", path, headers={"Host": host} if host else {})
+    headers = {"Host": host} if host else {}
+    connection.request("GET", path, headers={**headers, "Authorization": f"Bearer {key}"} if key else headers)
     answer = connection.getresponse()
     body = b"" if path.endswith("events") and answer.status == 200 else answer.read()
     connection.close()
@@ -81,12 +90,24 @@ def test_it_can_be_shown_to_everybody(folder: Path) -> None:
             assert status(elsewhere(), server.ports["http"], path)[0] == 200
 
 
+def new_key(folder: Path, *words: str) -> str:
+    command = [str(Path(sys.executable).with_name("trireme")), "keys", "new", str(folder / "keys.toml"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_was_in_requests_is_for_those_who_may_record(folder: Path) -> None:
+    watcher, recorder = (new_key(folder, name, "--groups", name) for name in ("statistics", "recording"))
+    with RunningServer(folder, "--api-keys=keys.toml", "--allow-recording=true") as server:
+        server.wait_until_listening()
+        port = server.ports["http"]
+        assert status("127.0.0.1", port, "/console/api/requests", key=watcher)[0] == 200
+        assert status("127.0.0.1", port, "/console/api/contents/1", key=watcher)[0] == 403
+        assert status("127.0.0.1", port, "/console/api/contents/1", key=recorder)[0] == 404
+        assert status("127.0.0.1", port, "/console/api/contents/1")[0] == 401
+
+
 def test_with_keys_the_page_asks_for_one(folder: Path, browser: Browser) -> None:
-    command = [str(Path(sys.executable).with_name("trireme")), "keys", "new", str(folder / "keys.toml")]
-    made = [
-        subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout.strip()
-        for words in (("all", "--groups", "all"), ("client",))
-    ]
+    made = [new_key(folder, "all", "--groups", "all"), new_key(folder, "client")]
     with OpenServer(folder, "--api-keys=keys.toml") as server:
         server.wait_until_listening()
         for path in PATHS:
