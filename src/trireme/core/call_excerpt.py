@@ -75,7 +75,7 @@ def begin_of_tensors(tensors: Iterable[Tensor], room_bytes: int = SIDE_BYTES) ->
 
 def begin_of_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
     """The first of them, texts cut."""
-    kept = {}
+    kept: dict[str, Parameter] = {}
     for name, value in parameters.items():
         if len(kept) * (_ENTRY_BYTES + 2 * _MOST_TEXT) >= SIDE_BYTES:
             break

@@ -1,9 +1,11 @@
 // Which view is shown: the part of the address behind #, and the line of vital signs above it.
 import {h, replace, setText, share, span} from "./parts/dom.js";
+import {changeKey, hasKey} from "./parts/api.js";
 import {follow, listen, live} from "./parts/live.js";
 import {modelsView} from "./models/table.js";
 
 const main = document.getElementById("main");
+const otherKey = document.getElementById("other-key");
 const lazy =
   (file, name) =>
   async (...given) =>
@@ -79,6 +81,7 @@ function vitals() {
   }
   line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
   signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
+  otherKey.hidden = isConnected || !hasKey();
 }
 
 function signsOf(server) {
@@ -90,6 +93,7 @@ function signsOf(server) {
   return [...signs, ...busy.map((device) => [device.label, share(device.utilization)])];
 }
 
+otherKey.addEventListener("click", () => changeKey().then(show));
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -75,6 +75,13 @@ export async function* events(answer) {
   }
 }
 
+// For somebody whose key does not open what the page needs.
+export function changeKey() {
+  key = "";
+  sessionStorage.removeItem("trireme-key");
+  return askForKey();
+}
+
 function askForKey() {
   asking ||= new Promise((resolve) => {
     const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});

@@ -16,7 +16,13 @@ export function listen(listener) {
 }
 
 function tell(changed) {
-  for (const listener of listeners) listener(changed);
+  for (const listener of listeners) {
+    try {
+      listener(changed);
+    } catch (error) {
+      reportError(error); // a view that fails does not end the stream for the others
+    }
+  }
 }
 
 function take(event) {

@@ -1,5 +1,4 @@
-// Plain tables that scroll sideways where there is no room, by keyboard too: cells are texts or nodes, from one column on
-// numbers.
+// Plain tables, which scroll sideways where there is no room, by keyboard too; from one column on cells are numbers.
 import {h} from "./dom.js";
 
 export function table(label, heads, lines, numbersFrom = heads.length) {
