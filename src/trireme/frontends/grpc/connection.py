@@ -145,7 +145,7 @@ class GrpcConnection(asyncio.Protocol):
     def _leave(self) -> None:
         if self._restricted_place is not None:
             self._restricted_place.leave()
-        else:
+        elif not self.is_restricted:
             self.context.slots.give_back(self._address)
 
     def _abort_restricted(self) -> None:

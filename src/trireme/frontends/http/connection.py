@@ -378,17 +378,21 @@ class RestrictedConnection(Connection):
     """A connection beyond the limit: health is answered, all else where a client has left meanwhile, and one answer
     ends it. A probe gets it when clients hold all connections that there may be."""
 
+    _place: RestrictedPlace | None = None
+
     def _enter(self, address: str) -> None:
         self._heads = self._owner.heads.closing()
         self._known_heads = self._heads.known
         self._place = RestrictedPlace(self._owner.slots, address, self.abort)
 
     def _leave(self) -> None:
-        self._place.leave()
+        if self._place is not None:  # not where the handshake has failed
+            self._place.leave()
 
     def _dispatch(self, head: RequestHead, body: Buffer) -> None:
         self._is_last_read = True
-        if (head.endpoint is not None and head.endpoint.category == "health") or self._place.count():
+        is_health = head.endpoint is not None and head.endpoint.category == "health"
+        if is_health or (self._place is not None and self._place.count()):
             super()._dispatch(head, body)
             return
         exchange = Exchange(self, head, b"")
