@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,16 @@ def _step(entry: Any, outputs: Any, model: ModelDescription, shapes: dict[str, t
         if name not in known:
             raise PerfError(f"{place}: validation data names '{name}', which is no output of the model")
         expected[name] = _content(known[name].datatype, value, place, name)[0]
-    timestamp = entry.get("timestamp")
-    if isinstance(timestamp, list):
-        timestamp = timestamp[0] if timestamp else None
-    return Step(tuple(tensors), expected, timestamp, _parameters(entry))
+    return Step(tuple(tensors), expected, _timestamp(entry, place), _parameters(entry))
+
+
+def _timestamp(entry: dict[str, Any], place: str) -> float | None:
+    given = entry.get("timestamp")
+    value = (given[0] if given else None) if isinstance(given, list) else given
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if value is not None and not is_number:
+        raise PerfError(f"{place}: 'timestamp' is no number of milliseconds")
+    return value
 
 
 def _parameters(entry: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

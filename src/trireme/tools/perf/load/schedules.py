@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def read_intervals(path: str) -> list[float]:
             interval = float(line)
         except ValueError:
             interval = -1.0
-        if interval < 0:
+        if not 0 <= interval < math.inf:
             raise PerfError(f"'{path}', line {number}: '{line.strip()}' is no number of microseconds")
         intervals.append(interval)
     if not intervals or not sum(intervals):

@@ -114,7 +114,10 @@ class MetricsPoller:
             connection.close()
         if response.status != 200:
             raise PerfError(f"Metrics endpoint {self._url} answered with status {response.status}")
-        metrics = parse_page(page)
+        try:
+            metrics = parse_page(page)
+        except ValueError as error:
+            raise PerfError(f"Metrics endpoint {self._url} answered with no page of metrics: {error}") from None
         for key, name in NAMES.items():
             if not getattr(metrics, key) and name not in self._warned:
                 self._warned.add(name)

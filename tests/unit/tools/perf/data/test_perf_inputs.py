@@ -104,6 +104,8 @@ def test_lists_in_lists_are_sequences(tmp_path: Path) -> None:
         ({"data": [[{"P": [1, 2]}], 7]}, "is not in the form of input data"),
         ({"data": [{"P": [1, 2]}], "validation_data": {"OUT": [1]}}, "is not in the form of input data"),
         ({"data": [{"P": [1, 2]}], "validation_data": [[1]]}, "is not in the form of input data"),
+        ({"data": [{"P": [1, 2], "timestamp": "soon"}]}, "'timestamp' is no number of milliseconds"),
+        ({"data": [{"P": [1, 2], "timestamp": [float("nan")]}]}, "'timestamp' is no number of milliseconds"),
         ({"data": [{"P": {"b64": "***"}}]}, "is no base64"),
         ({"data": [{}]}, "missing tensor P"),
         ({"data": [7]}, "an entry is an object"),

@@ -1,0 +1,79 @@
+"""Servers and files that say something else than they should: a sentence, and no traceback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from trireme.tools.perf.address import parse_address
+from trireme.tools.perf.control.http_calls import HttpServerCalls
+from trireme.tools.perf.errors import PerfError
+from trireme.tools.perf.load.schedules import read_intervals
+from trireme.tools.perf.measure.device_metrics import MetricsPoller
+from trireme.tools.perf.options import MetricsOptions, PerfOptions
+from trireme.tools.perf.run import look_up
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """The address of a server that says this to everything."""
+
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[1]",
+        b'{"name": "m", "inputs": 7}',
+        b'{"name": "m", "inputs": [7]}',
+        b'{"name": "m", "inputs": [{"name": "A", "shape": ["x"]}]}',
+        b'{"name": "m", "max_batch_size": "many"}',
+        b'{"name": "m", "ensemble_scheduling": []}',
+    ],
+)
+def test_a_description_that_cannot_be_read_is_told(body: bytes) -> None:
+    with answering(body) as url:
+        calls = HttpServerCalls(parse_address(url, 8000), (), None)
+        try:
+            with pytest.raises(PerfError, match="what the server says of model 'm' cannot be read"):
+                look_up(PerfOptions(model_name="m"), calls)
+        finally:
+            calls.close()
+
+
+def test_a_page_that_has_no_metrics_is_told() -> None:
+    page = b'nv_gpu_utilization{gpu_uuid="x"} full\n'
+    with answering(page) as url, pytest.raises(PerfError, match="answered with no page of metrics"):
+        MetricsPoller(MetricsOptions(is_on=True, url=f"{url}/metrics")).start()
+
+
+@pytest.mark.parametrize("line", ["nan", "inf", "-1", "a"])
+def test_intervals_are_finite_numbers(tmp_path: Path, line: str) -> None:
+    (tmp_path / "intervals").write_text(f"10\n{line}\n")
+    with pytest.raises(PerfError, match=f"line 2: '{line}' is no number of microseconds"):
+        read_intervals(str(tmp_path / "intervals"))
