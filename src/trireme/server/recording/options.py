@@ -62,13 +62,20 @@ def read_options(wishes: Mapping[str, Any]) -> RecordingOptions:
     usual = RecordingOptions()
     return RecordingOptions(
         sample=_number(wishes, "sample", usual.sample, 1.0),
-        limit=int(_number(wishes, "limit", usual.limit, _LARGEST)),
-        max_bytes=int(_number(wishes, "max_bytes", usual.max_bytes, _LARGEST)),
+        limit=_whole(wishes, "limit", usual.limit, _LARGEST),
+        max_bytes=_whole(wishes, "max_bytes", usual.max_bytes, _LARGEST),
         duration_s=_number(wishes, "duration_s", usual.duration_s, 1e9),
-        max_call_bytes=int(_number(wishes, "max_call_bytes", usual.max_call_bytes, BUFFER_BYTES // 2)),
+        max_call_bytes=_whole(wishes, "max_call_bytes", usual.max_call_bytes, BUFFER_BYTES // 2),
         models=frozenset(models),
         has_answers=has_answers,
     )
+
+
+def _whole(wishes: Mapping[str, Any], name: str, usual: int, largest: int) -> int:
+    value = _number(wishes, name, usual, largest)
+    if value != int(value):
+        raise InvalidArgumentError(f"'{name}' of a recording is a whole number, not {value}")
+    return int(value)
 
 
 def _number(wishes: Mapping[str, Any], name: str, usual: float, largest: float) -> float:

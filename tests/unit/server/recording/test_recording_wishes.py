@@ -38,6 +38,7 @@ def test_sequences_are_recorded_whole_or_not_at_all() -> None:
         {"sample": "all"},
         {"sample": True},
         {"limit": -1},
+        {"limit": 0.5},
         {"duration_s": float("nan")},
         {"max_call_bytes": 2**40},
         {"models": "m"},
