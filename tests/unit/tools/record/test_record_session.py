@@ -115,7 +115,7 @@ def test_a_file_that_has_lost_what_arrived_is_not_gone_on_with(server: Server, t
     session, file = session_of(server), RecordingFile(str(path))
     session.begin(file)
     server.infer("one", "two")
-    server.accidents = [lambda: None] + [lose] * 9
+    server.accidents = [lambda: None, *[lose] * 9]
     with pytest.raises(UnreachableError, match="keeps the 2 requests before it; --append goes on from there"):
         session.run(file)
     file.close()
