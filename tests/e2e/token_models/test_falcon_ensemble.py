@@ -113,6 +113,7 @@ def test_the_python_model_for_engine_files_is_served_by_the_engine(served: Runni
     assert ids[0].tolist() == alone.as_numpy("output_ids")[0].tolist()
     assert set(ids[1, 0, 5:].tolist()) == {0}  # the model's end
     assert (result.as_numpy("log_probs")[0] < 0).all()
+    assert result.as_numpy("log_probs").shape == (2, 5, 1)
     assert "its model.py runs engine files" in served.log
 
 

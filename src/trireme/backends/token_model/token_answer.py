@@ -233,7 +233,10 @@ class TokenAnswer:
 
     def _tensor(self, name: str, array: npt.NDArray[Any]) -> Tensor:
         shape = (len(self._request.rows), self._request.beams, *array.shape[1:])
-        return Tensor(name, np.ascontiguousarray(array.reshape(shape), self._types.get(name, np.int32)))
+        found = array.reshape(shape)
+        if name == "log_probs":  # which has the tokens before the beams
+            found = found.swapaxes(1, 2)
+        return Tensor(name, np.ascontiguousarray(found, self._types.get(name, np.int32)))
 
     def _row_tensor(self, name: str, numbers: list[int]) -> Tensor:
         return Tensor(name, np.array(numbers, self._types.get(name, np.int32)).reshape(-1, 1))

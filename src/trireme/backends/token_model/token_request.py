@@ -157,7 +157,8 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
             f"'request_output_len' is {count} behind a prompt of {size} tokens, and the model takes "
             f"{limits.max_length} in all"
         )
-    ends = (inputs.whole("end_id", row, 0),) if inputs.has("end_id") else limits.end_ids
+    end = inputs.whole("end_id", row, 0) if inputs.has("end_id") else None
+    ends = limits.end_ids if end is None else (end,) if end >= 0 else ()
     fill = ends[0] if ends else 0
     if limits.fills_with_pad:
         fill = inputs.whole("pad_id", row, fill)

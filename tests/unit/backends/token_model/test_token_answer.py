@@ -9,10 +9,10 @@ import numpy as np
 
 from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.token_model.answer_sender import SharedSender
-from trireme.backends.token_model.family import EXECUTOR, INFLIGHT
+from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION
 from trireme.backends.token_model.token_answer import TokenAnswer
 from trireme.backends.token_model.token_request import Row, TokenRequest
-from trireme.llm.request import FinishReason, SequenceOutput
+from trireme.llm.request import FinishReason, SequenceOutput, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 
 
@@ -111,3 +111,21 @@ def test_answers_that_share_a_sender_end_the_request_together() -> None:
     other.take(other.lanes[0], news(8))
     other.take(other.lanes[0], news(9, FinishReason.LENGTH))
     assert (others_ended, client.sent) == (["end"], [([7], 0), ([8], 0), ([9], 1)])
+
+
+def test_probabilities_of_the_python_model_have_the_tokens_before_the_beams() -> None:
+    names = ["log_probs", "output_log_probs"]
+    row = Row([5], SamplingParams(max_tokens=3), (), (), 0)
+    request = TokenRequest([row], 1, 2, False, False, True, frozenset(names))
+    kept: list[Any] = []
+    client = cast(Any, SimpleNamespace(send=lambda response, flags: kept.append(response)))
+    answer = TokenAnswer(
+        request, SESSION, dict.fromkeys(names, np.float32), client, lambda number, reason: None, lambda: None, client,
+        is_stream=False, has_prompt=True,
+    )  # fmt: skip
+    for place, lane in enumerate(answer.lanes):
+        told = [TokenLogprobs(-float(place + number), 1) for number in (1, 3, 5)]
+        answer.take(lane, SequenceOutput((7, 8, 9), tuple(told), FinishReason.LENGTH))
+    found = {tensor.name(): tensor.as_numpy().tolist() for tensor in kept[0].output_tensors()}
+    assert found["output_log_probs"] == [[[-1, -3, -5], [-2, -4, -6]]]
+    assert found["log_probs"] == [[[-1, -2], [-3, -4], [-5, -6]]]

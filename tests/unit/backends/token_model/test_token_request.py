@@ -134,3 +134,9 @@ def test_texts_that_are_answered_apart_have_places_and_seeds_of_their_own() -> N
     assert [(part.max_tokens, part.sequences) for part in parts] == [(3, 1), (3, 1), (4, 1), (4, 1)]
     with pytest.raises(SamplingError, match="'num_return_sequences' must be at least 1, and 1 with several beams"):
         read(num_return_sequences=np.array([[2]], np.int32), beam_width=np.array([[2]], np.int32))
+
+
+@pytest.mark.parametrize(("end", "ends"), [(9, (9,)), (0, (0,)), (-1, ())])
+def test_an_end_below_zero_is_none(end: int, ends: tuple[int, ...]) -> None:
+    row = read(end_id=np.array([[end]], np.int32), pad_id=np.array([[4]], np.int32)).rows[0]
+    assert (row.end_ids, row.fill) == (ends, 4)
