@@ -50,8 +50,11 @@ class Console:
         """Sends the live table until the watcher is gone."""
         self.broadcast.join(watcher)
 
-    def model(self, name: str, version: str) -> dict[str, Any]:
-        """One model in detail; raises ServingError where there is no such version."""
+    async def model(self, name: str, version: str) -> dict[str, Any]:
+        """One model in detail; raises ServingError where there is no such version. A folder that nobody has loaded may
+        not have been seen yet, so that it is looked for."""
+        if not self._details.knows(name):
+            await self.sampler.scanned()
         return self._details.describe(name, version)
 
     async def config(self, name: str, version: str) -> dict[str, Any]:

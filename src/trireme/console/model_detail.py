@@ -36,6 +36,11 @@ class ModelDetails:
         self._metrics = metrics
         self._sampler = sampler
 
+    def knows(self, name: str) -> bool:
+        """Whether the model is loaded, was, or lay in a repository when these were last read."""
+        is_there = any(model_id.name == name for model_id in self._sampler.scan.folders)
+        return is_there or bool(self._server.registry.models.named(name))
+
     def describe(self, name: str, version: str) -> dict[str, Any]:
         """What is known of the model, of the newest version that serves for ""; raises ServingError."""
         record = self._record(name)
@@ -83,11 +88,10 @@ class ModelDetails:
         }
 
     def _record(self, name: str) -> ModelRecord:
-        registry = self._server.registry
-        records = registry.models.named(name)
+        records = self._server.registry.models.named(name)
         if records:
             return next((record for record in records if record.is_wanted), records[0])
-        if any(model_id.name == name for model_id in self._sampler.scan.folders):
+        if self.knows(name):
             return ModelRecord(ModelId("", name))
         raise NotFoundError(f"there is no model '{name}'")
 

@@ -224,6 +224,12 @@ class Sampler:
         if self._scanning is None:
             self._scanning = asyncio.get_running_loop().create_task(self._scan_once())
 
+    async def scanned(self) -> None:
+        """Returns when the repositories have been read once more."""
+        self._read_repositories()
+        if self._scanning is not None:
+            await asyncio.shield(self._scanning)
+
     async def _scan_once(self) -> None:
         try:
             self.scan = await asyncio.to_thread(self._server.registry.scan)

@@ -47,8 +47,7 @@ class DataEndpoints:
 
     def model(self, exchange: Exchange) -> None:
         """`GET /console/api/models/<model>`."""
-        head = exchange.head
-        _send(exchange, self._console.model(head.model_name, head.model_version))
+        self._background.run(exchange, self._answer_model(exchange))
 
     def config(self, exchange: Exchange) -> None:
         """`GET /console/api/models/<model>/config`."""
@@ -70,6 +69,10 @@ class DataEndpoints:
     def server(self, exchange: Exchange) -> None:
         """`GET /console/api/server`."""
         _send(exchange, self._console.overview())
+
+    async def _answer_model(self, exchange: Exchange) -> None:
+        head = exchange.head
+        _send(exchange, await self._console.model(head.model_name, head.model_version))
 
     async def _answer_config(self, exchange: Exchange) -> None:
         head = exchange.head
