@@ -116,11 +116,10 @@ def test_why_a_load_failed_stays_to_be_read(browser: Browser, tmp_path: Path) ->
 def test_view_that_comes_late_does_not_take_the_place_of_another(page: Page, server: RunningServer) -> None:
     page.run(
         "(() => { const fetch = window.fetch; window.fetch = async (path, options) => {"
-        " if (path.endsWith('/api/server')) await new Promise((go) => setTimeout(go, 700));"
+        " if (path.includes('/api/models/')) await new Promise((go) => setTimeout(go, 700));"
         " return fetch(path, options); }; })()"
     )
-    page.run("location.hash = '#/server'")
-    page.until("location.hash === '#/server'")
+    page.run("location.hash = '#/model/numbers/1'")
     page.run("location.hash = '#/requests'")
     page.until_text("Slowest")
     time.sleep(1.5)
