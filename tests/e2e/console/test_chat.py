@@ -46,7 +46,7 @@ def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServe
     page.until("document.querySelector('.turn.assistant .words').textContent.length > 20")
     server.until(lambda: running(server) == 1)
     page.click("#stop")
-    page.until("document.querySelector('.turn.assistant .meta').textContent.includes('stopped')")
+    page.until("document.querySelector('.turn.assistant .meta').textContent.includes('stopped')", 60)
     server.until(lambda: running(server) == 0)
     server.until(lambda: ended(server) > before)  # counted a little later than the engine lets go of it
     assert ended(server) == before + 1
@@ -59,7 +59,7 @@ def test_stop_stays_in_its_place_while_the_answer_grows(page: Page, server: Runn
     page.until("document.querySelector('.turn.assistant .words').textContent.length > 20")
     place = "document.querySelector('#stop').getBoundingClientRect().top"
     before, grown = page.run(f"[{place}, document.querySelector('.chat').scrollHeight]")
-    page.until(f"document.querySelector('.chat').scrollHeight > {grown + 100}")
+    page.until(f"document.querySelector('.chat').scrollHeight > {grown + 100}", 60)
     assert page.run(place) == before
     seen = (
         "(() => { const c = document.querySelector('.chat'); return c.scrollHeight - c.scrollTop - c.clientHeight; })()"

@@ -15,6 +15,7 @@ export class Answer {
     this.pieces = 0;
     this.usage = null;
     this.frame = 0;
+    this.isFollowed = true;
   }
 
   // Ends with the answer, with an error, which is shown, or when the signal says so.
@@ -54,11 +55,8 @@ export class Answer {
     this.pieces += 1;
     this.turn.content += piece;
     if (!this.frame) {
-      const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR;
-      this.frame = requestAnimationFrame(() => {
-        this.#tell("");
-        if (isAtEnd) list.scrollTop = list.scrollHeight;
-      });
+      this.isFollowed = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR;
+      this.frame = requestAnimationFrame(() => this.#tell(""));
     }
     this.words.append(piece);
   }
@@ -74,6 +72,7 @@ export class Answer {
     const prompt = usage && `${usage.prompt_tokens} in the prompt`;
     this.turn.meta = [`${tokens} tokens`, speed, wait, prompt, more].filter(Boolean).join(" · ");
     this.meta.textContent = this.turn.meta;
+    if (this.isFollowed) this.list.scrollTop = this.list.scrollHeight;
   }
 
   #fail(error) {
