@@ -19,7 +19,6 @@ from running_server import RunningServer, port_flags
         (["sleper"], 4, "has no model 'sleper'; did you mean 'sleeper'?"),
         (["shapeless"], 2, "--shape IN:D,D"),
         (["sleeper", "--export-path", "/proc/results"], 2, "the folder '/proc/results' cannot be made"),
-        (["sleeper", "--triton-metrics-url", "host:port"], 2, "'host:port' is no address of a server"),
         (["sleeper", "--ulr", "x"], 2, "Did you mean '--url'?"),
         (["broken"], 1, "it is broken"),
         (["sleeper", "--slo", "p99<fast"], 2, "no wish such as p99<100ms"),

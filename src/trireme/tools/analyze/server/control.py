@@ -107,6 +107,7 @@ class ModelControl:
     def put_back_late(self, models: Iterable[str]) -> None:
         """Those, whether this process knows that they were touched or not, once the server answers again."""
         self._touched.update(models)
+        self.forget()
         self.wait_for_server()
         self.put_back()
 

@@ -86,6 +86,16 @@ def test_a_model_that_is_as_it_was_is_not_loaded_again() -> None:
     assert server.loaded == FILE
 
 
+def test_a_process_that_knows_nothing_of_the_changes_puts_back_too() -> None:
+    server = Repository(FILE)
+    guard, control = control_of(server), control_of(server)
+    for one in (guard, control):
+        one.own_config("m")
+    control.use("m", Setting(max_batch_size=16))
+    guard.put_back_late(["m"])
+    assert server.loaded == FILE
+
+
 def test_a_server_that_does_not_answer_is_told_once() -> None:
     server = Repository(FILE)
     control = control_of(server)
