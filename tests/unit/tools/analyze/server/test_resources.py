@@ -10,5 +10,5 @@ from trireme.tools.analyze.server.resources import ResourceWatch
 
 @pytest.mark.parametrize("url", ["host:port", "ftp://host:8002"])
 def test_what_is_no_address_of_metrics_is_told(url: str) -> None:
-    with pytest.raises(InputError, match="--triton-metrics-url: '.*' is no address"):
+    with pytest.raises(InputError, match=r"--triton-metrics-url: '.*' is no address"):
         ResourceWatch(url, 1.0)
