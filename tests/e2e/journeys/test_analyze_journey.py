@@ -117,7 +117,7 @@ def short_answers(folder: Path) -> Path:
 def check_results(folder: Path, output: str, most_batch: int) -> None:
     names = [line.split()[0] for line in output.splitlines() if line.startswith("falcon7b_config_")]
     assert "falcon7b_config_default" in names
-    assert "falcon7b_config_0" in output
+    assert set(names) > {"falcon7b_config_default"}
     with (folder / "results/metrics-model-inference.csv").open() as file:
         rows = list(csv.DictReader(file))
     sizes = {int(row["Max Batch Size"]) for row in rows}
