@@ -3,8 +3,8 @@
 `python command_starter.py <control socket> [frameworks]`: importing the server costs half a second of processor time,
 forking it a hundredth, and a run of the tests starts a thousand commands. What is forked goes back to the end of this
 file and runs the command's own function, with its own arguments, variables, folder, streams and session, to the end of
-the interpreter. With `frameworks` it has imported those for workers as well. Not for tests of the start itself; see
-forked_commands.py for the side of the tests.
+the interpreter. With `frameworks` it has imported those for workers as well, and servers fork their fork servers. Not
+for tests of the start itself; see forked_commands.py for the side of the tests.
 """
 
 from __future__ import annotations
@@ -142,8 +142,6 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
     os.chdir(request["folder"])
-    ForkingPopen.variables = dict(os.environ)
-    subprocess.Popen = ForkingPopen  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(request["variables"])
     sys.argv = request["words"]
@@ -158,6 +156,8 @@ def preload(*, with_frameworks: bool) -> None:
     """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
     importlib.import_module("numpy")
     if with_frameworks:
+        ForkingPopen.variables = dict(os.environ)
+        subprocess.Popen = ForkingPopen  # type: ignore[misc]
         preloaded_frameworks.preload()
     for name in PRELOADED:
         importlib.import_module(name)

@@ -132,11 +132,11 @@ def install() -> None:
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
-def prepare() -> None:
-    """Begins with what commands of a long run will need, in the background."""
+def prepare(*, with_frameworks: bool) -> None:
+    """Begins with what commands will need, in the background, once for all processes that are forked from this one."""
     global _current
     if _is_on:
-        _current = Starter("frameworks")
+        _current = Starter(*(["frameworks"] if with_frameworks else []))
 
 
 @contextmanager

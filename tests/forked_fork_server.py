@@ -73,4 +73,5 @@ def _run(words: list[str], variables: dict[str, str], descriptors: tuple[int, ..
 
 def _read_at_start(variables: dict[str, str]) -> dict[str, str]:
     given = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}  # which the server sets for every worker
+    given |= {"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # and frameworks for themselves
     return {name: value for name, value in variables.items() if name.startswith(READ_AT_START) and name not in given}

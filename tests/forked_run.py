@@ -48,8 +48,7 @@ class ForkedRun:
         if threading.active_count() > 1:  # of which a forked process has none, only the locks that they hold
             raise pytest.UsageError(f"importing the tests has started threads: {threading.enumerate()[1:]}")
         groups = deque(groups_of(session.items))
-        if len(groups) > self._count:
-            forked_commands.prepare()
+        forked_commands.prepare(with_frameworks=session.config.getoption("--preload-frameworks", False))
         for name in PRELOADED if len(groups) > 1 else ():
             if name.split(".")[0] in sys.modules:
                 importlib.import_module(name)
