@@ -35,6 +35,8 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 }
 """What the format calls a type, and the array that holds its bits."""
 
+_POINTER = b"version https://git-lfs"
+_IS_POINTER = "is a pointer of Git LFS, not the weights themselves; run `git lfs pull` in the folder"
 _MAX_HEADER_BYTES = 100_000_000
 DOWNLOAD_AGAIN = "download the checkpoint again"
 
@@ -120,7 +122,7 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); {advice}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); {advice}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds {type(value).__name__} in place of an object; {advice}")
@@ -228,6 +230,8 @@ class SafetensorsFile(TensorFile):
             self._checked(name, entry)
 
     def _read_header(self, size: int) -> dict[str, Any]:
+        if self._bytes[: len(_POINTER)] == _POINTER:
+            raise CheckpointError(f"{self._path} {_IS_POINTER}")
         length = int.from_bytes(self._bytes[:8], "little")
         if length > min(size - 8, _MAX_HEADER_BYTES):
             raise self._damaged(f"says that its header has {length} bytes, but the file has {size} in all")
@@ -235,7 +239,7 @@ class SafetensorsFile(TensorFile):
         self._data_bytes = size - self._data_start
         try:
             header = json.loads(self._bytes[8 : self._data_start])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._damaged(f"has a header that is not JSON ({error})") from None
         if not isinstance(header, dict):
             raise self._damaged("has a header that is not an object")
@@ -282,8 +286,15 @@ class _TorchFile(TensorFile):
             except RuntimeError:  # written before files could be mapped
                 self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
+            with path.open("rb") as file:
+                is_pointer = file.read(len(_POINTER)) == _POINTER
+            if is_pointer:
+                raise CheckpointError(f"{path} {_IS_POINTER}") from None
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {DOWNLOAD_AGAIN}") from None
+        if not isinstance(self._tensors, dict):
+            kind = type(self._tensors).__name__
+            raise CheckpointError(f"{path} holds {kind} in place of tensors by name; save the model's state_dict")
         self.names = frozenset(self._tensors)
 
     def read(self, name: str) -> Weight:
@@ -291,9 +302,17 @@ class _TorchFile(TensorFile):
 
         if name not in self._tensors:
             raise CheckpointError(f"{self._path} has no tensor '{name}', which the index says it has; {DOWNLOAD_AGAIN}")
-        tensor = self._tensors[name].detach()
+        tensor = self._tensors[name]
+        if not isinstance(tensor, torch.Tensor):
+            raise CheckpointError(f"{self._path} has {type(tensor).__name__} in place of the tensor '{name}'")
+        tensor = tensor.detach()
         if tensor.dtype == torch.bfloat16:
             return Weight(tensor.contiguous().view(torch.int16).numpy().view(np.uint16), "BF16")
-        array = tensor.numpy()
         kinds = {np.dtype(kind): name for name, kind in _DTYPES.items() if not name.startswith(("BF16", "F8"))}
-        return Weight(array, kinds[array.dtype])
+        try:
+            array = tensor.numpy()
+            return Weight(array, kinds[array.dtype])
+        except (TypeError, KeyError):
+            raise CheckpointError(
+                f"{self._path} has tensor '{name}' of type {tensor.dtype}, which is not known here; save it in another"
+            ) from None

@@ -16,6 +16,7 @@ from tiny_language_models import TinyModel, build
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, Weight, join, read_config, to_float32
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 99\n"
 SAFETENSORS = "model.safetensors"
 
 
@@ -100,6 +101,8 @@ def test_a_wrong_description_names_file_tensor_and_reason(
         (struct.pack("<Q", 2) + b"{x", "not JSON"),
         (struct.pack("<Q", 2) + b"\xff\xfe", "not JSON"),
         (struct.pack("<Q", 2) + b"[]", "not an object"),
+        (struct.pack("<Q", 10**5) + b"[" * 10**5, "not JSON"),
+        (POINTER, "is a pointer of Git LFS, not the weights themselves; run `git lfs pull`"),
     ],
 )
 def test_a_damaged_header_is_named(tmp_path: Path, content: bytes, words: str) -> None:
@@ -211,3 +214,16 @@ def test_a_bin_file_that_is_damaged_or_would_run_code_is_refused(tmp_path: Path)
     assert "cannot be read by PyTorch" in refusal(tmp_path)
     torch.save({"one": print}, tmp_path / "pytorch_model.bin")
     assert "cannot be read by PyTorch" in refusal(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(POINTER)
+    assert "is a pointer of Git LFS" in refusal(tmp_path)
+
+
+def test_a_bin_file_with_something_else_than_tensors_by_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save([torch.zeros(2)], path)
+    assert "holds list in place of tensors by name; save the model's state_dict" in refusal(tmp_path)
+    torch.save({"one": {"two": torch.zeros(2)}, "three": torch.zeros(2, dtype=torch.float8_e4m3fn)}, path)
+    with pytest.raises(CheckpointError, match="has dict in place of the tensor 'one'"):
+        Checkpoint(tmp_path).read("one")
+    with pytest.raises(CheckpointError, match=r"tensor 'three' of type torch.float8_e4m3fn, which is not known here"):
+        Checkpoint(tmp_path).read("three")
