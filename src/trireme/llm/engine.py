@@ -67,6 +67,8 @@ class EngineCore:
         self._clock = options.clock
         self._ids = itertools.count(1)
         self._inbox: deque[Callable[[], None]] = deque()
+        self._received: deque[Callable[[], None]] = deque()
+        """What the engine's thread has taken out of the inbox, and not done yet."""
         self._wakeup = threading.Condition()
         self._intake = Intake(executor.spec, executor.limits, options.clock)
         self._sequences: dict[int, Sequence] = {}
@@ -227,8 +229,7 @@ class EngineCore:
         following = None
         if plan is not None:
             self._recorder.step(plan)
-            self._step_began = self._clock()
-            now = self._step_began
+            self._step_began = now = self._clock()
             for sequence in plan.joined:
                 sequence.started = sequence.started or now
             following = (plan, self.executor.submit(plan))
@@ -247,9 +248,10 @@ class EngineCore:
         with self._wakeup:
             if may_wait:
                 self._wakeup.wait_for(lambda: self._inbox or self._closing, timeout=None)
-            messages, self._inbox = self._inbox, deque()
-        for message in messages:
-            message()
+            self._received += self._inbox
+            self._inbox.clear()
+        while self._received:
+            self._received.popleft()()
         self._end_overdue()
 
     def _receive(self, sequence: Sequence, beams: BeamGroup | None) -> None:
@@ -383,9 +385,12 @@ class EngineCore:
     def _end_all(self, why: str) -> None:
         with self._wakeup:
             self._has_ended = True
-            messages, self._inbox = self._inbox, deque()
-        for message in messages:
-            message()
+            self._received += self._inbox
+        while self._received:
+            try:
+                self._received.popleft()()
+            except Exception:  # as below
+                log.exception("a message to the engine could not be followed")
         for sequence in list(self._sequences.values()):
             sequence.error = why
             try:

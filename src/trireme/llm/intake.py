@@ -69,7 +69,9 @@ class Intake:
             raise SamplingError("the prompt is empty: it has to have at least one token")
         limit = self._spec.max_positions
         if len(tokens) >= limit:
-            raise SamplingError(f"the prompt has {len(tokens)} tokens; the model takes {limit}, its answer included")
+            raise SamplingError(
+                f"the prompt has {len(tokens)} tokens; the model takes {limit}, its answer included: shorten it"
+            )
         self._check_room(len(tokens), params.beams)
         self._check_ids(tokens)
         self._check_ids((*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)))
@@ -81,7 +83,9 @@ class Intake:
             raise SamplingError(f"'num_beams' is {beams}, but {most} sequences can run at the same time")
         if prompt_size + 1 > room:
             what = f"the cache has room for {room} in all" if not beams else f"for {beams} beams the cache is too small"
-            raise SamplingError(f"the prompt has {prompt_size} tokens, but {what}")
+            raise SamplingError(
+                f"the prompt has {prompt_size} tokens, but {what}: shorten it, or enlarge the cache (cache_bytes)"
+            )
 
     def _room(self, prompt_size: int, beams: int) -> int:
         """How many tokens a sequence can have; beams share no more than the prompt's full blocks for sure."""

@@ -184,8 +184,9 @@ def test_who_waits_hears_that_the_engine_has_failed(ask: str) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("where", ["schedule", "add"])
 def test_who_waits_hears_that_the_scheduler_has_failed(
-    tiny_model: Any, start_engine: Any, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Any, start_engine: Any, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def fail(*given: Any) -> None:
         raise IndexError("no order left")
@@ -193,10 +194,10 @@ def test_who_waits_hears_that_the_scheduler_has_failed(
     engine = start_engine(tiny_model("llama").folder)
     inbox: queue.Queue[SequenceOutput] = queue.Queue()
     with engine.held():
-        monkeypatch.setattr(Scheduler, "schedule", fail)
+        monkeypatch.setattr(Scheduler, where, fail)
         monkeypatch.setattr(Scheduler, "finish", fail)
         for _ in range(2):
             engine.core.submit([5, 6], SamplingParams(max_tokens=5), inbox.put)
-    news = [inbox.get(timeout=30) for _ in range(2)]
+    news = [inbox.get(timeout=10) for _ in range(2)]
     assert [one.finish_reason for one in news] == [FinishReason.ERROR] * 2
     assert "IndexError: no order left" in news[0].error
