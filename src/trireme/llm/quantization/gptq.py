@@ -10,6 +10,7 @@ import torch
 
 from trireme.llm.models.quantized import QuantizedWeight
 from trireme.llm.quantization.groups import GroupScales, clipped_scales
+from trireme.llm.quantization.plain import QuantizationError
 
 _BLOCK = 128
 _DAMPING = 0.01
@@ -42,11 +43,13 @@ def gptq(matrix: torch.Tensor, gram: torch.Tensor, size: int) -> QuantizedWeight
 
 
 def _inverse_factor(gram: torch.Tensor) -> torch.Tensor:
-    """The upper factor of the inverse; the diagonal is made larger until there is one."""
+    """The upper factor of the inverse; the diagonal is made larger until there is one, or it is no number any more."""
     mean = float(gram.diagonal().mean()) or 1.0
     damping = _DAMPING
     while True:
         damped = gram + torch.eye(gram.shape[0], device=gram.device) * (damping * mean)
+        if not bool(damped.diagonal().isfinite().all()):
+            raise QuantizationError("a matrix has inputs too large to be multiplied; the checkpoint is damaged")
         lower, problem = torch.linalg.cholesky_ex(damped)
         if not int(problem):
             upper: torch.Tensor

@@ -22,6 +22,7 @@ from trireme.llm.quantization import awq, calibrated
 from trireme.llm.quantization.awq import InputSample, scale_layer
 from trireme.llm.quantization.gptq import gptq
 from trireme.llm.quantization.layer_walk import LayerWalk
+from trireme.llm.quantization.plain import QuantizationError
 from trireme.llm.quantization.plan import by_layer
 from trireme.llm.quantization.rounding import round_matrix
 
@@ -82,6 +83,13 @@ def test_gptq_bears_inputs_that_are_always_zero_or_the_same() -> None:
     assert np.isfinite(to_float32(found)).all()
     assert error(matrix, found, inputs) < 0.01
     assert np.isfinite(to_float32(gptq(matrix.clone(), torch.zeros(128, 128), 64))).all()
+
+
+@pytest.mark.timeout(30)
+def test_gptq_refuses_inputs_whose_products_leave_the_range_of_numbers() -> None:
+    inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * 3e18
+    with pytest.raises(QuantizationError, match="inputs too large to be multiplied; the checkpoint is damaged"):
+        gptq(torch.ones(8, 64), inputs.t() @ inputs, 64)
 
 
 def test_awq_has_a_smaller_error_where_some_inputs_are_large() -> None:
