@@ -33,8 +33,10 @@ def choose(logits: Logits, sequences: Sequence[TokenSequence], positions: Sequen
     before temperature, penalties and limits.
     """
     tokens = cast("list[int]", logits.argmax(axis=1).tolist())
-    for row in np.flatnonzero(~np.isfinite(logits[np.arange(len(tokens)), tokens])):  # NaN is the largest of a row
-        sequences[row].fail_without_numbers()
+    is_number = np.isfinite(logits[np.arange(len(tokens)), tokens]).tolist()  # NaN is the largest of its row
+    for sequence, is_right in zip(sequences, is_number, strict=True):
+        if not is_right:
+            sequence.fail_without_numbers()
     logprobs = {}
     for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
         params = sequence.params
