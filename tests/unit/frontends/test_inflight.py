@@ -53,14 +53,12 @@ def test_who_waits_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -
         one, other = ConnectionBytes(everything), ConnectionBytes(everything)
         other.hold(10)
         one.hold(5)
-        told: list[str] = []
-        one.wait_for_room(lambda: told.append("room"), told.append)
+        told: asyncio.Queue[str] = asyncio.Queue()
+        one.wait_for_room(lambda: told.put_nowait("room"), told.put_nowait)
         await asyncio.sleep(0.005)
-        assert told == []
+        assert told.empty()
         other.close()
-        while not told:
-            await asyncio.sleep(0.001)
-        return told
+        return [await told.get()]
 
     assert asyncio.run(story()) == ["room"]
 
