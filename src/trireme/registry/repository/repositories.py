@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trireme.core.errors import AlreadyExistsError, InvalidArgumentError
+
+log = logging.getLogger(__name__)
 
 DUPLICATE_REASON = "model appears in two or more repositories"
 
@@ -41,6 +44,7 @@ class Repositories:
         self._registered: Mapping[Path, Mapping[str, str]] = {}
         """Further ones, with the names of models that are not those of their folders, by folder. Replaced as a whole:
         others read it in threads of their own."""
+        self._told: set[Path] = set()
 
     def register(self, path: Path, names: Mapping[str, str]) -> None:
         """One more repository; `names` are those of models, by folder, that are not their folders'. A folder of such a
@@ -79,7 +83,7 @@ class Repositories:
             with os.scandir(path) as entries:
                 for entry in entries:
                     # `.git` and the like are no models, although they are folders.
-                    if entry.is_dir() and not entry.name.startswith("."):
+                    if entry.is_dir() and not entry.name.startswith(".") and self._is_text(path / entry.name):
                         name = names.get(entry.name, entry.name)
                         if name not in given or entry.name in names:
                             found.setdefault(name, []).append(path / entry.name)
@@ -90,8 +94,20 @@ class Repositories:
         repositories = self._all(self._registered)
         renamed = [path / folder for path, names in repositories for folder, given in names.items() if given == name]
         wanted = renamed or [path / name for path, names in repositories if name not in names]
-        folders = [folder for folder in wanted if os.path.isdir(folder)]  # False for too long a name
+        folders = [folder for folder in wanted if os.path.isdir(folder) and self._is_text(folder)]
+        # isdir is False for too long a name
         return self._resolve({name: folders} if folders else {})
+
+    def _is_text(self, folder: Path) -> bool:
+        """Whether the folder's name can be that of a model, which clients see; told once where it cannot."""
+        try:
+            folder.name.encode()
+        except UnicodeEncodeError:
+            if folder not in self._told:
+                self._told.add(folder)
+                log.error("The folder %a is no model: its name is not UTF-8; rename it", os.fsencode(folder))
+            return False
+        return True
 
     def _all(self, registered: Mapping[Path, Mapping[str, str]]) -> list[tuple[Path, Mapping[str, str]]]:
         return [*((path, {}) for path in self._paths), *registered.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,3 +49,16 @@ def test_a_repository_and_a_name_are_registered_once(folders: Path) -> None:
     assert repositories.scan().folders[ModelId("", "y")] == folders / "again" / "model"
     shutil.rmtree(folders / "again")
     assert ModelId("", "y") not in repositories.scan().folders
+
+
+def test_a_folder_whose_name_is_no_text_is_told_once_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "good").mkdir()
+    os.mkdir(os.fsencode(tmp_path) + b"/bad\xff")
+    repositories = Repositories([tmp_path])
+    for _ in range(2):
+        assert [model.name for model in repositories.scan().folders] == ["good"]
+    assert not repositories.locate("bad\udcff").folders
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "bad\\xff' is no model: its name is not UTF-8; rename it" in caplog.text
