@@ -118,11 +118,13 @@ class Starter:
         if os.getpid() == self._pid:
             self._process.kill()
             self._process.wait()
+            self._control.close()
 
 
 _is_on = False
 _variables: Mapping[str, str] = {}
 _current: Starter | None = None
+_words: tuple[str, ...] = ()
 
 
 def install() -> None:
@@ -132,11 +134,12 @@ def install() -> None:
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
-def prepare(*, with_frameworks: bool) -> None:
-    """Begins with what commands will need, in the background, once for all processes that are forked from this one."""
-    global _current
-    if _is_on:
-        _current = Starter(*(["frameworks"] if with_frameworks else []))
+def prepare(*, with_frameworks: bool, is_shared: bool) -> None:
+    """Says what commands will need, and begins with it where one starter is to serve all processes forked from this."""
+    global _current, _words
+    _words = ("frameworks",) if with_frameworks else ()
+    if _is_on and is_shared:
+        _current = Starter(*_words)
 
 
 @contextmanager
@@ -151,7 +154,7 @@ def fresh_interpreters() -> Iterator[None]:
 def _starter() -> Starter:
     global _current
     if _current is None:
-        _current = Starter()
+        _current = Starter(*_words)
     return _current
 
 

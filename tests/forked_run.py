@@ -48,7 +48,10 @@ class ForkedRun:
         if threading.active_count() > 1:  # of which a forked process has none, only the locks that they hold
             raise pytest.UsageError(f"importing the tests has started threads: {threading.enumerate()[1:]}")
         groups = deque(groups_of(session.items))
-        forked_commands.prepare(with_frameworks=session.config.getoption("--preload-frameworks", False))
+        forked_commands.prepare(
+            with_frameworks=session.config.getoption("--preload-frameworks", False),
+            is_shared=not session.config.getoption("--cpu-times", False),  # which looks below each process
+        )
         for name in PRELOADED if len(groups) > 1 else ():
             if name.split(".")[0] in sys.modules:
                 importlib.import_module(name)
