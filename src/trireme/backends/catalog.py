@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 import sys
@@ -16,6 +15,7 @@ from trireme.backends.engine_file_models import needs_engine_files
 from trireme.backends.python.host import backend as host
 from trireme.backends.python.host.worker_recipe import DEFAULT_FILE_NAME
 from trireme.backends.services import BackendServices, ModelSource
+from trireme.core.close_names import closest
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
 from trireme.core.ports import Backend
 
@@ -149,5 +149,5 @@ def _unknown_text(source: ModelSource, backend_directory: Path | None) -> str:
         return f"{text}; its runtime '{file_name}' is not the name of a Python file"
     if backend_directory is not None and _is_file_name(name):
         text += f"; nor is there '{backend_directory / name / file_name}'"
-    nearest = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"{text}; did you mean '{nearest[0]}'?" if nearest else text
+    nearest = closest(name.lower(), names)
+    return f"{text}; did you mean '{nearest}'?" if nearest is not None else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest, parameter
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.transformers.forms import TEXTS, TaskForm
+from trireme.core.close_names import closest
 
 _WARNED_NAMES = 100
 
@@ -109,9 +109,9 @@ class ItemReader:
         for name in sorted(names - self._unknown):
             if len(self._unknown) < _WARNED_NAMES:
                 self._unknown.add(name)
-                nearest = difflib.get_close_matches(name, self._known, n=1)
+                nearest = closest(name, self._known)
                 known = f"its options are: {', '.join(sorted(self._known)) or 'none'}"
-                hint = f"did you mean '{nearest[0]}'?" if nearest else known
+                hint = f"did you mean '{nearest}'?" if nearest is not None else known
                 Logger.log_warn(f"the request parameter '{name}' is no option of this task and has no effect; {hint}")
 
     def _item(

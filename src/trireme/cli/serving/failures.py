@@ -124,7 +124,7 @@ def _breaks_at(path: Path, line: int) -> bool:
         compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno == line
-    except (OSError, ValueError):
+    except (OSError, ValueError, MemoryError, RecursionError):  # the last two: nested too deeply
         return False
     return False
 

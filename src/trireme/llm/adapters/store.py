@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trireme.core.close_names import closest
 from trireme.huggingface.adapters import adapter_folders
 from trireme.llm.adapters.adapter import AdaptableExecutor, AdapterError, PlacedAdapter, UnknownAdapterError
 from trireme.llm.adapters.reading import read_adapter
@@ -110,9 +110,9 @@ class AdapterStore:
             return folders[name]
         if not folders:
             raise UnknownAdapterError(f"there is no adapter '{name}': the model has none")
-        close = difflib.get_close_matches(name, folders, n=1)
+        close = closest(name, folders)
         listed = ", ".join(list(folders)[:_SHOWN]) + (", ..." if len(folders) > _SHOWN else "")
-        hint = f"did you mean '{close[0]}'?" if close else f"there are: {listed}"
+        hint = f"did you mean '{close}'?" if close is not None else f"there are: {listed}"
         raise UnknownAdapterError(f"there is no adapter '{name}'; {hint}")
 
     def _load(self, name: str, folder: Path) -> PlacedAdapter:
