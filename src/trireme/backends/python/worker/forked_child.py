@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 from typing import Any
 
 from trireme.backends.python.channel import messages
@@ -24,11 +25,16 @@ class ForkedChildren:
         self._links = [link]  # those that this process and its parents opened
         self._runtime = runtime
         self._door: socket.socket | None = None
+        self._forking = threading.local()  # its `mask`: the signals that the thread held back before
 
     def install(self) -> None:
-        os.register_at_fork(before=self._before, after_in_child=self._in_child)
+        os.register_at_fork(
+            before=self._before, after_in_parent=self._take_signals_again, after_in_child=self._in_child
+        )
 
     def _before(self) -> None:
+        # Python forgets what reaches a child before it runs: one that is ended at once would not end.
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         if self._door is not None:
             return
         door, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -42,7 +48,11 @@ class ForkedChildren:
             link.close_sockets()
         with contextlib.suppress(ValueError):  # not in the main thread of an interpreter
             signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which its parent ends it
+        self._take_signals_again()
         pb_runtime.forget(self._connect)
+
+    def _take_signals_again(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _connect(self) -> Runtime:
         """What stands behind pb_utils in this process from now on."""

@@ -190,12 +190,16 @@ def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_st
         import multiprocessing, subprocess, time
         class TritonPythonModel:
             def execute(self, requests):
-                forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-                forked.start()
                 started = subprocess.Popen(["sleep", "60"])
-                forked.terminate(), started.terminate()
-                forked.join(20)
-                raise RuntimeError(f"{forked.exitcode} {started.wait(20)}")
+                started.terminate()
+                for _ in range(40):  # as soon as each is there
+                    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                    forked.start()
+                    forked.terminate()
+                    forked.join(5)
+                    if forked.exitcode != -15:
+                        break
+                raise RuntimeError(f"{forked.exitcode} {started.wait(5)}")
             def finalize(self):
                 print("finalizing", flush=True)
                 time.sleep(60)
