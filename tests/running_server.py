@@ -153,7 +153,8 @@ class RunningServer:
         return self._children_called("trireme-worker")
 
     def fork_server(self) -> int:
-        """The process that forks workers."""
+        """The process that forks workers, once it is there."""
+        self.until(lambda: self._children_called("trireme-forker"))
         (found,) = self._children_called("trireme-forker")
         return found
 

@@ -82,7 +82,8 @@ def test_base64_may_have_lines_and_a_prefix(serve: Any) -> None:
     results = model.infer_many(
         [{"image": file_of(part)} for part in (content, lines, b"data:image/png;base64," + lines)]
     )
-    assert len({result["score"].tobytes() for result in results}) == 1
+    for result in results:  # the rows of a batch may differ in their last bits
+        np.testing.assert_allclose(result["score"], results[0]["score"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("threshold", ["nan", -0.1, 1.5])
