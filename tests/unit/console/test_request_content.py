@@ -114,6 +114,14 @@ def test_large_requests_are_shown_by_their_beginning(stage: Watched) -> None:
     assert sum(len(b64decode(tensor["data"])) for response in content["responses"] for tensor in response) <= SIDE_BYTES
 
 
+def test_request_with_more_text_than_a_recording_takes_is_shown_without_its_content(stage: Watched) -> None:
+    stage.recorder.start({})
+    stage.fail(stage.ask(parameters={"much": "y" * (17 << 20)}))
+    (content,) = stage.contents()
+    assert (content["inputs"], content["parameters"]) == ([], {})
+    assert content["note"].startswith("its names and parameters have ")
+
+
 def test_only_so_many_are_kept(stage: Watched) -> None:
     stage.recorder.start({})
     first = stage.requests.excerpts.keep(stage.ask())

@@ -113,8 +113,9 @@ class Capture:
     def excerpt(self) -> CallExcerpt:
         """What is to be seen of it; responses that are still to come are added to the same object."""
         if self._excerpt is None:
-            parameters = begin_of_parameters(self._call["parameters"])
-            self._excerpt = CallExcerpt(begin_of_tensors(self._call["inputs"]), parameters, self._call["unplayable"])
+            call = self._call  # which is without inputs and parameters where its texts are too large
+            parameters = begin_of_parameters(call.get("parameters", {}))
+            self._excerpt = CallExcerpt(begin_of_tensors(call.get("inputs", ())), parameters, call["unplayable"])
             for response in self._responses or ():
                 _add_to_excerpt(self._excerpt, response)
         return self._excerpt
