@@ -16,8 +16,10 @@ from front_loop_stage import FrontLoopStage, read_all, until
 from running_server import int_request
 
 from trireme.config.options.server import ServerOptions
+from trireme.core.errors import InternalError
 from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
 from trireme.frontends.processes import messages
+from trireme.frontends.processes.infer_lane import encode_error
 
 BODY = json.dumps(int_request(1, 2)).encode()
 HTTP_REQUEST = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
@@ -164,6 +166,24 @@ def test_parts_of_an_answer_that_nobody_waits_for_are_not_kept() -> None:
         stage.line.send((messages.PART, call, 0, 100, bytes(10)))
         stage.line.send((messages.PING,))
         await stage.told(messages.PONG)
+        assert not stage.front._parts.has(call)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_an_error_ends_an_answer_of_which_parts_have_come() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.PART, call, 0, 100, bytes(10)))
+        stage.line.send((messages.FAIL, call, encode_error(InternalError("it cannot pass"))))
+        assert (await stage.told(messages.SETTLED))[1] == call
+        received = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1 << 20), 5)
+        assert received.startswith(b"HTTP/1.1 500 ")
+        assert b"it cannot pass" in received
         assert not stage.front._parts.has(call)
         await stage.close()
 

@@ -135,7 +135,7 @@ class FrontProcess:
             self._take_rare(kind, message)
 
     def _on_unsent(self, message: Message) -> None:
-        if message[0] == messages.ANSWER:
+        if message[0] in (messages.ANSWER, messages.PART):
             self._lane.fail_unsent(message[1])
 
     def _take_rare(self, kind: int, message: Message) -> None:

@@ -117,7 +117,8 @@ class InferLane:
         self._large.settled(key)
 
     def fail_unsent(self, key: int) -> None:
-        """The response could not be sent as a message: an error takes its place."""
+        """The response, or a part of it, could not be sent as a message: an error takes its place."""
+        self._large.cancel(key)
         error = InternalError(
             "the response has parameters that cannot pass through a front-end process; a server with "
             "--frontend-processes=1 can send it"

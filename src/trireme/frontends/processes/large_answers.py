@@ -104,9 +104,11 @@ class AnswerParts:
         outputs[index] = whole, filled + len(data)
 
     def complete(self, message: Message) -> Message:
-        """An ANSWER with the data that came ahead of it."""
+        """What ends the call: an ANSWER with the data that came ahead of it, an error as it is."""
+        parts = self._parts.pop(message[1])
+        if message[0] != messages.ANSWER:
+            return message
         kind, call, version, outputs, parameters = message
-        parts = self._parts.pop(call)
         whole: list[Any] = []
         for index, (name, datatype, shape, _) in enumerate(outputs):
             whole.append((name, datatype, shape, parts[index][0].toreadonly()))

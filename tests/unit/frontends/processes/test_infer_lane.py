@@ -22,6 +22,7 @@ from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES, ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import InferLane, decode_error, encode_error
+from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
@@ -237,6 +238,21 @@ def test_a_large_answer_that_nobody_waits_for_is_dropped(
     sent.is_full = False
     lane.go_on()
     assert (sent.messages, inflight.used_bytes) == ([], 0)
+
+
+def test_an_error_takes_the_place_of_a_large_answer_that_cannot_be_sent(
+    lane: InferLane, calls: ModelCalls, sent: Sent, inflight: InflightBytes
+) -> None:
+    lane.begin(infer())
+    answer(calls.model.requests[0], bytes(2 << 20))
+    lane.fail_unsent(CALL)  # its parameters, say
+    assert (sent.kinds[-1], inflight.used_bytes) == (messages.FAIL, 0)
+    received = AnswerParts()
+    for message in sent.messages:
+        if message[0] == messages.PART:
+            received.take(message)
+    assert received.complete(sent.messages[-1]) == sent.messages[-1]
+    assert not received.has(CALL)
 
 
 def test_a_process_that_is_gone_holds_nothing(lane: InferLane, calls: ModelCalls, inflight: InflightBytes) -> None:
