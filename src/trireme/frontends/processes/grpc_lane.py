@@ -199,7 +199,8 @@ class GrpcClientConnection(ClientConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._inner.connection_made(transport)
+        if not self._is_lost:
+            self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         self._used.add(self.number)
@@ -214,10 +215,12 @@ class GrpcClientConnection(ClientConnection):
     def eof_received(self) -> bool:
         return False
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._inner.connection_lost(error)
-        del self._lane.upstreams[id(self._inner)]
-        super().connection_lost(error)
+    def is_gone(self) -> None:
+        """The same behind a TLS handshake that has failed, where no loss is told."""
+        if not self._is_lost:
+            self._inner.connection_lost(None)
+            del self._lane.upstreams[id(self._inner)]
+        super().is_gone()
 
     def pause_writing(self) -> None:
         super().pause_writing()
