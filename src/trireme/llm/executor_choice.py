@@ -17,7 +17,7 @@ from trireme.llm.executors.limits import (
     refuse_small_cache,
 )
 from trireme.llm.executors.port import Executor, ExecutorError
-from trireme.llm.models.catalog import load_weights, quantization_of, read_spec, stored_bytes
+from trireme.llm.models.catalog import float8_bytes, load_weights, quantization_of, read_spec, stored_bytes
 from trireme.llm.models.checkpoint import Weight, read_config
 from trireme.llm.models.engine_folder.description import is_engine_folder, read_description
 from trireme.llm.models.fields import UnsupportedModelError
@@ -103,8 +103,9 @@ def _with_torch(
     if place.startswith("cuda"):
         from trireme.llm.executors.cuda.loading import load_on_cuda
 
-        packed_bytes = stored_bytes(folder) if quantization else None
-        return load_on_cuda(spec, weights, options, chosen, place, packed_bytes)
+        if not quantization:
+            return load_on_cuda(spec, weights, options, chosen, place)
+        return load_on_cuda(spec, weights, options, chosen, place, stored_bytes(folder), float8_bytes(folder))
     _tell_unpacking(quantization, place, chosen)
     if place == "cpu":
         from trireme.llm.executors.torch.loading import load_on_cpu

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Protocol
 
 from trireme.llm.models import falcon, gemma, gpt2, gpt_neox, llama, mixture, opt, persimmon, phi
-from trireme.llm.models.checkpoint import Checkpoint, CheckpointError, StoredWeight, read_config, read_json, to_plain
-from trireme.llm.models.engine_folder.description import is_engine_folder, read_description
+from trireme.llm.models.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    StoredWeight,
+    open_tensors,
+    read_config,
+    read_json,
+    to_plain,
+)
+from trireme.llm.models.engine_folder.description import WEIGHTS_FILE, is_engine_folder, read_description
 from trireme.llm.models.engine_folder.reader import EngineFolder
 from trireme.llm.models.fastertransformer import config_file as fastertransformer_config
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
@@ -54,6 +62,7 @@ ARCHITECTURES: Mapping[str, Family] = {
 
 _FITTING_CONFIG = "use the config.json that was published with the weights"
 _OR_DELETE = "download it again, or delete it"
+_FLOAT8 = "F8_E4M3"
 _LOOKED_UP = ("embed.weight", "positions.weight")
 """Tensors whose rows are taken out one by one: quantized, they are unpacked."""
 
@@ -102,6 +111,13 @@ def stored_bytes(folder: str | Path) -> int:
     """Of all tensors of a quantized model, as they are stored."""
     folder = Path(folder)
     return read_description(folder).weight_bytes if is_engine_folder(folder) else Checkpoint(folder).tensor_bytes
+
+
+def float8_bytes(folder: str | Path) -> int:
+    """Of those of them that are floats of eight bits."""
+    folder = Path(folder)
+    tensors = open_tensors(folder / WEIGHTS_FILE) if is_engine_folder(folder) else Checkpoint(folder)
+    return tensors.bytes_of(_FLOAT8)
 
 
 def _named_weights(folder: Path, spec: DecoderSpec) -> NamedWeights:

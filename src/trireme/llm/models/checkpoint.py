@@ -157,6 +157,10 @@ class Checkpoint:
         """Of all tensors, and of what the files have around them."""
         return sum((self._folder / name).stat().st_size for name in set(self._places.values()))
 
+    def bytes_of(self, dtype: str) -> int:
+        """Of the tensors of a type, by the name that safetensors has for it."""
+        return sum(self._file(name).bytes_of(dtype) for name in set(self._places.values()))
+
     def _file(self, name: str) -> TensorFile:
         if name not in self._files:
             self._files[name] = self._open(self._folder / name)
@@ -197,6 +201,10 @@ class TensorFile:
     def read(self, name: str) -> Weight:
         raise KeyError(name)
 
+    def bytes_of(self, dtype: str) -> int:
+        """Of the tensors of a type; those of PyTorch's files have none that only safetensors names."""
+        return 0
+
 
 class SafetensorsFile(TensorFile):
     """Eight bytes with the length of a header, the header as JSON, then the tensors' bytes."""
@@ -223,6 +231,11 @@ class SafetensorsFile(TensorFile):
         count = (end - begin) // kind.itemsize
         array = np.frombuffer(self._bytes, kind, count, self._data_start + begin) if count else np.empty(0, kind)
         return Weight(np.require(array, requirements="A").reshape(shape), dtype)
+
+    def bytes_of(self, dtype: str) -> int:
+        named = [(name, entry) for name, entry in self._header.items() if isinstance(entry, dict)]
+        places = [self._checked(name, entry)[2:] for name, entry in named if entry.get("dtype") == dtype]
+        return sum(end - begin for begin, end in places)
 
     def check_all(self) -> None:
         """Raises CheckpointError where a tensor is not in the file as a whole."""

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from trireme.llm.executors.cuda import loading  # noqa: E402
+from trireme.llm.executors.port import ExecutorError  # noqa: E402
 from trireme.llm.executors.torch.weights import to_packed  # noqa: E402
 from trireme.llm.kernels import launch  # noqa: E402
 from trireme.llm.models.quantized import to_float32  # noqa: E402
@@ -51,6 +52,27 @@ def test_amd_is_told_apart(monkeypatch: pytest.MonkeyPatch, capability: Any) -> 
     assert launch.why_not(GPU) == ""
     monkeypatch.setattr(torch.version, "hip", "6.2")
     assert launch.why_not(GPU) == "AMD's GPUs"
+
+
+@pytest.mark.parametrize(("number", "wanted"), [((8, 0), 1000 + 300), ((8, 9), 1000)])
+def test_room_is_asked_for_what_is_unpacked_alone(
+    number: tuple[int, int], wanted: int, capability: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four bits, and whole numbers of eight, stay as they are on every GPU."""
+    asked = []
+
+    def check_room(*given: Any) -> None:
+        asked.append(given[-1])
+        raise ExecutorError("enough")
+
+    capability(*number)
+    monkeypatch.setattr(loading, "usable_bytes", lambda place, options: 10_000)
+    monkeypatch.setattr(loading, "cuda_device", lambda device: GPU)
+    monkeypatch.setattr(loading, "_why_not_kernels", lambda *given: "")
+    monkeypatch.setattr(loading, "check_room", check_room)
+    with pytest.raises(ExecutorError, match="enough"):
+        loading.load_on_cuda(SPEC, (), EngineOptions(), "bfloat16", "cuda", 1000, 300)
+    assert asked == [wanted]
 
 
 def test_weights_of_float8_are_unpacked_where_the_gpu_lacks_it(

@@ -59,6 +59,19 @@ def test_tensors_keep_their_bits(tmp_path: Path) -> None:
     assert checkpoint.read("bf16").array.dtype == np.uint16
 
 
+def test_tensors_of_a_type_are_measured_over_all_files(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"one": "a.safetensors", "two": "a.safetensors", "three": "b.safetensors"}})
+    )
+    write(
+        tmp_path / "a.safetensors",
+        {"one": entry("F8_E4M3", [4], 0, 4), "two": entry("I8", [2], 4, 6), "odd": entry("Q4", [1], 0, 1)},
+        bytes(6),
+    )
+    write(tmp_path / "b.safetensors", {"three": entry("F8_E4M3", [3], 0, 3)}, bytes(3))
+    assert Checkpoint(tmp_path).bytes_of("F8_E4M3") == 7
+
+
 def test_a_quantised_tensor_is_refused_as_numbers() -> None:
     with pytest.raises(CheckpointError, match=r"I8.*F32, F16 or BF16"):
         to_float32(Weight(np.zeros(2, np.int8), "I8"))

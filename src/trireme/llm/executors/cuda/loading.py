@@ -33,10 +33,12 @@ def load_on_cuda(
     dtype: str,
     device: str,
     packed_bytes: int | None = None,
+    float8_bytes: int = 0,
 ) -> Executor:
     """An executor on a GPU: with our kernels where they cover the model, else with PyTorch's.
 
     `packed_bytes` is what the weights of a quantized model take; only our kernels multiply with them as they are.
+    `float8_bytes` of them are floats of eight bits, which older GPUs do not have.
     """
     place, kind = cuda_device(device), getattr(torch, dtype)
     usable = usable_bytes(place, options)
@@ -46,7 +48,7 @@ def load_on_cuda(
         log.info("the model's quantized weights are unpacked to %s: our kernels do not cover %s", dtype, problem)
         packed_bytes = None
     elif packed_bytes is not None and why_not_fp8(place):
-        packed_bytes = min(packed_bytes, weight_count(spec)) * kind.itemsize  # what has eight bits is unpacked
+        packed_bytes += float8_bytes * (kind.itemsize - 1)  # which are unpacked
     check_room(spec, options, kind.itemsize, dtype, usable, share, packed_bytes)
     total = weight_count(spec) * kind.itemsize if packed_bytes is None else packed_bytes
     try:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from trireme.llm.models.catalog import load_weights, quantization_of, read_spec, stored_bytes
+from trireme.llm.models.catalog import float8_bytes, load_weights, quantization_of, read_spec, stored_bytes
 from trireme.llm.models.checkpoint import CheckpointError, Weight, to_float32
 from trireme.llm.models.engine_folder.description import EngineDescription, read_description, write_description
 from trireme.llm.models.engine_folder.writer import TensorWriter
@@ -63,6 +63,8 @@ def test_what_was_written_is_read(bits: Any, tmp_path: Path) -> None:
     assert (qkv.bits, qkv.shape, qkv.zeros is not None) == (bits, (192, 64), bits == "int4")
     assert np.abs(to_float32(qkv)).max() > 1
     assert stored_bytes(folder) < (folder / "engine.safetensors").stat().st_size
+    packed = [weight.codes.nbytes for weight in found.values() if isinstance(weight, QuantizedWeight)]
+    assert float8_bytes(folder) == (sum(packed) if bits == "fp8" else 0)
 
 
 def test_the_file_is_one_that_others_can_read(tmp_path: Path) -> None:
