@@ -11,7 +11,7 @@ from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, T
 from trireme.tools.analyze.options import Constraint, ModelOptions, SearchOptions, Wishes
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.search.brute import brute, sweep
-from trireme.tools.analyze.search.fit.search import can_fit, fit
+from trireme.tools.analyze.search.fit.search import _Search, can_fit, fit
 from trireme.tools.analyze.search.fit.simulation import Queue, play
 from trireme.tools.analyze.search.parzen import parzen, trial_count
 from trireme.tools.analyze.search.quick import quick
@@ -124,6 +124,19 @@ def test_only_what_a_probe_confirms_is_measured_at_length(name: str) -> None:
     assert set(at_length) <= probed
     assert len(at_length) <= 4
     assert server.trials[-1] in own, "so that the model need not be loaded again at the end"
+
+
+def test_the_best_probe_is_measured_at_length_where_nothing_else_was() -> None:
+    server = PlayedServer(waiting)
+    search = _Search(SPACE, server.measure, ranking(), 1, lambda text: None)
+    search._probe()
+    unloadable = next(trial for trial in search._all_trials() if trial not in search._results)
+    search._results[unloadable] = None
+    search._is_checked.add(unloadable)
+    search._check_best_probe()
+    assert len(server.measured_at_length) == 1
+    search._check_best_probe()
+    assert len(server.measured_at_length) == 1
 
 
 def test_the_fitted_model_tells_of_everything() -> None:

@@ -132,9 +132,9 @@ class _Search:
         return any(average > bound for bound in bounds)
 
     def _check_best_probe(self) -> None:
-        """Where the steps were used up by promises that did not hold."""
+        """Where the steps were used up by promises that did not hold, or did not even run."""
         probed = [trial for trial, result in self._results.items() if result is not None]
-        if not self._is_checked and probed:
+        if probed and not self._is_checked.intersection(probed):
             self._check(max(probed, key=self._key))
 
     def _promising(self) -> Trial | None:
