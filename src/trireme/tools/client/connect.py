@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HTTP_PORT, GRPC_PORT = 8000, 8001
 KEY_VARIABLE = "TRIREME_API_KEY"
 """The environment's key for a server that asks for one."""
-_TLS_SCHEMES = ("https://", "grpcs://")
+TLS_SCHEMES = ("https://", "grpcs://")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -63,7 +63,7 @@ def place_of(options: ConnectionOptions) -> tuple[Address, ssl.SSLContext | None
     port = GRPC_PORT if options.is_grpc else HTTP_PORT
     url = options.url or f"localhost:{port}"
     try:
-        address = parse_address(url, port, url.startswith(_TLS_SCHEMES))
+        address = parse_address(url, port, url.startswith(TLS_SCHEMES))
         tls = TlsOptions(True, options.ca_file, verifies_peer=not options.is_unverified)
         context = tls_context(tls, ["h2" if options.is_grpc else "http/1.1"]) if address.is_tls else None
     except PerfError as error:

@@ -6,15 +6,17 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trireme.tools.analyze.options import AnalyzeOptions, ServerPlace
 from trireme.tools.analyze.signals import Waits
 from trireme.tools.child_server import LOOPBACK, SERVICES, ChildServer, ChildServerError, ServerProgram
-from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, ConnectionOptions, connect
+from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, TLS_SCHEMES, ConnectionOptions, connect
 from trireme.tools.client.errors import InputError, UnreachableError
 from trireme.tools.client.port import ServerClient
+from trireme.tools.perf.address import parse_address
+from trireme.tools.perf.errors import PerfError
 
 _METRICS_PORT = 8002
 _START_S = 120.0
@@ -35,6 +37,12 @@ class Target:
     metrics_url: str
     local_id: int | None = None
     """The process of a server that was started for the analysis."""
+
+    @property
+    def metrics_headers(self) -> tuple[tuple[str, str], ...]:
+        """The page of metrics is read without TLS: a key that goes to the server behind TLS is not sent there."""
+        url = self.grpc_url if self.place.protocol == "grpc" else self.http_url
+        return () if url.startswith(TLS_SCHEMES) else self.place.headers
 
     def load_words(self, is_language_model: bool) -> tuple[str, ...]:
         """The words that tell the load generator where the server is."""
@@ -108,8 +116,11 @@ def _given(place: ServerPlace) -> dict[str, str]:
 def _running(place: ServerPlace) -> dict[str, str]:
     """Those of a server that runs; metrics are where the client protocol is, unless said otherwise."""
     urls = {"http": f"localhost:{HTTP_PORT}", "grpc": f"localhost:{GRPC_PORT}", **_given(place)}
-    host = urls[place.protocol].rpartition("//")[2].rpartition(":")[0] or "localhost"
-    return {"metrics": f"{host}:{_METRICS_PORT}/metrics", **urls}
+    try:
+        address = parse_address(urls[place.protocol], _METRICS_PORT)
+    except PerfError as error:
+        raise InputError(str(error)) from None
+    return {"metrics": f"{replace(address, port=_METRICS_PORT).authority}/metrics", **urls}
 
 
 def _target(place: ServerPlace, urls: Mapping[str, str], local_id: int | None) -> Target:

@@ -13,13 +13,21 @@ import pytest
 from trireme.tools.analyze.options import ServerPlace
 from trireme.tools.analyze.server.target import open_target
 from trireme.tools.child_server import ChildServer
-from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.errors import InputError, UnreachableError
 
 PROGRAM = """#!/bin/sh
 echo "$@" > {folder}/words
 echo $$ > {folder}/id
 {rest}
 """
+
+
+class Remote:
+    """The same for a server that runs."""
+
+    def __init__(self, url: str, protocol: str = "http") -> None:
+        key = (("Authorization", "Bearer key"),)
+        self.place = ServerPlace("remote", http_url=url, grpc_url=url, protocol=protocol, headers=key)
 
 
 class Options:
@@ -40,6 +48,31 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("url", "metrics"),
+    [
+        ("far:8000", "far:8002/metrics"),
+        ("far", "far:8002/metrics"),
+        ("http://far/base", "far:8002/metrics"),
+        ("[::1]", "[::1]:8002/metrics"),
+    ],
+)
+def test_metrics_are_those_of_the_machine_that_the_server_is_on(url: str, metrics: str) -> None:
+    with open_target(Remote(url), nullcontext) as target:  # type: ignore[arg-type]
+        assert (target.metrics_url, target.metrics_headers) == (metrics, target.place.headers)
+
+
+def test_what_is_no_address_is_told() -> None:
+    with pytest.raises(InputError, match="'far:x' is no address"), open_target(Remote("far:x"), nullcontext):  # type: ignore[arg-type]
+        pass
+
+
+@pytest.mark.parametrize(("url", "protocol"), [("https://far:8000", "http"), ("grpcs://far:8001", "grpc")])
+def test_a_key_that_is_sent_behind_tls_is_not_sent_without(url: str, protocol: str) -> None:
+    with open_target(Remote(url, protocol), nullcontext) as target:  # type: ignore[arg-type]
+        assert (target.metrics_url, target.metrics_headers) == ("far:8002/metrics", ())
 
 
 def test_one_that_ends_at_once_leaves_no_log(tmp_path: Path, scratch: Path) -> None:
