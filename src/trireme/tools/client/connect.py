@@ -58,8 +58,10 @@ def connect_http(options: ConnectionOptions) -> HttpClient:
 def place_of(options: ConnectionOptions) -> tuple[Address, ssl.SSLContext | None]:
     """Where the server is, and how its TLS is spoken; raises InputError, for headers that cannot be sent, too."""
     for name, value in options.headers:
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise InputError(f"the header '{name}: {value}' has characters that no header may have")
+        if not _HEADER_NAME.fullmatch(name):
+            raise InputError(f"the name of the header {name!a} has characters that no header may have")
+        if not _HEADER_VALUE.fullmatch(value):  # not shown: it may be a key
+            raise InputError(f"the value of the header '{name}' has characters that no header may have")
     port = GRPC_PORT if options.is_grpc else HTTP_PORT
     url = options.url or f"localhost:{port}"
     try:

@@ -79,10 +79,11 @@ def test_what_is_no_event_of_generate_is_told(event: bytes) -> None:
         decode_flat(event, CALL)
 
 
-@pytest.mark.parametrize("header", [("X-A", "a\r\nB: c"), ("X A", "b"), ("X-A", "\u65e5"), ("", "b")])
+@pytest.mark.parametrize("header", [("X-A", "a\r\nB: c"), ("X A", "k3y"), ("X-A", "\u65e5"), ("", "k3y")])
 def test_headers_that_cannot_be_sent_are_refused(header: tuple[str, str]) -> None:
-    with pytest.raises(InputError, match="has characters that no header may have"):
+    with pytest.raises(InputError, match="has characters that no header may have") as refused:
         connect(ConnectionOptions(headers=(header,)))
+    assert header[1] not in str(refused.value)  # which may be a key
     connect(ConnectionOptions(headers=(("X-A", "caf\u00e9\t b"),)))
 
 
