@@ -79,7 +79,7 @@ class EchoServer:
             loop = asyncio.get_running_loop()
             for index, word in enumerate(decode_bytes(request.inputs["IN"].data)):
                 response = InferenceResponse([Tensor("OUT", "BYTES", (1,), encode_bytes([word]))], is_final=False)
-                loop.call_later(0.001 * index, request.respond, response)
+                loop.call_later(0.001 * (index + 1), request.respond, response)  # 0 would be no timer
             loop.call_later(0.05, request.respond, InferenceResponse.final_mark())
 
     def is_live(self) -> bool:
