@@ -330,7 +330,7 @@ class EngineCore:
         tokens, token = tuple(found), found[-1]
         rows = range(index, index + len(found))
         logprobs = tuple(result.logprobs[row] for row in rows if row in result.logprobs)
-        self._advance_grammar(sequence, token)
+        sequence.advance_grammar(token)
         if sequence.error:
             self._finish(sequence, FinishReason.ERROR, ())
         elif token in sequence.end_ids and sequence.may_end:
@@ -347,16 +347,6 @@ class EngineCore:
                 sequence,
                 SequenceOutput(tokens, logprobs, times=times, cached_tokens=sequence.cached, prompt_logprobs=prompt),
             )
-
-    @staticmethod
-    def _advance_grammar(sequence: Sequence, token: int) -> None:
-        if sequence.grammar is None or sequence.error:
-            return
-        try:
-            sequence.grammar.advance(token)
-            sequence.error = sequence.grammar.error
-        except Exception as error:
-            sequence.fail("its grammar could not be followed", error)
 
     def _finish(
         self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...], logprobs: tuple[Any, ...] = ()

@@ -147,6 +147,16 @@ class Sequence:
             log.error("a sequence is ended: %s", what, exc_info=error)
             own.error = f"{what}: {type(error).__name__}: {error}"
 
+    def advance_grammar(self, token: int) -> None:
+        """Tells its grammar of a token that was chosen; fails where that cannot be followed."""
+        if self.grammar is None or self.error:
+            return
+        try:
+            self.grammar.advance(token)
+            self.error = self.grammar.error
+        except Exception as error:
+            self.fail("its grammar could not be followed", error)
+
     def fail_without_numbers(self) -> None:
         """The same where the model's results are infinite, or not numbers at all."""
         what = "the model computes no numbers any more; download its weights again, or ask for another dtype"
