@@ -20,7 +20,6 @@ from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing
 from trireme.frontends.http.socket_side import ConnectionOwner, SocketSide
 from trireme.frontends.http.status import status_of
 from trireme.frontends.inflight import CHARGED_FROM_BYTES
-from trireme.frontends.peer import peer_address
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol.json_codec.text import encode_error
 
@@ -53,11 +52,6 @@ class Connection(SocketSide):
     def is_busy(self) -> bool:
         """Whether a request is being received or answered."""
         return bool(self._exchanges) or self._is_mid_request
-
-    @property
-    def peer(self) -> str:
-        """The client's address."""
-        return peer_address(self._transport)
 
     @property
     def _is_mid_request(self) -> bool:

@@ -10,6 +10,7 @@ from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.pace import Pace
+from trireme.frontends.peer import peer_address
 
 _WRITE_HIGH_WATER_BYTES: Final = 1 << 20
 
@@ -81,6 +82,11 @@ class SocketSide(asyncio.Protocol):
     def note_used(self) -> None:
         """A request came on the connection, of which nothing was seen here."""
         self._pace.was_used = True
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return peer_address(self._transport)
 
     @property
     def is_sending(self) -> bool:
