@@ -1,7 +1,8 @@
-"""Tiny language models, each made once, and engines that run them with numpy or PyTorch."""
+"""Tiny language models, each made once, and engines that run them with numpy, PyTorch or the kernels for GPUs."""
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 from tiny_language_models import ANSWER_TOKENS, PROMPTS, TinyModel, build
 
 from trireme.llm.engine import EngineCore
+from trireme.llm.executors.cuda.loading import load_on_cuda
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import Executor
 from trireme.llm.executors.torch.executor import TorchExecutor
@@ -26,7 +28,10 @@ from trireme.llm.sampling_params import SamplingParams
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "numpy": NumpyExecutor,
     "torch": lambda spec, weights, options: TorchExecutor(spec, host_tensors(weights), options),
+    "cuda": lambda spec, weights, options: load_on_cuda(spec, weights, options, "float32", "cuda"),
 }
+USUAL_EXECUTOR = os.environ.get("TRIREME_TEST_EXECUTOR", "numpy")
+"""Of tests that do not say which: all of these can be run on a GPU."""
 
 
 class RunningEngine:
@@ -119,7 +124,7 @@ def start_engine() -> Iterator[Callable[..., RunningEngine]]:
     engines: list[EngineCore] = []
 
     def start(
-        folder: Path, *, kind: str = "numpy", blocks: int = 64, block_size: int = 4, **options: Any
+        folder: Path, *, kind: str = USUAL_EXECUTOR, blocks: int = 64, block_size: int = 4, **options: Any
     ) -> RunningEngine:
         spec = read_spec(folder)
         block_bytes = 8 * spec.layer_count * block_size * spec.kv_head_count * spec.head_size

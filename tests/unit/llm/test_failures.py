@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from trireme.llm import Engine, EngineOptions
@@ -23,7 +24,8 @@ from trireme.llm.text_engine import GenerationError
 from trireme.llm.tokenizer.loading import load_tokenizer
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe" / "1"
-KINDS = ["numpy", "torch"]
+HAS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+KINDS = ["numpy", "torch", pytest.param("cuda", marks=HAS_GPU)]
 
 
 class BrokenState:

@@ -37,6 +37,16 @@ def all_sampled_rows(chunks: Iterable[Chunk]) -> list[SampledRow]:
     return [row for chunk in chunks for row in sampled_rows(chunk)]
 
 
+def numbers_alone(tokens: Iterable[int], rows: Iterable[SampledRow]) -> list[int]:
+    """The tokens; a negative one stands where the model computed no numbers: its sequence fails, and 0 is put there."""
+    found = []
+    for token, row in zip(tokens, rows, strict=True):
+        if token < 0:
+            row.sequence.fail_without_numbers()
+        found.append(max(token, 0))
+    return found
+
+
 def _with_drafts(sequence: Sequence, drafts: tuple[int, ...]) -> Sequence:
     """The sequence itself, where what is chosen does not depend on what was written before."""
     if not drafts or not sequence.params.needs_history:

@@ -296,3 +296,14 @@ def test_rotation_of_whole_heads() -> None:
         block = int(pages.tables[0, position // BLOCK])
         assert is_close(pages.k_cache[block, :, position % BLOCK], turned(k, positions, cosines)[row])
         assert is_close(pages.v_cache[block, :, position % BLOCK], v[row])
+
+
+def test_the_most_likely_token_or_none_where_there_are_no_numbers() -> None:
+    logits = torch.randn(6, 300, generator=torch.Generator().manual_seed(4)).to(DEVICE, DTYPE)
+    logits[1, 200], logits[3, 17], logits[4] = torch.nan, torch.inf, -torch.inf
+    last_tokens = torch.full((9,), 7, dtype=torch.int32, device=DEVICE)
+    slots = torch.tensor([8, 2, 0, 3, 5, 1], dtype=torch.int32, device=DEVICE)
+    wanted = logits.float().cpu().argmax(-1).tolist()
+    found = elementwise.take_largest(logits, slots, last_tokens).tolist()
+    assert found == [wanted[0], -1, wanted[2], -1, -1, wanted[5]]
+    assert last_tokens.tolist() == [wanted[2], wanted[5], 0, 0, 7, 0, 7, 7, wanted[0]]

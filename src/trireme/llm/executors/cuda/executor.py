@@ -25,7 +25,7 @@ from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
-from trireme.llm.sampling.rows import all_sampled_rows
+from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, numbers_alone
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
 from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
@@ -42,7 +42,8 @@ class _Handle:
 
     tokens: torch.Tensor
     """On the host, once the event has passed."""
-    count: int
+    rows: list[SampledRow]
+    """What they are for."""
     event: torch.cuda.Event
     logprobs: dict[int, Report]
     prompts: dict[int, list[Report]] = field(default_factory=dict)
@@ -148,7 +149,9 @@ class CudaExecutor:
     def collect(self, handle: _Handle) -> StepResult:
         """Waits for a step."""
         handle.event.synchronize()
-        tokens = handle.tokens[: handle.count].tolist()
+        tokens = handle.tokens[: len(handle.rows)].tolist()
+        if min(tokens, default=0) < 0:
+            tokens = numbers_alone(tokens, handle.rows)
         prompts = {
             number: tuple(one for part in parts for one in told(part)) for number, parts in handle.prompts.items()
         }
@@ -314,9 +317,7 @@ class CudaExecutor:
     def _choose_largest(self, x: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits, and for each row the most likely token, which becomes the input of its slot's next step."""
         logits = self._decoder.logits(x)
-        tokens = logits.argmax(-1).to(torch.int32)
-        self._last_tokens.index_copy_(0, slots.long(), tokens)
-        return logits, tokens
+        return logits, elementwise.take_largest(logits, slots, self._last_tokens)
 
     @contextmanager
     def _preparing(self, kind: Hashable = None) -> Iterator[None]:
@@ -358,13 +359,14 @@ class CudaExecutor:
             chosen, logprobs = self._sampler.choose(logits, special, sequences, positions)
             places = self._inputs.send(np.array(special, dtype=np.int32))
             slots = self._inputs.send(np.array([sequence.slot for sequence in sequences], dtype=np.int32))
+            chosen = torch.where(tokens.index_select(0, places) < 0, elementwise.NO_TOKEN, chosen)
             tokens.index_copy_(0, places.long(), chosen)
-            self._last_tokens.index_copy_(0, slots.long(), chosen)
+            self._last_tokens.index_copy_(0, slots.long(), chosen.clamp(min=0))
         host = self._outputs[self._inputs.turn]
         host[: len(rows)].copy_(tokens, non_blocking=True)
         event = torch.cuda.Event()
         event.record(self._stream)
-        return _Handle(host, len(rows), event, logprobs, prompts or {})
+        return _Handle(host, rows, event, logprobs, prompts or {})
 
     def _send_blocks(self, missing: Ints | None) -> None:
         if missing is not None:

@@ -30,9 +30,10 @@ class _Step(torch.nn.Module):
         return found
 
     def _results(self, step: StepTokens, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logits of some rows, and the most likely token of each."""
+        """The logits of some rows, and the most likely token of each; -1 where they are infinite or not numbers."""
         logits = self._decoder.run(step, rows)(0, rows.shape[0])
-        return logits, logits.argmax(-1)
+        largest = logits.max(-1)  # NaN is the largest of its row
+        return logits, largest.indices.masked_fill(~largest.values.isfinite(), -1)
 
 
 class DecodeStep(_Step):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from tiny_language_models import VOCAB, TinyModel
 
 from trireme.llm.engine import EngineCore
@@ -22,6 +23,7 @@ from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.torch.weights import host_tensors
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions, SpeculationMode, WarmUpMode
+from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import SamplingParams
 
 COUNT = 6
@@ -159,6 +161,19 @@ def test_what_is_not_greedy_is_what_the_executor_in_pytorch_gives(
         assert [news.token_ids for news in ours] == [news.token_ids for news in theirs]
         for one, other in zip(ours, theirs, strict=True):
             assert [place.rank for place in one.logprobs] == [place.rank for place in other.logprobs]
+
+
+def test_a_sequence_without_numbers_is_ended_and_others_go_on(tiny_model: Any, start_hpu: Any, tmp_path: Path) -> None:
+    source = tiny_model("llama").folder
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.embed_tokens.weight"][5] = np.nan
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((source / "config.json").read_bytes())
+    engine = start_hpu(tmp_path)
+    broken, beside = engine.answers([[6, 5], [6, 7]], [SamplingParams(max_tokens=3)] * 2)
+    assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
+    assert "no numbers any more" in broken[0].error
+    assert beside[-1].finish_reason is FinishReason.LENGTH
 
 
 def test_without_graphs_steps_are_plain_calls(tiny_model: Any, start_hpu: Any, events: list[Event]) -> None:
