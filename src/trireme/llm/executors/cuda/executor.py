@@ -19,6 +19,7 @@ from trireme.llm.executors.cache_dtype import cache_dtype
 from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTensors
 from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
 from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PROMPT_SAMPLES, is_small, tile_count, verified_sizes
+from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
 from trireme.llm.executors.cuda.sampled_ends import filled_ends, no_ends, sampled_ends
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
@@ -48,16 +49,6 @@ class _Handle:
     logprobs: dict[int, Report]
     prompts: dict[int, list[Report]] = field(default_factory=dict)
     """By the number of the chunk: of the prompt's tokens, some at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A recorded step: where its inputs go, and where it leaves its results."""
-
-    graph: torch.cuda.CUDAGraph
-    inputs: torch.Tensor
-    logits: torch.Tensor
-    tokens: torch.Tensor
 
 
 class CudaExecutor:
@@ -91,13 +82,13 @@ class CudaExecutor:
         self._sampler = TorchSampler(spec, device)
         self._known = KnownBlocks(slots + 1, options.block_size, cache.tables.shape[1])
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
-        self._decodes: dict[tuple[int, int], _Recorded] = {}
-        self._prompts: dict[tuple[int, int, int], _Recorded] = {}
+        self._decodes: dict[tuple[int, int], RecordedStep] = {}
+        self._prompts: dict[tuple[int, int, int], RecordedStep] = {}
         self._compiled: set[Hashable] = set()
         """Kinds of steps that are not recorded, whose kernels have been compiled."""
         self._has_graphs = options.has_graphs
         self._verifies = options.speculation is not SpeculationMode.OFF
-        self._pool = torch.cuda.graph_pool_handle() if options.has_graphs else None
+        self._recorder = StepRecorder()
         most = options.max_step_tokens + slots
         self._inputs = InputRing(8 * most + 2 * blocks + 4096, device)
         self._outputs = [torch.empty(most, dtype=torch.int32).pin_memory() for _ in range(RING)]
@@ -166,11 +157,11 @@ class CudaExecutor:
 
     def close(self) -> None:
         """Gives the device's memory back."""
-        torch.cuda.synchronize(self._device)
+        self._stream.synchronize()
         self._decodes.clear()
         self._prompts.clear()
         del self._decoder, self._cache, self._weights
-        torch.cuda.empty_cache()
+        give_memory_back()
 
     def _decode(self, chunks: Items[Chunk]) -> _Handle:
         """One token of each sequence."""
@@ -186,11 +177,10 @@ class CudaExecutor:
                 logits, tokens = self._decode_step(rows, bucket, splits)
             return self._finish(chunks, logits[:count], tokens[:count])
         recorded = self._recorded_decode(bucket, longest)
-        recorded.inputs.copy_(rows)
-        recorded.graph.replay()
+        recorded.play(rows)
         return self._finish(chunks, recorded.logits[:count], recorded.tokens[:count])
 
-    def _recorded_decode(self, bucket: int, longest: int) -> _Recorded:
+    def _recorded_decode(self, bucket: int, longest: int) -> RecordedStep:
         reach = 256
         while reach < longest:
             reach *= 2
@@ -227,11 +217,10 @@ class CudaExecutor:
         self._send_blocks(self._known.missing(chunks))
         inputs = self._inputs.send(np.concatenate([part.reshape(-1) for part in parts]))
         recorded = self._recorded_prompt(bucket, splits, ends.shape[1])
-        recorded.inputs.copy_(inputs)
-        recorded.graph.replay()
+        recorded.play(inputs)
         return self._finish(chunks, recorded.logits[:found], recorded.tokens[:found])
 
-    def _recorded_prompt(self, bucket: int, splits: int, samples: int = PROMPT_SAMPLES[0]) -> _Recorded:
+    def _recorded_prompt(self, bucket: int, splits: int, samples: int = PROMPT_SAMPLES[0]) -> RecordedStep:
         key = (bucket, splits, samples)
         if key not in self._prompts:
             self._decoder.prepare_chunk_scratch(splits)
@@ -330,16 +319,13 @@ class CudaExecutor:
         finally:
             self.is_preparing = False
 
-    def _record(self, inputs: torch.Tensor, step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> _Recorded:
+    def _record(self, inputs: torch.Tensor, step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> RecordedStep:
         self._stream.synchronize()
         with self._preparing():
             step()  # compiles what is not compiled yet
         self._stream.synchronize()  # not part of it: here a device that hangs is waited for
-        graph = torch.cuda.CUDAGraph()
-        mode = "thread_local"  # others may use the device meanwhile
-        with self._preparing(), torch.cuda.graph(graph, self._pool, self._stream, mode):
-            logits, tokens = step()
-        return _Recorded(graph, inputs, logits, tokens)
+        with self._preparing():
+            return self._recorder.record(inputs, step)
 
     def _finish(
         self,

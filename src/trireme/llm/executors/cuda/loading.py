@@ -89,7 +89,7 @@ def _with_kernels(
 
     log.info("%s runs on %s with our kernels, in %s", spec.architecture, device, dtype)
     joined = join(_without_fp8(tensors, device, dtype) if why_not_fp8(device) else tensors, spec, device, dtype)
-    torch.cuda.synchronize(device)
+    torch.cuda.current_stream(device).synchronize()  # not the device: another engine may be recording steps on it
     shorter = replace(spec, max_positions=min(spec.max_positions, options.max_length or spec.max_positions))
     return CudaExecutor(shorter, joined, options, device, dtype)
 
