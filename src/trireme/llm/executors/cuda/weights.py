@@ -98,7 +98,7 @@ def join(named: Named, spec: DecoderSpec, device: torch.device, dtype: torch.dty
         else:
             found.tensors[name] = tensor.to(device=device, dtype=dtype, non_blocking=True)
     embedding = found.tensor("embed.weight")
-    layers = tuple(_layer(f"layers.{index}.", spec, found) for index in range(spec.layer_count))
+    layers = tuple(_layer(f"layers.{index}.", spec, found, dtype) for index in range(spec.layer_count))
     norm = Norm(found.tensor("norm.weight"), found.optional("norm.bias"))
     head = Product(embedding, found.optional("head.bias")) if spec.is_tied else found.product("head")
     return DecoderWeights(embedding, layers, norm, head)
@@ -130,7 +130,7 @@ class _Found:
         return None if weight is None else Norm(weight, self.optional(f"{name}.bias"))
 
 
-def _layer(prefix: str, spec: DecoderSpec, found: _Found) -> Layer:
+def _layer(prefix: str, spec: DecoderSpec, found: _Found, dtype: torch.dtype) -> Layer:
     qkv, o, up, down = (found.product(prefix + name) for name in ("qkv", "o", "up", "down"))
     attention_norm = Norm(
         found.tensor(prefix + "attention_norm.weight"), found.optional(prefix + "attention_norm.bias")
@@ -149,19 +149,19 @@ def _layer(prefix: str, spec: DecoderSpec, found: _Found) -> Layer:
     return Layer(
         attention_norm,
         mlp_norm or attention_norm,
-        _prepared(above or qkv),
-        None if joined is not None else _prepared(o),
-        None if above is not None else _prepared(up, spec.is_gated),
-        _prepared(joined or down),
+        _prepared(above or qkv, dtype),
+        None if joined is not None else _prepared(o, dtype),
+        None if above is not None else _prepared(up, dtype, spec.is_gated),
+        _prepared(joined or down, dtype),
         qk_weight,
         qk_bias,
     )
 
 
-def _prepared(product: Product, is_gated: bool = False) -> Product:
-    """The matrix as its kernels take it."""
+def _prepared(product: Product, dtype: torch.dtype, is_gated: bool = False) -> Product:
+    """The matrix as the kernels for rows of that type take it."""
     weight = product.weight
-    if not isinstance(weight, PackedMatrix) or cuda_source.why_not(weight.codes.device):
+    if not isinstance(weight, PackedMatrix) or dtype.itemsize != 2 or cuda_source.why_not(weight.codes.device):
         return product
     return Product(fragments_of(weight), product.bias) if can_be_fragments(weight, is_gated) else product
 
