@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.hub_folder import hub_folder, is_hub_id
-from trireme.backends.python.worker_device import DEVICE_VARIABLE, device_of_worker
+from trireme.backends.python.worker_device import CPU, DEVICE_VARIABLE, device_of_worker
 from trireme.config.nearest import meant
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
 from trireme.huggingface.adapters import find_adapters_folder
@@ -21,6 +21,8 @@ from trireme.llm.options import CacheType, EngineOptions, SpeculationMode, WarmU
 
 T = TypeVar("T")
 
+SELF_PLACED = ("CPU", "MODEL")
+"""Kinds of instances in the files of engines that look for GPUs by themselves, whatever the kind says."""
 _EXECUTORS = ("auto", "numpy")
 
 
@@ -39,9 +41,16 @@ class Settings:
 
 
 def read_settings(
-    config: Mapping[str, Any], args: Mapping[str, str], around_texts: Callable[[], AbstractContextManager[None]]
+    config: Mapping[str, Any],
+    args: Mapping[str, str],
+    around_texts: Callable[[], AbstractContextManager[None]],
+    *,
+    open_kinds: Collection[str] = ("MODEL",),
 ) -> Settings:
-    """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed."""
+    """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed.
+
+    An instance of one of the `open_kinds` chooses its device itself, unless the parameter `device` names one.
+    """
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
     reader = _Reader(config["name"], given)
     model_dir, version = Path(args["model_repository"]), args["model_version"]
@@ -56,7 +65,8 @@ def read_settings(
     folder = _folder(named, revision, model_dir, version)
     tool_parser, reasoning_parser, max_new_tokens = _answer_parameters(reader)
     reader.refuse_rest()
-    device = "numpy" if executor == "numpy" else _placed(args)
+    is_open = args["model_instance_kind"] in open_kinds and given.get("device", "") in ("", "auto")
+    device = "numpy" if executor == "numpy" else _placed(args, is_open)
     return Settings(folder, device, dtype, options, tool_parser, reasoning_parser, max_new_tokens)
 
 
@@ -144,10 +154,11 @@ def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | N
     return folder
 
 
-def _placed(args: Mapping[str, str]) -> str:
-    """Where the server has put the worker; "auto" where it did not say."""
+def _placed(args: Mapping[str, str], is_open: bool) -> str:
+    """Where the server has put the worker; "auto" where it did not say, or left it to the model."""
     if os.environ.get(DEVICE_VARIABLE):
-        return device_of_worker()
+        device = device_of_worker()
+        return "auto" if is_open and device == CPU else device
     return f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "auto"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.llm.settings import Settings, read_settings
+from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
 from trireme.backends.token_model.checkpoint_folder import find_checkpoint
 from trireme.llm.models.fastertransformer.config_file import CONFIG_FILE
 from trireme.llm.models.fastertransformer.reader import check_ranks
@@ -61,7 +61,9 @@ def read_token_settings(
     meant = {_MEANINGS[key]: value for key, value in given.items() if key in _MEANINGS}
     meant |= {key: given[key] for key in _OWN if key in given}
     parameters = {key: {"string_value": value} for key, value in {**meant, "model": str(folder)}.items()}
-    engine = read_settings({"name": config["name"], "parameters": parameters}, args, around_answers)
+    engine = read_settings(
+        {"name": config["name"], "parameters": parameters}, args, around_answers, open_kinds=SELF_PLACED
+    )
     return TokenSettings(engine, not _flag(given, "exclude_input_in_output"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.llm.settings import Settings, read_settings
+from trireme.backends.llm.settings import SELF_PLACED, Settings, read_settings
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def read_own_settings(
     if arguments.get("enforce_eager"):
         meant.setdefault("graphs", "false")
     parameters = {key: {"string_value": value} for key, value in meant.items()}
-    return read_settings({"name": name, "parameters": parameters}, args, around_texts)
+    return read_settings({"name": name, "parameters": parameters}, args, around_texts, open_kinds=SELF_PLACED)
 
 
 def _check(name: str, arguments: Mapping[str, Any]) -> None:

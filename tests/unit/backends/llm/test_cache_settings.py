@@ -1,4 +1,4 @@
-"""How a model's configuration asks for a smaller cache and for ranks, or leaves both to its folder."""
+"""How a model's configuration asks for a smaller cache, for ranks and for a device, or leaves that to others."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.llm.settings import read_settings
+from trireme.backends.llm.settings import Settings, read_settings
+from trireme.backends.python.worker_device import DEVICE_VARIABLE
 from trireme.llm.executors.ranks.mpi import COUNT_VARIABLE, FOLDER_VARIABLE
 from trireme.llm.options import CacheType, EngineOptions
 
 
 def options(folder: Path, **parameters: str) -> EngineOptions:
+    return settings(folder, "CPU", **parameters).options
+
+
+def settings(folder: Path, kind: str, **parameters: str) -> Settings:
     (folder / "1").mkdir(exist_ok=True)
     (folder / "1" / "config.json").write_text("{}")
     given = {key: {"string_value": value} for key, value in parameters.items()}
-    args = {"model_repository": str(folder), "model_version": "1", "model_instance_kind": "CPU"}
-    return read_settings({"name": "writer", "parameters": given}, args, nullcontext).options
+    args = {"model_repository": str(folder), "model_version": "1", "model_instance_kind": kind}
+    return read_settings({"name": "writer", "parameters": given}, args, nullcontext)
 
 
 def test_the_cache_is_of_eight_bits_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -34,3 +39,12 @@ def test_ranks_are_the_folders_matter_unless_somebody_says(tmp_path: Path, monke
     monkeypatch.setenv(COUNT_VARIABLE, "4")
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert options(tmp_path).ranks == 4
+
+
+def test_a_kind_that_leaves_the_device_to_the_model_does_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "cpu")
+    assert settings(tmp_path, "MODEL").device == "auto"
+    assert settings(tmp_path, "MODEL", device="auto").device == "auto"
+    assert settings(tmp_path, "MODEL", device="cpu").device == "cpu"
+    assert settings(tmp_path, "CPU").device == "cpu"
+    assert settings(tmp_path, "CPU", executor="numpy").device == "numpy"

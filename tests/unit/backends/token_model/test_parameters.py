@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.python.worker_device import DEVICE_VARIABLE
 from trireme.backends.token_model.parameters import TokenSettings, read_token_settings
 from trireme.llm.models.checkpoint import CheckpointError
 
@@ -16,7 +17,11 @@ PARTED = "model.layers.0.attention.query_key_value.weight"
 
 def read(folder: Path, **parameters: str) -> TokenSettings:
     given = {key: {"string_value": value} for key, value in parameters.items()}
-    place = {"model_repository": str(folder), "model_version": "1", "model_instance_kind": "CPU"}
+    place = {
+        "model_repository": str(folder),
+        "model_version": "1",
+        "model_instance_kind": "CPU",
+    }  # as their files have it
     return read_token_settings({"name": "m", "parameters": given}, place, nullcontext)
 
 
@@ -55,3 +60,12 @@ def test_a_checkpoint_for_another_number_of_ranks_is_refused(model: Path, ranks:
 def test_a_number_of_ranks_that_is_none_is_refused(model: Path, ranks: str) -> None:
     with pytest.raises(ModelLoadError, match="'tensor_para_size' must be a whole number"):
         read(model, tensor_para_size=ranks)
+
+
+@pytest.mark.parametrize(("placed", "taken"), [("cpu", "auto"), ("cuda:1", "cuda:1"), ("hpu:0", "hpu:0")])
+def test_the_engine_looks_for_a_gpu_although_its_file_says_cpu(
+    model: Path, placed: str, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, placed)
+    assert read(model).engine.device == taken
+    assert read(model, device=placed).engine.device == placed
