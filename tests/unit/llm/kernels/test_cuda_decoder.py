@@ -153,7 +153,7 @@ def test_logits_of_a_quantized_folder_are_those_of_its_numbers(
         tokens = [TOKENS[place] for place in places]
         found, wanted = (one.run(tokens, [0] * len(tokens), list(places), singles) for one in (packed, unpacked))
         error = np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean())
-        exact = 2e-3 if dtype == torch.float32 else 1e-2
+        exact = 2e-3 if dtype == torch.float32 else 2e-2
         if DEVICE.type == "cuda":  # it rounds inputs as well, beside floats of eight bits: of four bits the head alone
             exact = {"fp8": 0.15, "int4": 0.05}.get(method, exact)
         assert error < exact
