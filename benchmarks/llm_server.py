@@ -7,8 +7,9 @@
 
 `--make` writes a repository with the model `language-model` and a tokenizer that has a word for every id, so that texts
 have as many tokens as words. Prompts are random and never repeat (`--seed` begins another series). The apis are
-`generate` (Triton's generate_stream with ids), `grpc` (streams with ids), `openai` (chat with words) and `engine`: the
-same clients in this process, on the engine of the folder.
+`generate` (Triton's generate_stream with ids), `grpc` (streams with ids), `openai` (chat with words), `ensemble`
+(generate_stream with words of a repository such as examples/inflight_batcher_llm, whose `tensorrt_llm/1/model` is the
+folder) and `engine`: the same clients in this process, on the engine of the folder.
 """
 
 from __future__ import annotations
@@ -44,10 +45,13 @@ def http_body(options: argparse.Namespace, client: int, turn: int) -> bytes:
     ids = ids_of(options, client, turn)
     if options.api == "generate":
         return json.dumps({"input_ids": ids, "stream": True, "max_tokens": options.new, "ignore_eos": True}).encode()
+    text = " ".join(f"w{index}" for index in ids)
+    if options.api == "ensemble":
+        return json.dumps({"text_input": text, "max_tokens": options.new, "end_id": -1, "stream": True}).encode()
     return json.dumps(
         {
             "model": MODEL,
-            "messages": [{"role": "user", "content": " ".join(f"w{index}" for index in ids)}],
+            "messages": [{"role": "user", "content": text}],
             "max_tokens": options.new,
             "ignore_eos": True,
             "stream": True,
@@ -57,7 +61,11 @@ def http_body(options: argparse.Namespace, client: int, turn: int) -> bytes:
 
 async def http_client(options: argparse.Namespace, client: int, tally: Tally) -> None:
     """Its requests one after another over one connection; every token is one event."""
-    path = "/v1/chat/completions" if options.api == "openai" else f"/v2/models/{MODEL}/generate_stream"
+    path = {
+        "openai": "/v1/chat/completions",
+        "generate": f"/v2/models/{MODEL}/generate_stream",
+        "ensemble": "/v2/models/ensemble/generate_stream",
+    }[options.api]
     reader, writer = await asyncio.open_connection("127.0.0.1", options.port)
     for turn in range(options.requests):
         body = http_body(options, client, turn)
@@ -196,7 +204,7 @@ def make(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--api", choices=["generate", "grpc", "openai", "engine"], default="generate")
+    parser.add_argument("--api", choices=["generate", "grpc", "openai", "ensemble", "engine"], default="generate")
     parser.add_argument("--make", metavar="REPOSITORY", help="write a repository, and do nothing else")
     parser.add_argument("--from", dest="source", metavar="FOLDER", help="the model's weights and config.json")
     parser.add_argument("--port", type=int, default=8000)

@@ -40,11 +40,12 @@ class BlockKeys:
 
     def up_to(self, tokens: Sequence[int], count: int) -> list[bytes]:
         """The keys of the first `count` blocks; `tokens` holds at least those blocks, and never changes within them."""
-        while len(self._keys) < count:
-            start = len(self._keys) * self._block_size
-            before = self._keys[-1] if self._keys else self._salt
-            piece = array("q", tokens[start : start + self._block_size]).tobytes()
-            self._keys.append(hashlib.blake2b(before + piece, digest_size=_DIGEST_BYTES).digest())
+        first, size = len(self._keys) * self._block_size, 8 * self._block_size
+        pieces = array("q", tokens[first : count * self._block_size]).tobytes()
+        before = self._keys[-1] if self._keys else self._salt
+        for start in range(0, len(pieces), size):
+            before = hashlib.blake2b(before + pieces[start : start + size], digest_size=_DIGEST_BYTES).digest()
+            self._keys.append(before)
         return self._keys[:count]
 
 

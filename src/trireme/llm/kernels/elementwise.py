@@ -183,12 +183,15 @@ def _rotate_kernel(  # type: ignore[no-untyped-def]
 def _rotate_halves_kernel(  # type: ignore[no-untyped-def]
     qkv, k_cache, v_cache, tables, slots, positions, cosines, stride_qkv, table_width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr, TILE: tl.constexpr,
-    BLOCK: tl.constexpr, PER_PROGRAM: tl.constexpr,
+    BLOCK: tl.constexpr, PER_PROGRAM: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """The common case, several heads of a token by program: whole heads, rotated by halves, without norms.
 
     Keys are rotated on their way into the cache only.
     """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * PER_PROGRAM + tl.arange(0, PER_PROGRAM)
     slot = tl.load(slots + row).to(tl.int64)
@@ -245,7 +248,7 @@ def rotate_and_store(
         _rotate_halves_kernel[(qkv.shape[0], triton.cdiv(heads + 2 * kv_heads, per_program))](
             qkv, k_cache, v_cache, tables, slots, positions, cosines, qkv.stride(0), tables.stride(0), HEADS=heads,
             KV_HEADS=kv_heads, HEAD=head_size, HALF=half, TILE=triton.next_power_of_2(half), BLOCK=block,
-            PER_PROGRAM=per_program, num_warps=2,
+            PER_PROGRAM=per_program, num_warps=2, **overlap(),
         )  # fmt: skip
         return
     _rotate_kernel[(qkv.shape[0], heads + (2 if stores else 1) * kv_heads)](

@@ -121,12 +121,13 @@ def attention(cache: torch.dtype) -> Iterator[Launch]:
             ),
         )
         tiles = torch.zeros(1, 4, dtype=torch.int32)
-        yield (
-            f"chunk {what}",
-            lambda q=qkv, k=keys, v=values, t=tables, n=tiles, o=out, h=heads: chunk_attention(
-                q, k, v, t, n, o, heads=h, scale=0.1
-            ),
-        )
+        for tile in (64, 32, 16):
+            yield (
+                f"chunk in tiles of {tile}, {what}",
+                lambda q=qkv, k=keys, v=values, t=tables, n=tiles, o=out, h=heads, r=tile: chunk_attention(
+                    q, k, v, t, n, o, heads=h, scale=0.1, tile_rows=r
+                ),
+            )
 
 
 def main() -> None:

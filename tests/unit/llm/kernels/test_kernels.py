@@ -200,8 +200,8 @@ def test_decode_rotates_what_it_reads_and_stores() -> None:
 
 @pytest.mark.parametrize(("heads", "kv_heads", "head_size"), [(4, 4, 32), (6, 2, 48)])
 @pytest.mark.parametrize("window", [0, 20])
-@pytest.mark.parametrize("splits", [1, 3])
-def test_chunks(heads: int, kv_heads: int, head_size: int, window: int, splits: int) -> None:
+@pytest.mark.parametrize(("splits", "tile_rows"), [(1, CHUNK_ROWS), (3, CHUNK_ROWS), (1, 32), (3, 16)])
+def test_chunks(heads: int, kv_heads: int, head_size: int, window: int, splits: int, tile_rows: int) -> None:
     lengths, starts = [300, 7], [230, 0]
     pages = Pages(lengths, heads, kv_heads, head_size)
     pages.fill(lengths)
@@ -210,8 +210,8 @@ def test_chunks(heads: int, kv_heads: int, head_size: int, window: int, splits: 
     tiles = []
     first = 0
     for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
-        for offset in range(0, count, CHUNK_ROWS):
-            tiles.append([row, first + offset, min(CHUNK_ROWS, count - offset), start + offset])
+        for offset in range(0, count, tile_rows):
+            tiles.append([row, first + offset, min(tile_rows, count - offset), start + offset])
         first += count
     out = torch.full((sum(counts), heads * head_size), float("nan"), dtype=DTYPE, device=DEVICE)
     tiles.append([0, 0, 0, 0])
@@ -219,7 +219,7 @@ def test_chunks(heads: int, kv_heads: int, head_size: int, window: int, splits: 
     for _ in range(2):  # the second time with the counters that the first has left
         chunk_attention(
             qkv, pages.k_cache, pages.v_cache, pages.tables, torch.tensor(tiles, dtype=torch.int32, device=DEVICE), out,
-            heads=heads, scale=head_size**-0.5, window=window, scratch=scratch,
+            heads=heads, scale=head_size**-0.5, window=window, scratch=scratch, tile_rows=tile_rows,
         )  # fmt: skip
     q = qkv[:, : heads * head_size].reshape(-1, heads, head_size)
     expected, index = [], 0

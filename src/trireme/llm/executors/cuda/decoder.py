@@ -10,6 +10,7 @@ from trireme.llm.executors.cuda.products import Products
 from trireme.llm.executors.cuda.weights import DecoderWeights, Layer
 from trireme.llm.kernels import elementwise
 from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS, tile_rows_for
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
@@ -219,6 +220,7 @@ class CudaDecoder:
                 out,
                 scratch=self._chunk_scratches.get(step.chunk_splits),
                 is_uniform=self.is_batch_invariant,
+                tile_rows=CHUNK_ROWS if self.is_batch_invariant else tile_rows_for(qkv.shape[0] - rows),
                 **settings,  # type: ignore[arg-type]
             )
 

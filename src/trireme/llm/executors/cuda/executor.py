@@ -17,7 +17,16 @@ import torch
 
 from trireme.llm.executors.cache_dtype import cache_dtype
 from trireme.llm.executors.cuda.decoder import CudaDecoder, PagedCache, StepTensors
-from trireme.llm.executors.cuda.packing import RING, InputRing, Ints, KnownBlocks, chunk_rows, single_rows, tiles_of
+from trireme.llm.executors.cuda.packing import (
+    RING,
+    InputRing,
+    Ints,
+    KnownBlocks,
+    chunk_rows,
+    count_tiles,
+    single_rows,
+    tiles_of,
+)
 from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PROMPT_SAMPLES, is_small, tile_count, verified_sizes
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
 from trireme.llm.executors.cuda.sampled_ends import filled_ends, no_ends, sampled_ends
@@ -210,8 +219,8 @@ class CudaExecutor:
         bucket = next(size for size in PROMPT_BUCKETS if size >= count)
         sampled = sampled_ends(chunks)
         ends, found = filled_ends(sampled, self._spare_slot), sampled.shape[1]
-        tiles = tiles_of(chunks, 0)
-        splits = self._decoder.chunk_splits_for(len(tiles), max(chunk.start + chunk.count for chunk in chunks))
+        longest = max(chunk.start + chunk.count for chunk in chunks)
+        splits = self._decoder.chunk_splits_for(count_tiles(chunks), longest)
         tiles = tiles_of(chunks, 0, tile_count(splits), self._spare_slot)
         parts = (chunk_rows(chunks, bucket, self._spare_slot), tiles, ends)
         self._send_blocks(self._known.missing(chunks))

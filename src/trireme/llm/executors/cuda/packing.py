@@ -87,6 +87,11 @@ def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
     return packed
 
 
+def count_tiles(chunks: Items[Chunk]) -> int:
+    """Of chunks so cut."""
+    return sum(-(-chunk.count // CHUNK_ROWS) for chunk in chunks)
+
+
 def tiles_of(chunks: Items[Chunk], first: int, count: int = 0, spare_slot: int = 0) -> Ints:
     """Chunks cut as `chunk_attention` takes them, from row `first` on; filled up to `count` with empty ones."""
     rows = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trireme.llm.executors.cuda.decoder import SPLIT_TILES
-from trireme.llm.executors.cuda.packing import tiles_of
+from trireme.llm.executors.cuda.packing import count_tiles
 from trireme.llm.step_plan import StepPlan
 
 PROMPT_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -22,7 +22,7 @@ def is_small(plan: StepPlan) -> bool:
     most = VERIFIED_BUCKETS[-1] if has_many else PROMPT_BUCKETS[-1]
     if plan.token_count > most or samples > PROMPT_SAMPLES[has_many]:
         return False
-    return len(tiles_of(plan.chunks, 0)) <= _TILES
+    return count_tiles(plan.chunks) <= _TILES
 
 
 def verified_sizes(splits: int) -> list[tuple[int, int, int]]:
