@@ -133,6 +133,23 @@ def test_a_sequence_that_the_model_has_no_numbers_for_is_ended(
     assert beside[-1].finish_reason is FinishReason.LENGTH
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_that_are_none_do_not_reach_the_next_in_their_blocks(
+    tiny_model: Any, start_engine: Any, tmp_path: Path, kind: str
+) -> None:
+    source = tiny_model("llama").folder
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.embed_tokens.weight"][5] = np.nan
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((source / "config.json").read_bytes())
+    engine = start_engine(tmp_path, kind=kind, blocks=4)
+    wanted = engine.tokens([[6, 7], [8, 9, 10]], 4)
+    (broken,) = engine.answers([[5] * 15], [SamplingParams(max_tokens=3)])  # all blocks
+    assert broken[0].finish_reason is FinishReason.ERROR
+    for _ in range(3):
+        assert engine.tokens([[6, 7], [8, 9, 10]], 4) == wanted
+
+
 def test_a_listener_that_fails_ends_its_own_sequence(tiny_model: Any, start_engine: Any) -> None:
     engine = start_engine(tiny_model("llama").folder)
     heard: list[SequenceOutput] = []

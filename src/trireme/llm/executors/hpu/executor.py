@@ -16,7 +16,7 @@ from trireme.llm.executors.hpu.steps import ChunkStep, DecodeStep
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import StepResult, WarmUp
 from trireme.llm.executors.torch.attention import scoring_of
-from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache
+from trireme.llm.executors.torch.cache import BlockTables, Integers, PagedCache, begun_block
 from trireme.llm.executors.torch.decoder import Decoder
 from trireme.llm.executors.torch.memory import cache_bytes
 from trireme.llm.executors.torch.results import ResultBuilder, WantedRows, wanted_rows
@@ -97,7 +97,16 @@ class HpuExecutor:
         for chunk in plan.chunks:
             self._tables.update(chunk.sequence)
         with torch.inference_mode():
+            self._clear_begun(plan.chunks)
             return self._run(plan)
+
+    def _clear_begun(self, chunks: Items[Chunk]) -> None:
+        """Makes the blocks ready that tokens begin and do not fill; one by one, as above all shapes are few."""
+        for chunk in chunks:
+            place = begun_block(chunk.start, chunk.count, self.limits.block_size)
+            if place is not None:
+                block = int(self._tables.of(chunk.sequence.slot)[place])
+                self._pages.clear(torch.tensor([block], device=self._device))
 
     def collect(self, handle: StepResult) -> StepResult:
         return handle

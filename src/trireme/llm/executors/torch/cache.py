@@ -25,6 +25,18 @@ class Pages(Protocol):
     def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Whole blocks, in all layers; none is source and target."""
 
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Whole blocks, in all layers."""
+
+
+def begun_block(start: int, count: int, block_size: int) -> int | None:
+    """Which block of a sequence its tokens from `start` on begin and do not fill.
+
+    What others have left behind them is looked at and does not count; where it is no number, nothing counts any more.
+    """
+    end = start + count
+    return end // block_size if end % block_size and end // block_size * block_size >= start else None
+
 
 class PagedCache:
     """Keys and values of all layers, beside each other, so that a block of both is read at once.
@@ -61,6 +73,10 @@ class PagedCache:
     def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Whole blocks, in all layers."""
         self._blocks.index_copy_(1, targets, self._blocks.index_select(1, sources))
+
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Whole blocks, in all layers."""
+        self._blocks.index_fill_(1, blocks, 0)
 
     def read(self, layer: int, blocks: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, as many for each row: `[rows, positions, key/value heads, head size]` each."""

@@ -148,6 +148,7 @@ def step_tokens(
     packed: Integers, spans: Items[Span], layouts: LayoutBuilder, windows: Collection[int], device: torch.device
 ) -> StepTokens:
     """A step on the device: tokens that stand alone come first, as their spans do."""
+    layouts.clear_begun(spans)
     sent = torch.from_numpy(packed).to(device)
     singles = [span for span in spans if span.end - span.begin == 1]
     longer = spans[len(singles) :]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trireme.llm.executors.torch.cache import BlockTables, Integers, Pages
+from trireme.llm.executors.torch.cache import BlockTables, Integers, Pages, begun_block
 
 _TILE = 256
 """Queries of a chunk whose scores are computed at once: it bounds what a long prompt takes."""
@@ -83,6 +83,16 @@ class LayoutBuilder:
         """`is_causal_known`: whether attention can do without a mask where chunks begin with their sequences."""
         self._pages, self._tables, self._device, self._dtype = pages, tables, device, dtype
         self._is_causal_known = is_causal_known
+
+    def clear_begun(self, spans: Items[Span]) -> None:
+        """Makes the blocks ready that tokens begin and do not fill."""
+        begun = []
+        for span in spans:
+            place = begun_block(span.start, span.end - span.begin, self._pages.block_size)
+            if place is not None:
+                begun.append(int(self._tables.of(span.slot)[place]))
+        if begun:
+            self._pages.clear(torch.tensor(begun, device=self._device))
 
     def build(self, singles: Items[Span], chunks: Items[Span], window: int) -> Layout:
         """Singles are sorted by their position; a window of 0 sees everything."""

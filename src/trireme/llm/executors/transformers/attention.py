@@ -89,6 +89,11 @@ class LayerPages:
         for pages in (*self._keys, *self._values):
             pages.index_copy_(0, targets, pages.index_select(0, sources))
 
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Whole blocks, in all layers."""
+        for pages in (*self._keys, *self._values):
+            pages.index_fill_(0, blocks, 0)
+
     def read(self, layer: int, blocks: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of blocks, as many for each row: `[rows, positions, key/value heads, size]` each."""
         keys, values = self._keys[layer].index_select(0, blocks), self._values[layer].index_select(0, blocks)

@@ -169,11 +169,14 @@ def test_a_sequence_without_numbers_is_ended_and_others_go_on(tiny_model: Any, s
     tensors["model.embed_tokens.weight"][5] = np.nan
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes((source / "config.json").read_bytes())
-    engine = start_hpu(tmp_path)
-    broken, beside = engine.answers([[6, 5], [6, 7]], [SamplingParams(max_tokens=3)] * 2)
-    assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
-    assert "no numbers any more" in broken[0].error
-    assert beside[-1].finish_reason is FinishReason.LENGTH
+    spec = read_spec(tmp_path)
+    engine = start_hpu(tmp_path, cache_bytes=4 * 8 * spec.layer_count * 4 * spec.kv_head_count * spec.head_size)
+    wanted = engine.tokens([[6, 7]], 4)
+    for prompt in ([6, 5], [5] * 14):  # all blocks
+        broken, beside = engine.answers([prompt, [6, 7]], [SamplingParams(max_tokens=4)] * 2)
+        assert [news.finish_reason for news in broken] == [FinishReason.ERROR]
+        assert "no numbers any more" in broken[0].error
+        assert [token for news in beside for token in news.token_ids] == wanted[0]
 
 
 def test_without_graphs_steps_are_plain_calls(tiny_model: Any, start_hpu: Any, events: list[Event]) -> None:
