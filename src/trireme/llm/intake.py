@@ -38,6 +38,10 @@ class Intake:
     ) -> Sequence:
         """A sequence that has the tokens for itself; raises SamplingError where the prompt can never be continued."""
         self._check(tokens, params)
+        if type(priority) is not int:
+            raise SamplingError(f"'priority' is {priority!r}; it has to be a whole number, and the lowest comes first")
+        if timeout_s is not None and not timeout_s >= 0:
+            raise SamplingError(f"'timeout_s' is {timeout_s!r}; it has to be a number of seconds, 0 or more")
         now = self._clock()
         limit = min(self._spec.max_positions, self._room(len(tokens), params.beams))
         return Sequence(

@@ -18,7 +18,7 @@ from trireme.llm.engine import EngineClosedError
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.request import FinishReason, SequenceOutput
-from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.sampling_params import SamplingError, SamplingParams
 from trireme.llm.scheduler import Scheduler
 from trireme.llm.text_engine import GenerationError
 from trireme.llm.tokenizer.loading import load_tokenizer
@@ -131,6 +131,24 @@ def test_a_sequence_that_the_model_has_no_numbers_for_is_ended(
     assert "no numbers any more; download its weights again, or ask for another dtype" in broken[0].error
     assert [token for news in beside for token in news.token_ids] == engine.tokens([[6, 7]], 3)[0]
     assert beside[-1].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"priority": "high"}, "'priority' is 'high'; it has to be a whole number"),
+        ({"priority": 0.5}, "'priority' is 0.5; it has to be a whole number"),
+        ({"timeout_s": float("nan")}, "'timeout_s' is nan; it has to be a number of seconds"),
+        ({"timeout_s": -1.0}, "'timeout_s' is -1.0; it has to be"),
+    ],
+)
+def test_a_place_in_the_line_that_is_none_is_refused(
+    tiny_model: Any, start_engine: Any, wish: dict[str, Any], words: str
+) -> None:
+    engine = start_engine(tiny_model("llama").folder)
+    with engine.held(), pytest.raises(SamplingError, match=words):
+        engine.core.submit([5, 6], SamplingParams(max_tokens=2), lambda news: None, **wish)
+    assert engine.core.is_alive
 
 
 @pytest.mark.parametrize("kind", KINDS)
