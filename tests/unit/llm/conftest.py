@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from tiny_language_models import ANSWER_TOKENS, PROMPTS, TinyModel, build
 
 from trireme.llm.engine import EngineCore
@@ -97,6 +99,17 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tiny
         return made[name]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def model_without_numbers(tiny_model: Callable[[str], TinyModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose model computes no numbers any more once it has read token 5."""
+    source, folder = tiny_model("llama").folder, tmp_path_factory.mktemp("model")
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.embed_tokens.weight"][5] = np.nan
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_bytes((source / "config.json").read_bytes())
+    return folder
 
 
 @pytest.fixture(scope="session")
