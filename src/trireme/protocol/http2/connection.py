@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.elements import Buffer
 from trireme.protocol.http2.frame_reader import FrameReader, HeaderBlockAssembly, without_padding
-from trireme.protocol.http2.headers import HeaderBlockDecoder
+from trireme.protocol.http2.headers import HeaderBlockDecoder, read_request_headers
 from trireme.protocol.http2.limits import Budget, Http2Limits
 from trireme.protocol.http2.outbound import Outbound
 from trireme.protocol.http2.stream import Stream
@@ -129,7 +129,7 @@ class Http2Connection(FrameReader):
         self._sink: StreamSink = sink
         self._limits = limits
         self._clock = clock
-        self._decoder = HeaderBlockDecoder(limits.max_header_list_bytes)
+        self._decoder = HeaderBlockDecoder(read_request_headers, limits.max_header_list_bytes)
         self._block = HeaderBlockAssembly(limits.max_header_list_bytes, limits.max_continuations)
         self._reset_budget = Budget("stream resets", limits.reset_budget, limits.resets_per_s, clock)
         self._control_budget = Budget("control frames", limits.control_budget, limits.controls_per_s, clock)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.table import HeaderTable
@@ -18,6 +18,7 @@ _UPPER = frozenset(range(ord("A"), ord("Z") + 1))
 _TABLE_SIZE_UPDATE_MASK, _TABLE_SIZE_UPDATE = 0xE0, 0x20
 
 Header = tuple[bytes, bytes]
+T = TypeVar("T")
 
 
 class RequestHeaders:
@@ -58,23 +59,24 @@ class WatchedTable(HeaderTable):
         super().add(name, value)
 
 
-class HeaderBlockDecoder:
-    """Decodes the header blocks of one connection, in the order they arrive.
+class HeaderBlockDecoder(Generic[T]):
+    """Decodes the header blocks of one connection, in the order they arrive, to what `read` makes of their fields.
 
     A block that leaves the dynamic table alone decodes to the same list until the table changes, so its bytes are
     the key of a dictionary that is emptied whenever the table changes.
     """
 
-    __slots__ = ("_cache", "_decoder", "_table")
+    __slots__ = ("_cache", "_decoder", "_read", "_table")
 
-    def __init__(self, max_header_list_bytes: int) -> None:
+    def __init__(self, read: Callable[[list[Header]], T], max_header_list_bytes: int) -> None:
+        self._read = read
         self._decoder = Decoder(max_header_list_size=max_header_list_bytes)
         self._table = WatchedTable()
         self._decoder.header_table = self._table
-        self._cache: dict[bytes, RequestHeaders] = {}
+        self._cache: dict[bytes, T] = {}
 
-    def decode(self, block: bytes) -> RequestHeaders:
-        """The list of the block; raises ConnectionFault where the block cannot be decoded."""
+    def decode(self, block: bytes) -> T:
+        """What the block says; raises ConnectionFault where the block cannot be decoded."""
         known = self._cache.get(block)
         if known is not None:
             return known
@@ -86,7 +88,7 @@ class HeaderBlockDecoder:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the header list is too large") from None
         except (HPACKError, IndexError, ValueError):
             raise ConnectionFault(COMPRESSION_ERROR, "a header block cannot be decoded") from None
-        headers = _request_headers([(bytes(name), bytes(value)) for name, value in decoded])
+        headers = self._read([(bytes(name), bytes(value)) for name, value in decoded])
         if table.has_changed:
             self._cache.clear()
         elif len(block) <= _MAX_CACHED_BLOCK_BYTES:
@@ -128,7 +130,8 @@ def _integer(value: int, prefix_bits: int) -> bytes:
     return bytes(encoded)
 
 
-def _request_headers(decoded: list[Header]) -> RequestHeaders:
+def read_request_headers(decoded: list[Header]) -> RequestHeaders:
+    """Of a block's fields, in their order."""
     pseudo: dict[bytes, bytes] = {}
     fields: list[Header] = []
     headers = RequestHeaders(fields)

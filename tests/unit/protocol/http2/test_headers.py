@@ -7,7 +7,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trireme.protocol.http2.headers import HeaderBlockDecoder, encode_block
+from trireme.protocol.http2.headers import HeaderBlockDecoder, encode_block, read_request_headers
 from trireme.protocol.http2.wire import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 
 REQUEST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"h")]
@@ -22,7 +22,7 @@ header_lists = st.lists(st.tuples(names, values), max_size=5)
 )
 def test_cached_blocks_decode_as_an_uncached_decoder_does(picks, lists) -> None:
     encoder, plain = Encoder(), Decoder()
-    cached = HeaderBlockDecoder(65536)
+    cached = HeaderBlockDecoder(read_request_headers, 65536)
     for index, is_huffman in picks:
         block = encoder.encode(REQUEST + lists[index], huffman=is_huffman)
         expected = [tuple(field) for field in plain.decode(block, raw=True)]
@@ -32,7 +32,7 @@ def test_cached_blocks_decode_as_an_uncached_decoder_does(picks, lists) -> None:
 
 
 def test_a_repeated_block_gives_the_same_object_until_the_table_changes() -> None:
-    encoder, decoder = Encoder(), HeaderBlockDecoder(65536)
+    encoder, decoder = Encoder(), HeaderBlockDecoder(read_request_headers, 65536)
     decoder.decode(encoder.encode(REQUEST))
     block = encoder.encode(REQUEST)
     first = decoder.decode(block)
@@ -43,7 +43,7 @@ def test_a_repeated_block_gives_the_same_object_until_the_table_changes() -> Non
 
 def test_a_block_means_something_else_after_the_table_changed() -> None:
     """The index of the newest entry stays the same while the entry behind it does not."""
-    decoder = HeaderBlockDecoder(65536)
+    decoder = HeaderBlockDecoder(read_request_headers, 65536)
     newest = bytes((0x80 | 62,))
     literal = b"\x40\x03x-a\x01"
     head = encode_block(REQUEST)
@@ -54,7 +54,7 @@ def test_a_block_means_something_else_after_the_table_changed() -> None:
 
 
 def test_a_block_with_a_table_size_update_is_never_cached() -> None:
-    decoder = HeaderBlockDecoder(65536)
+    decoder = HeaderBlockDecoder(read_request_headers, 65536)
     decoder.decode(encode_block(REQUEST) + b"\x40\x03x-a\x011")
     newest = encode_block(REQUEST) + bytes((0x80 | 62,))
     assert decoder.decode(newest).fields == [(b"x-a", b"1")]
@@ -65,7 +65,7 @@ def test_a_block_with_a_table_size_update_is_never_cached() -> None:
 
 
 def test_an_oversized_header_list_is_refused() -> None:
-    decoder = HeaderBlockDecoder(1000)
+    decoder = HeaderBlockDecoder(read_request_headers, 1000)
     with pytest.raises(ConnectionFault) as caught:
         decoder.decode(encode_block([*REQUEST, (b"x", b"y" * 1000)]))
     assert caught.value.code == ENHANCE_YOUR_CALM
@@ -73,7 +73,7 @@ def test_an_oversized_header_list_is_refused() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_decode_or_raise_a_fault(block: bytes) -> None:
-    decoder = HeaderBlockDecoder(65536)
+    decoder = HeaderBlockDecoder(read_request_headers, 65536)
     try:
         decoder.decode(block)
         decoder.decode(block)
@@ -96,7 +96,7 @@ def test_any_bytes_decode_or_raise_a_fault(block: bytes) -> None:
     ],
 )
 def test_malformed_requests_have_a_problem(fields) -> None:
-    assert HeaderBlockDecoder(65536).decode(encode_block(fields)).problem
+    assert HeaderBlockDecoder(read_request_headers, 65536).decode(encode_block(fields)).problem
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(max_size=300)), max_size=8))

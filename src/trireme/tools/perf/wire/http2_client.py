@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from hpack import Encoder
 
 from trireme.protocol.http2.frame_reader import HeaderBlockAssembly, without_padding
+from trireme.protocol.http2.headers import HeaderBlockDecoder
 from trireme.protocol.http2.outbound import PreparedBlock
 from trireme.protocol.http2.wire import (
     ACK,
@@ -45,7 +46,7 @@ from trireme.protocol.http2.wire import (
     window_update_frame,
 )
 from trireme.tools.perf.wire.grpc_headers import CallHeaders
-from trireme.tools.perf.wire.response_headers import ResponseHeaderDecoder, ResponseHeaders
+from trireme.tools.perf.wire.response_headers import MAX_HEADER_LIST_BYTES, ResponseHeaders, read_response_headers
 
 CANCEL: Final = 8
 _WHOLE_BLOCK_MASK: Final = END_HEADERS | PADDED | HAS_PRIORITY
@@ -95,7 +96,7 @@ class Http2Client:
 
     def __init__(self, sink: ResponseSink) -> None:
         self._sink = sink
-        self._decoder = ResponseHeaderDecoder()
+        self._decoder = HeaderBlockDecoder(read_response_headers, MAX_HEADER_LIST_BYTES)
         self._encoder = Encoder()
         self._blocks: dict[CallHeaders, PreparedBlock] = {}
         self._block = HeaderBlockAssembly(_MAX_BLOCK_BYTES, _MAX_CONTINUATIONS)
