@@ -35,9 +35,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=1, help="run files of tests in so many processes side by side")
     parser.addoption("--cpu-times", action="store_true", help="list the files that took most processor time")
     parser.addoption("--fresh-interpreters", action="store_true", help="fork no command, start each from scratch")
-    parser.addoption(
-        "--preload-frameworks", action="store_true", help="with --forks: import torch once for all workers"
-    )
     parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
 
 

@@ -49,7 +49,7 @@ class ForkedRun:
             raise pytest.UsageError(f"importing the tests has started threads: {threading.enumerate()[1:]}")
         groups = deque(groups_of(session.items))
         forked_commands.prepare(
-            with_frameworks=session.config.getoption("--preload-frameworks", False),
+            with_frameworks="torch" in sys.modules,  # as where tests import it, so do models
             is_shared=not session.config.getoption("--cpu-times", False),  # which looks below each process
         )
         for name in PRELOADED if len(groups) > 1 else ():
