@@ -19,17 +19,20 @@ READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "TORCH", "PYTORCH", "KMP_
 """Variables that the interpreter, or a framework while it is imported, reads once."""
 OWN = ("trireme", "triton_python_backend_utils")
 PROGRAM = "fork_server_main.py"
+TELLING = "progress"
+"""The name of a thread that writes a line now and then, and holds nothing that a forked process would wait for."""
 
 
 class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]
-    """The usual one, and for the fork server's program a fork of this process, as long as it has one thread."""
+    """The usual one, and for the fork server's program a fork of this process, as long as it has one thread beside
+    those that only tell of progress."""
 
     variables: dict[str, str] = {}
     """Those that this process's ancestor had when it imported what is there."""
 
     def __init__(self, args: Any, *more: Any, **named: Any) -> None:
         self._is_program = isinstance(args, list) and [Path(word).name for word in args[1:2]] == [PROGRAM]
-        self._is_program &= set(named) == {"stdin", "env", "pass_fds"} and threading.active_count() == 1
+        self._is_program &= set(named) == {"stdin", "env", "pass_fds"} and _has_one_thread()
         self._is_program &= _read_at_start(self.variables) == _read_at_start(named.get("env") or {})
         self._named = named
         super().__init__(args, *more, **named)
@@ -69,6 +72,10 @@ def _run(words: list[str], variables: dict[str, str], descriptors: tuple[int, ..
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     finally:
         os._exit(1)
+
+
+def _has_one_thread() -> bool:
+    return [thread.name for thread in threading.enumerate() if thread.name != TELLING] == ["MainThread"]
 
 
 def _read_at_start(variables: dict[str, str]) -> dict[str, str]:
