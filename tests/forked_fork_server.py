@@ -81,4 +81,5 @@ def _has_one_thread() -> bool:
 def _read_at_start(variables: dict[str, str]) -> dict[str, str]:
     given = {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"}  # which the server sets for every worker
     given |= {"TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # and frameworks for themselves
+    given |= {"TORCH_DEVICE_BACKEND_AUTOLOAD"}  # of accelerators' packages, of which none is here
     return {name: value for name, value in variables.items() if name.startswith(READ_AT_START) and name not in given}

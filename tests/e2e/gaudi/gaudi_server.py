@@ -13,9 +13,8 @@ from pathlib import Path
 from running_server import RunningServer, three_ports
 from tiny_models import cached
 
-COMMAND = (
-    "PT_HPU_LAZY_MODE=1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 exec tritonserver --model-repository $PWD/model_repository/"
-)
+VARIABLES = {"PT_HPU_LAZY_MODE": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+COMMAND = "tritonserver --model-repository $PWD/model_repository/"
 TEMPLATES = Path(__file__).parents[3] / "examples" / "gaudi"
 ORIGINAL = Path(__file__).parent / "folders" / "qwen2"
 HUB_NAMES = {"qwen2": "Qwen/Qwen2-1.5B-Instruct", "llama2": "huggyllama/llama-7b"}
@@ -24,17 +23,25 @@ CLIENT = TEMPLATES / "client.py"
 
 
 class GaudiServer(RunningServer):
-    """The same as its base, from a shell."""
+    """The same as its base, with the guide's variables; typed in a shell where that is asked for, which takes longer,
+    since the whole server then starts from scratch."""
 
-    def __init__(self, folder: Path, *flags: str, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *flags: str, variables: Mapping[str, str] | None = None, is_typed: bool = False
+    ) -> None:
         self.ports = three_ports()
-        words = [f"--{kind}-port {port} --{kind}-address 127.0.0.1" for kind, port in self.ports.items()]
+        addresses = [f"--{kind}-port {port} --{kind}-address 127.0.0.1" for kind, port in self.ports.items()]
+        words = " ".join([COMMAND, *addresses, *flags])
         given = {
             "OMP_NUM_THREADS": "1",  # threads only get in each other's way
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             **(variables or {}),
         }
-        self._start(folder, " ".join([COMMAND, *words, *flags]), **given)
+        if is_typed:
+            assigned = " ".join(f"{name}={value}" for name, value in VARIABLES.items())
+            self._start(folder, f"{assigned} exec {words}", **given)
+        else:
+            self._start(folder, words.replace("$PWD", str(folder)).split(), **VARIABLES, **given)
 
     def wait_until_listening(self) -> None:
         """Longer than others wait: two models import their libraries at once."""
