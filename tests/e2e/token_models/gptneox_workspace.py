@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from running_server import RunningServer, port_flags, three_ports
@@ -25,13 +25,6 @@ _CHANGES = {
     },
 }
 """What the originals say in their configurations."""
-_GREEDY = """import json, sys, torch, transformers
-model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).float()
-ids = torch.tensor(json.loads(sys.argv[2]))
-mask = torch.ones_like(ids)
-rows = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=24, eos_token_id=50256, pad_token_id=0)
-print(json.dumps(rows.tolist()))
-"""
 
 
 def make_workspace(folder: Path) -> Path:
@@ -78,5 +71,17 @@ class GptNeoxServer(RunningServer):
 def greedy_rows(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
     """The rows of triton_out, and what `generate` of transformers makes of their prompts."""
     rows = [[int(word) for word in line.split()] for line in (folder / "triton_out").read_text().splitlines()]
-    command = [sys.executable, "-c", _GREEDY, str(folder / "tiny-gptneox"), json.dumps([row[:8] for row in rows])]
-    return rows, json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return rows, continued_by_transformers(folder / "tiny-gptneox", [row[:8] for row in rows])
+
+
+def continued_by_transformers(folder: Path, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Prompts of one length, each with the 24 most likely tokens behind it."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).float()
+    ids = torch.tensor(prompts)
+    mask = torch.ones_like(ids)
+    length = {"max_new_tokens": 24, "eos_token_id": 50256, "pad_token_id": 0}
+    rows: list[list[int]] = model.generate(ids, attention_mask=mask, do_sample=False, **length).tolist()
+    return rows

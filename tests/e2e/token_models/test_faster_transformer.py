@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import queue
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from gptneox_workspace import continued_by_transformers
 from running_server import RunningServer
 from tiny_models import cached
 from tritonclient.utils import InferenceServerException
@@ -19,13 +17,6 @@ from tritonclient.utils import InferenceServerException
 IDS = np.arange(64, dtype=np.uint32).reshape(8, 8) * 421 + 300
 IDS[6:] = IDS[:2]
 KINDS = {"uint32": "UINT32", "int32": "INT32", "float32": "FP32", "bool": "BOOL", "uint64": "UINT64"}
-GREEDY = """import json, sys, torch, transformers
-model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).float()
-ids = torch.tensor(json.loads(sys.argv[2]))
-mask = torch.ones_like(ids)
-rows = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=24, eos_token_id=50256, pad_token_id=0)
-print(json.dumps(rows.tolist()))
-"""
 
 
 def asked(**more: Any) -> dict[str, Any]:
@@ -62,21 +53,19 @@ def infer(server: RunningServer, library: Any, port: str, **more: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def continued_by_transformers() -> list[list[int]]:
-    """In a process of its own, since it imports torch."""
-    command = [sys.executable, "-c", GREEDY, str(cached("gptneox")), json.dumps(IDS.tolist())]
-    rows: list[list[int]] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return rows
+def expected() -> list[list[int]]:
+    """What transformers writes."""
+    return continued_by_transformers(cached("gptneox"), IDS.tolist())
 
 
 @pytest.mark.parametrize(("library", "port"), [(httpclient, "http"), (grpcclient, "grpc")])
 def test_the_tokens_are_those_of_transformers(
-    served: RunningServer, continued_by_transformers: list[list[int]], library: Any, port: str
+    served: RunningServer, expected: list[list[int]], library: Any, port: str
 ) -> None:
     result = infer(served, library, port)
     ids = result.as_numpy("output_ids")
     assert (ids.shape, ids.dtype) == ((8, 1, 32), np.uint32)
-    assert ids[:, 0].tolist() == continued_by_transformers
+    assert ids[:, 0].tolist() == expected
     assert result.as_numpy("sequence_length").tolist() == [[32]] * 8
     each = result.as_numpy("output_log_probs")
     assert each.shape == (8, 1, 24)
