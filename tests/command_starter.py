@@ -64,23 +64,27 @@ class CommandStarter:
     until the requester has heard of it, as a child of its own would."""
 
     def __init__(self, control: socket.socket) -> None:
-        self._control = control
+        self._below, below = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """By which what is forked here asks for commands in its turn."""
         self._running: dict[int, tuple[int, socket.socket]] = {}
         """By a descriptor of the process: its number, and whom to tell."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(control, selectors.EVENT_READ, self._take_request)
+        for asking in (control, below):
+            self._selector.register(asking, selectors.EVENT_READ, self._take_request)
         self._request: dict[str, Any] | None = None
 
-    def next_command(self) -> dict[str, Any]:
-        """Returns in each forked process what it is to run; here it ends with the tests."""
+    def next_command(self) -> tuple[dict[str, Any], socket.socket]:
+        """Returns in each forked process what it is to run and whom it asks for more; here it ends with the tests."""
         while self._request is None:
             for key, _ in self._selector.select():
                 key.data(key.fileobj)
                 if self._request is not None:
                     break
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
         self._selector.close()
-        self._control.close()
-        return self._request
+        return self._request, self._below
 
     def _take_request(self, control: socket.socket) -> None:
         message, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, STREAMS + 1)
@@ -147,7 +151,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.argv = request["words"]
     sys.path.insert(0, request["import_folder"])
     sys.modules["__main__"].__file__ = sys.argv[0]  # what processes that the command spawns read first
-    ctypes.CDLL(None).prctl(15, os.path.basename(sys.argv[0]).encode())  # PR_SET_NAME
+    name = os.path.basename(sys.executable if sys.argv[0] == "-c" else sys.argv[0])
+    ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
     sys.modules["numpy"].random.seed()  # or all of them would draw the same numbers
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -156,8 +161,6 @@ def preload(*, with_frameworks: bool) -> None:
     """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
     importlib.import_module("numpy")
     if with_frameworks:
-        ForkingPopen.variables = dict(os.environ)
-        subprocess.Popen = ForkingPopen  # type: ignore[misc]
         preloaded_frameworks.preload()
     for name in PRELOADED:
         importlib.import_module(name)
@@ -167,9 +170,15 @@ def preload(*, with_frameworks: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # the folder of this file, which no command has
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests decide who ends when
-    preload(with_frameworks="frameworks" in sys.argv)
-    wanted = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
+    started_with = ForkingPopen.variables = dict(os.environ)
+    has_frameworks = "frameworks" in sys.argv
+    if has_frameworks:
+        subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    forked_commands = importlib.import_module("forked_commands")  # whose own Popen is made of this one
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # the folder of this file, which no command has
+    preload(with_frameworks=has_frameworks)
+    wanted, starter = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
+    forked_commands.install_below(starter, started_with)
     module, _, function = COMMANDS[wanted["command"]].partition(":")
     sys.exit(getattr(importlib.import_module(module), function)())

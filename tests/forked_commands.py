@@ -1,8 +1,9 @@
 """Lets tests start Trireme's commands through a process that has imported them: see command_starter.py.
 
-`install()` puts a `Popen` into `subprocess` that does so for the installed scripts and for `python -m trireme`, and for
-nothing else: a shell line, another program, limits set between fork and exec, or variables that an interpreter reads
-when it starts get a process from scratch, and so does everything in a test with the fixture `fresh_interpreters`.
+`install()` puts a `Popen` into `subprocess` that does so for the installed scripts, for `python -m trireme` and for the
+server that tools start, and for nothing else: a shell line, another program, limits set between fork and exec, or
+variables that an interpreter reads when it starts get a process from scratch, and so does everything in a test with the
+fixture `fresh_interpreters`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from command_starter import COMMANDS, MAX_REQUEST_BYTES
+
+from trireme.tools.child_server import ServerProgram
 
 PROGRAM = Path(__file__).with_name("command_starter.py")
 BIN = Path(sys.executable).parent
@@ -91,13 +94,28 @@ class CommandPopen(FromScratch):  # type: ignore[misc,valid-type]
         return self.pid, code << 8 if code >= 0 else -code
 
 
-class Starter:
+class StarterLink:
+    """The way to a process that forks commands."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_REQUEST_BYTES)
+
+    def start(self, request: bytes, streams: list[int]) -> socket.socket:
+        """Where the number of the process comes from, and later its exit code."""
+        teller, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._control, [request], [*streams, theirs.fileno()])
+        return teller
+
+
+class Starter(StarterLink):
     """The process that forks commands for this one, and for those that are forked from it."""
 
     def __init__(self, *words: str) -> None:
         self._pid = os.getpid()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_REQUEST_BYTES)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(ours)
         self._process = FromScratch(
             [sys.executable, str(PROGRAM), str(theirs.fileno()), *words],
             stdin=subprocess.DEVNULL,
@@ -107,13 +125,6 @@ class Starter:
         theirs.close()
         atexit.register(self.end)
 
-    def start(self, request: bytes, streams: list[int]) -> socket.socket:
-        """Where the number of the process comes from, and later its exit code."""
-        teller, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            socket.send_fds(self._control, [request], [*streams, theirs.fileno()])
-        return teller
-
     def end(self) -> None:
         if os.getpid() == self._pid:
             self._process.kill()
@@ -122,8 +133,9 @@ class Starter:
 
 
 _is_on = False
+_is_below = False
 _variables: Mapping[str, str] = {}
-_current: Starter | None = None
+_current: StarterLink | None = None
 _words: tuple[str, ...] = ()
 
 
@@ -131,6 +143,14 @@ def install() -> None:
     """From now on commands that tests start are forked; their variables are compared with those of now."""
     global _is_on, _variables
     _is_on, _variables = True, dict(os.environ)
+    subprocess.Popen = CommandPopen  # type: ignore[misc]
+
+
+def install_below(control: socket.socket, variables: Mapping[str, str]) -> None:
+    """The same in a command that was forked itself, whose starter had these variables and forks for it as well: what
+    gets a session of its own, since of another process's group nothing can be forked."""
+    global _is_on, _is_below, _variables, _current
+    _is_on, _is_below, _variables, _current = True, True, variables, StarterLink(control)
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
@@ -151,7 +171,7 @@ def fresh_interpreters() -> Iterator[None]:
     _is_on = before
 
 
-def _starter() -> Starter:
+def _starter() -> StarterLink:
     global _current
     if _current is None:
         _current = Starter(*_words)
@@ -161,6 +181,8 @@ def _starter() -> Starter:
 def _request(given: Mapping[str, Any]) -> bytes | None:
     """What the starter is to be asked for; None where the process has to be started from scratch."""
     if any(given[name] not in usual for name, usual in _UNUSUAL.items() if name in given):
+        return None
+    if _is_below and not given["start_new_session"]:
         return None
     variables = dict(os.environ if given["env"] is None else given["env"])
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
@@ -188,6 +210,8 @@ def _command(args: Any, variables: Mapping[str, str]) -> tuple[str, list[str], s
     words = [os.fsdecode(args)] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
     if words[:3] == [sys.executable, "-m", "trireme"]:
         return "trireme", [str(_main_file()), *words[3:]], ""
+    if tuple(words[:3]) == ServerProgram().words:
+        return "tritonserver", ["-c", *words[3:]], ""
     program = shutil.which(words[0], path=variables.get("PATH", "")) if words else None
     if program is None or Path(program).parent != BIN or Path(program).name not in COMMANDS:
         return None

@@ -6,8 +6,10 @@ package anew; it finds numpy imported, and the frameworks that preloaded_framewo
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -37,16 +39,28 @@ class ForkingPopen(subprocess.Popen):  # type: ignore[type-arg]
         self._named = named
         super().__init__(args, *more, **named)
 
+    @functools.wraps(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
     def _execute_child(self, args: Any, *arguments: Any, **named: Any) -> None:
         if not self._is_program:
             super()._execute_child(args, *arguments, **named)
             return
-        self.pid = os.fork()
+        self.pid = _fork()
         if self.pid == 0:
             _run(args[1:], self._named["env"], self._named["pass_fds"])
         self._child_created = True
         os.close(self._devnull)  # its standard input
         del self._devnull
+
+
+def _fork() -> int:
+    """A fork that loses no Ctrl+C: what is raised while Python itself looks after a fork is ignored."""
+    arrived: list[tuple[int, types.FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda *given: arrived.append(given))
+    pid = os.fork()
+    signal.signal(signal.SIGINT, before)
+    if pid and arrived and callable(before):
+        before(*arrived[0])
+    return pid
 
 
 def _run(words: list[str], variables: dict[str, str], descriptors: tuple[int, ...]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import tiny_models
 from huggingface_journey import Journey, generate
 from running_server import RunningServer
 
-ROOT = Path(__file__).parents[3]
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
 PERF = "perf_analyzer -m falcon7b --collect-metrics"
 WINDOWS = "-p 2500 -s 999"
@@ -33,22 +32,19 @@ CLIENTS = 16
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment whose PATH has the package's commands, whether or not it is installed."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    for name, place in scripts.items():
-        module, _, function = place.partition(":")
-        program = folder / name
-        program.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
-        program.chmod(0o755)
+def shell() -> dict[str, str]:
+    """An environment whose PATH has the package's commands."""
     fast = {"TRIREME_COMPAT": "float16"}  # which a CPU only emulates
-    return {**os.environ, **fast, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return {**os.environ, **fast, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def run(line: str, folder: Path, shell: dict[str, str]) -> str:
-    done = subprocess.run(line, shell=True, cwd=folder, env=shell, capture_output=True, text=True, check=False)
+    """What a line of one command prints; it is split as a shell does it, so that the command can be forked."""
+    return run_words(shlex.split(line.replace("$PWD", str(folder))), folder, shell)
+
+
+def run_words(words: list[str], folder: Path, shell: dict[str, str]) -> str:
+    done = subprocess.run(words, cwd=folder, env=shell, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -65,7 +61,7 @@ def test_a_folder_is_loaded_batched_and_tuned(
     with journey.served() as server:
         alone = throughputs(run(f"{PERF} {WINDOWS} {place(server)}", tmp_path, shell))
         assert list(alone) == [1]
-    run(BATCHING, tmp_path, shell)
+    run_words(["sh", "-c", BATCHING], tmp_path, shell)
     with journey.served() as server:
         batched = throughputs(run(f"{PERF} --concurrency-range=2:16:2 {WINDOWS} {place(server)}", tmp_path, shell))
         assert list(batched) == [2, 4, 6, 8, 10, 12, 14, 16]

@@ -19,6 +19,8 @@ from preloaded_frameworks import PutAside
 from running_server import RunningServer, write_model
 from waiting import until
 
+from trireme.tools.child_server import ChildServer
+
 TRIREME = str(Path(sys.executable).with_name("trireme"))
 SURROUNDINGS = """
 import json, os, sys
@@ -33,6 +35,8 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([]) for _ in requests]
 """
+
+IDLE = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
 
 
 def is_forked(process: subprocess.Popen[bytes]) -> bool:
@@ -98,6 +102,43 @@ def test_a_killed_process_is_there_until_it_is_waited_for(server: RunningServer)
     until(lambda: status.read_text().rpartition(")")[2].split()[0] == "Z")
     assert server.process.wait(20) == -signal.SIGKILL
     until(lambda: not status.exists())
+
+
+def test_the_server_of_a_tool_is_forked(tmp_path: Path) -> None:
+    write_model(tmp_path, "idle", IDLE)
+    with ChildServer("trireme-test-") as server:
+        server.start(tmp_path / "model_repository", (), has_own_session=True)
+        assert server._process is not None
+        assert is_forked(server._process)
+        server.wait(60)
+        assert os.getsid(server._process.pid) == server._process.pid
+
+
+def test_a_forked_command_has_its_server_forked(tmp_path: Path) -> None:
+    write_model(tmp_path, "idle", IDLE)
+    words = ("model-analyzer", "profile", "--model-repository", "model_repository", "--profile-models", "idle")
+    command = [str(Path(TRIREME).with_name(words[0])), *words[1:]]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as analyzer:
+        assert is_forked(analyzer)
+        until(lambda: len(forked_in(tmp_path)) == 2, 60)
+        analyzer.terminate()
+    until(lambda: not forked_in(tmp_path), 60)
+
+
+def forked_in(folder: Path) -> list[int]:
+    """The starter's own children that work in this folder."""
+    starter = forked_commands._current
+    assert isinstance(starter, forked_commands.Starter)
+    pid = starter._process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if _cwd(child) == folder]
+
+
+def _cwd(child: str) -> Path | None:
+    try:
+        return Path(f"/proc/{child}/cwd").readlink()
+    except OSError:  # gone meanwhile
+        return None
 
 
 @pytest.mark.parametrize(
