@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from command_starter import COMMANDS, MAX_REQUEST_BYTES
+from needed_frameworks import wants_frameworks
 
 from trireme.tools.child_server import ServerProgram
 
@@ -61,7 +62,7 @@ class CommandPopen(FromScratch):  # type: ignore[misc,valid-type]
             return
         child_ends = [given[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [usual if end == -1 else end for usual, end in enumerate(child_ends)]
-        self._teller = _starter().start(request, streams)
+        self._teller = _starter_for(given).start(request, streams)
         self.pid = int(self._teller.recv(64))
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -135,8 +136,9 @@ class Starter(StarterLink):
 _is_on = False
 _is_below = False
 _variables: Mapping[str, str] = {}
-_current: StarterLink | None = None
-_words: tuple[str, ...] = ()
+_starters: dict[bool, StarterLink] = {}
+"""By whether they have imported frameworks."""
+_may_have_frameworks = False
 
 
 def install() -> None:
@@ -149,17 +151,20 @@ def install() -> None:
 def install_below(control: socket.socket, variables: Mapping[str, str]) -> None:
     """The same in a command that was forked itself, whose starter had these variables and forks for it as well: what
     gets a session of its own, since of another process's group nothing can be forked."""
-    global _is_on, _is_below, _variables, _current
-    _is_on, _is_below, _variables, _current = True, True, variables, StarterLink(control)
+    global _is_on, _is_below, _variables
+    _is_on, _is_below, _variables = True, True, variables
+    _starters[False] = StarterLink(control)
     subprocess.Popen = CommandPopen  # type: ignore[misc]
 
 
 def prepare(*, with_frameworks: bool, is_shared: bool) -> None:
-    """Says what commands will need, and begins with it where one starter is to serve all processes forked from this."""
-    global _current, _words
-    _words = ("frameworks",) if with_frameworks else ()
+    """Says whether models may need frameworks, and begins with them where all processes forked from this share what
+    forks commands."""
+    global _may_have_frameworks
+    _may_have_frameworks = with_frameworks
     if _is_on and is_shared:
-        _current = Starter(*_words)
+        for has_frameworks in {False, with_frameworks}:
+            _starter(has_frameworks)
 
 
 @contextmanager
@@ -171,11 +176,19 @@ def fresh_interpreters() -> Iterator[None]:
     _is_on = before
 
 
-def _starter() -> StarterLink:
-    global _current
-    if _current is None:
-        _current = Starter(*_words)
-    return _current
+def _starter(has_frameworks: bool) -> StarterLink:
+    if has_frameworks not in _starters:
+        _starters[has_frameworks] = Starter(*(("frameworks",) if has_frameworks else ()))
+    return _starters[has_frameworks]
+
+
+def _starter_for(given: Mapping[str, Any]) -> StarterLink:
+    if not _may_have_frameworks:
+        return _starter(False)
+    args = given["args"]
+    words = [os.fsdecode(word) for word in ([args] if isinstance(args, str | bytes | os.PathLike) else args)]
+    words = words[2:] if words[:3] == [sys.executable, "-m", "trireme"] else words
+    return _starter(wants_frameworks(words, Path(os.fsdecode(given["cwd"] or "."))))
 
 
 def _request(given: Mapping[str, Any]) -> bytes | None:

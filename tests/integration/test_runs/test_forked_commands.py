@@ -15,6 +15,8 @@ from types import ModuleType
 import forked_commands
 import pytest
 from command_starter import PRELOADED
+from forked_commands import Starter
+from needed_frameworks import wants_frameworks
 from preloaded_frameworks import PutAside
 from running_server import RunningServer, write_model
 from waiting import until
@@ -126,12 +128,10 @@ def test_a_forked_command_has_its_server_forked(tmp_path: Path) -> None:
 
 
 def forked_in(folder: Path) -> list[int]:
-    """The starter's own children that work in this folder."""
-    starter = forked_commands._current
-    assert isinstance(starter, forked_commands.Starter)
-    pid = starter._process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if _cwd(child) == folder]
+    """The starters' own children that work in this folder."""
+    starters = [one._process.pid for one in forked_commands._starters.values() if isinstance(one, Starter)]
+    children = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in starters]
+    return [int(child) for each in children for child in each if _cwd(child) == folder]
 
 
 def _cwd(child: str) -> Path | None:
@@ -169,6 +169,25 @@ def test_a_folder_that_is_not_there_is_refused_as_ever(tmp_path: Path) -> None:
 
 def test_everything_that_is_preloaded_exists() -> None:
     assert [name for name in PRELOADED if importlib.util.find_spec(name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "is_wanted"),
+    [
+        (["tritonserver", "--model-repository=model_repository"], "import torch", True),
+        (["tritonserver", "--model-repository=model_repository"], "import numpy", False),
+        (["tritonserver", "--model-repository", "model_repository"], "from transformers import pipeline", True),
+        (["trireme", "serve", "model_repository"], "import torch", True),
+        (["trireme", "serve", "elsewhere", "--id=" + 300 * "x"], "import torch", False),
+        (["trireme", "deploy", "me/tiny"], "", True),
+        (["trireme", "version"], "import torch", False),
+    ],
+)
+def test_frameworks_are_for_commands_whose_models_name_them(
+    tmp_path: Path, words: list[str], code: str, is_wanted: bool
+) -> None:
+    write_model(tmp_path, "model", code)
+    assert wants_frameworks(words, tmp_path) is is_wanted
 
 
 def test_a_module_that_was_put_aside_is_found_by_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
