@@ -44,6 +44,11 @@ _COUNTS = (
     _Counter("nv_inference_count", "Inferences performed, a batch of n counting n", attrgetter("inference_count")),
     _Counter("nv_inference_exec_count", "Executions of the model, whatever their size", attrgetter("execution_count")),
 )
+_UNCOUNTED = _Counter(
+    "trireme_statistics_failures_total",
+    "Failures to count or trace a request, which was answered all the same",
+    attrgetter("counting_failures.count"),
+)
 _LATENCIES = (
     _Counter("nv_inference_request_duration_us", "Time from arrival to answer", attrgetter("request_ns")),
     _Counter("nv_inference_queue_duration_us", "Time spent waiting for an instance", attrgetter("queue_ns")),
@@ -199,6 +204,7 @@ class MetricsRegistry:
                 writer.sample(labels, entry.stats.fail_counts[reason] if moves else 0)
         for counter in _COUNTS:
             self._write_counter(writer, counter, 1 if moves else 0)
+        self._write_counter(writer, _UNCOUNTED, 1)
         if not moves:
             return
         for counter in _LATENCIES:

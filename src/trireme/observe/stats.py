@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 from trireme.observe.recent.requests import NEVER_NS, RequestWatch
+
+log = logging.getLogger(__name__)
 
 REJECTED: Final = "REJECTED"
 CANCELED: Final = "CANCELED"
@@ -77,8 +80,26 @@ class ModelStatsSnapshot:
     """What the model itself has measured, by name."""
 
 
+class CountingFailures:
+    """What failed while requests were only observed: it is logged and counted, and costs no answer."""
+
+    __slots__ = ("_name", "count")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.count = 0
+
+    def note(self, error: Exception) -> None:
+        """Something was not counted or traced; the 1st, 2nd, 4th and so on are logged, so that a flood fills no log."""
+        self.count += 1
+        if self.count & (self.count - 1) == 0:
+            told = "failed to count a request of model '%s', which is answered all the same (%d times so far)"
+            log.error(told, self._name, self.count, exc_info=error)
+
+
 class ModelStats:
-    """The mutable owner of one model version's counts; every method is called on the event loop's thread."""
+    """The mutable owner of one model version's counts; every method is called on the event loop's thread, and none that
+    records raises."""
 
     __slots__ = (
         "_batches",
@@ -94,6 +115,7 @@ class ModelStats:
         "compute_infer_ns",
         "compute_input_ns",
         "compute_output_ns",
+        "counting_failures",
         "execution_count",
         "fail_counts",
         "fail_ns",
@@ -118,6 +140,7 @@ class ModelStats:
     ) -> None:
         self.name = name
         self.version = version
+        self.counting_failures = CountingFailures(name)
         self._clock = clock
         self._wall_clock = wall_clock
         self.last_arrival_ns = 0
@@ -149,48 +172,57 @@ class ModelStats:
 
     def record_execution(self, batch_size: int, timing: BatchTiming) -> None:
         """One execution is over, whatever became of its requests."""
-        self.execution_count += 1
-        totals = self._batches.get(batch_size)
-        if totals is None:
-            totals = self._batches[batch_size] = [0, 0, 0, 0]
-        totals[0] += 1
-        totals[1] += timing[0]
-        totals[2] += timing[1]
-        totals[3] += timing[2]
+        try:
+            self.execution_count += 1
+            totals = self._batches.get(batch_size)
+            if totals is None:
+                totals = self._batches[batch_size] = [0, 0, 0, 0]
+            totals[0] += 1
+            totals[1] += timing[0]
+            totals[2] += timing[1]
+            totals[3] += timing[2]
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_success(
         self, requests: Sequence[InferenceRequest], start_ns: int, end_ns: int, timing: BatchTiming
     ) -> None:
         """These requests of one execution were answered well; each is charged the whole execution's phases."""
-        request_buckets, queue_buckets = self.request_buckets, self.queue_buckets
-        inference_count = request_ns = queue_ns = 0
-        slow_ns = self.slow_ns
-        for request in requests:
-            arrival_ns = request.arrival_ns
-            latency = end_ns - arrival_ns
-            wait = start_ns - request.queue_ns
-            request_ns += latency
-            queue_ns += wait
-            request_buckets[_bucket(latency)] += 1
-            queue_buckets[_bucket(wait)] += 1
-            inference_count += request.batch_size
-            if latency >= slow_ns and self.watch is not None:
-                slow_ns = self.slow_ns = self.watch.slow(request, start_ns, end_ns, timing)
-        count = len(requests)
-        compute_input_ns, compute_infer_ns, compute_output_ns = timing
-        compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
-        self.compute_buckets[_bucket(compute_ns)] += count
-        self.success_count += count
-        self.inference_count += inference_count
-        self.request_ns += request_ns
-        self.queue_ns += queue_ns
-        self.compute_input_ns += compute_input_ns * count
-        self.compute_infer_ns += compute_infer_ns * count
-        self.compute_output_ns += compute_output_ns * count
-        self.last_arrival_ns = arrival_ns
-        if self.summaries is not None:
+        try:
+            request_buckets, queue_buckets = self.request_buckets, self.queue_buckets
+            inference_count = request_ns = queue_ns = 0
+            slow_ns = self.slow_ns
             for request in requests:
-                self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
+                arrival_ns = request.arrival_ns
+                latency = end_ns - arrival_ns
+                wait = start_ns - request.queue_ns
+                request_ns += latency
+                queue_ns += wait
+                request_buckets[_bucket(latency)] += 1
+                queue_buckets[_bucket(wait)] += 1
+                inference_count += request.batch_size
+                if latency >= slow_ns and self.watch is not None:
+                    try:
+                        slow_ns = self.slow_ns = self.watch.slow(request, start_ns, end_ns, timing)
+                    except Exception as error:
+                        self.counting_failures.note(error)
+            count = len(requests)
+            compute_input_ns, compute_infer_ns, compute_output_ns = timing
+            compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
+            self.compute_buckets[_bucket(compute_ns)] += count
+            self.success_count += count
+            self.inference_count += inference_count
+            self.request_ns += request_ns
+            self.queue_ns += queue_ns
+            self.compute_input_ns += compute_input_ns * count
+            self.compute_infer_ns += compute_infer_ns * count
+            self.compute_output_ns += compute_output_ns * count
+            self.last_arrival_ns = arrival_ns
+            if self.summaries is not None:
+                for request in requests:
+                    self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_failure(
         self,
@@ -203,58 +235,76 @@ class ModelStats:
     ) -> None:
         """The request was taken and ended with an error; `start_ns` and `timing` are those of an execution that it was
         part of."""
-        if self.watch is not None:
-            self.watch.failed(request, reason, message, end_ns, start_ns, timing)
-        self.fail_counts[reason] += 1
-        self.fail_ns += end_ns - request.arrival_ns
-        self.last_arrival_ns = request.arrival_ns
+        try:
+            self.fail_counts[reason] += 1
+            self.fail_ns += end_ns - request.arrival_ns
+            self.last_arrival_ns = request.arrival_ns
+            if self.watch is not None:
+                self.watch.failed(request, reason, message, end_ns, start_ns, timing)
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_first_response(self, request: InferenceRequest, now_ns: int) -> None:
         """The request's first response leaves; does nothing unless that is measured."""
         if self.first_response is not None:
-            self.first_response.observe(now_ns - request.arrival_ns)
+            try:
+                self.first_response.observe(now_ns - request.arrival_ns)
+            except Exception as error:
+                self.counting_failures.note(error)
 
     def record_cache_hit(self, request: InferenceRequest, lookup_ns: int, end_ns: int) -> None:
         """The request was answered from the response cache without an execution."""
-        self.success_count += 1
-        self.cache_hit_count += 1
-        self.cache_hit_ns += lookup_ns
-        latency = end_ns - request.arrival_ns
-        wait = max(0, end_ns - request.queue_ns - lookup_ns)
-        self.request_ns += latency
-        self.queue_ns += wait
-        self.request_buckets[_bucket(latency)] += 1
-        self.queue_buckets[_bucket(wait)] += 1
-        self.last_arrival_ns = request.arrival_ns
-        if self.summaries is not None:
-            self.summaries.queue.observe(end_ns, wait)
-            self.summaries.cache_hit.observe(end_ns, lookup_ns)
+        try:
+            self.success_count += 1
+            self.cache_hit_count += 1
+            self.cache_hit_ns += lookup_ns
+            latency = end_ns - request.arrival_ns
+            wait = max(0, end_ns - request.queue_ns - lookup_ns)
+            self.request_ns += latency
+            self.queue_ns += wait
+            self.request_buckets[_bucket(latency)] += 1
+            self.queue_buckets[_bucket(wait)] += 1
+            self.last_arrival_ns = request.arrival_ns
+            if self.summaries is not None:
+                self.summaries.queue.observe(end_ns, wait)
+                self.summaries.cache_hit.observe(end_ns, lookup_ns)
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_cache_miss(self, lookup_and_insert_ns: int, end_ns: int) -> None:
         """The response cache was asked in vain; the request's execution is recorded on its own."""
-        self.cache_miss_count += 1
-        self.cache_miss_ns += lookup_and_insert_ns
-        if self.summaries is not None:
-            self.summaries.cache_miss.observe(end_ns, lookup_and_insert_ns)
+        try:
+            self.cache_miss_count += 1
+            self.cache_miss_ns += lookup_and_insert_ns
+            if self.summaries is not None:
+                self.summaries.cache_miss.observe(end_ns, lookup_and_insert_ns)
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_response(self, index: int, ns: int, response: InferenceResponse, is_cancelled: bool) -> None:
         """One response of a stream, `ns` after the one before it or after the start of the execution."""
-        totals = self._responses.get(index)
-        if totals is None:
-            totals = self._responses[index] = [0] * 8
-        if response.is_empty:
-            at = 6 if is_cancelled else 4
-        else:
-            at = 2 if response.error is not None else 0
-        totals[at] += 1
-        totals[at + 1] += ns
+        try:
+            totals = self._responses.get(index)
+            if totals is None:
+                totals = self._responses[index] = [0] * 8
+            if response.is_empty:
+                at = 6 if is_cancelled else 4
+            else:
+                at = 2 if response.error is not None else 0
+            totals[at] += 1
+            totals[at + 1] += ns
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def record_measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
         """What the model has measured of one request: how often, and nanoseconds altogether."""
-        for name, (count, ns) in durations.items():
-            totals = self._measured.setdefault(name, [0, 0])
-            totals[0] += count
-            totals[1] += ns
+        try:
+            for name, (count, ns) in durations.items():
+                totals = self._measured.setdefault(name, [0, 0])
+                totals[0] += count
+                totals[1] += ns
+        except Exception as error:
+            self.counting_failures.note(error)
 
     def executed_rows(self) -> int:
         """Rows of all executions, also of those whose requests failed."""

@@ -153,7 +153,10 @@ class InstanceRunner:
         """Keeps what the model has measured of a request."""
         self._stats.record_measured(durations)
         if request.trace is not None:
-            request.trace.durations.update(durations)
+            try:
+                request.trace.durations.update(durations)
+            except Exception as error:
+                self._stats.counting_failures.note(error)
 
     def release(self, instance: Instance, batch: Batch) -> bool:
         """The instance is through with the batch and can take the next; false for a batch that is not running."""
@@ -240,7 +243,10 @@ class InstanceRunner:
     ) -> None:
         for request, response in zip(batch.requests, responses, strict=True):
             if request.trace is not None:
-                request.trace.ran(batch.start_ns, timing[0], timing[1], now_ns, batch.size)
+                try:
+                    request.trace.ran(batch.start_ns, timing[0], timing[1], now_ns, batch.size)
+                except Exception as error:
+                    self._stats.counting_failures.note(error)
             if response is not None:
                 self.inflight_count -= 1
                 request.on_cancel = None

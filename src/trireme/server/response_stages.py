@@ -61,7 +61,10 @@ class ResponseStages:
     def __call__(self, response: InferenceResponse) -> None:
         trace = self._trace
         if trace is not None:
-            self._tracing.passed(trace, response)
+            try:
+                self._tracing.passed(trace, response)
+            except Exception as error:
+                self._model.stats.counting_failures.note(error)
         guarded = self._guarded(response) if self._regions else response
         if guarded is not None:
             if self._model.output_reshapes:
@@ -71,7 +74,10 @@ class ResponseStages:
             else:
                 self._fulfil(self._wishes, guarded)
         if trace is not None and response.is_final and trace.parent is None:
-            self._tracing.finish(trace)
+            try:
+                self._tracing.finish(trace)
+            except Exception as error:
+                self._model.stats.counting_failures.note(error)
 
     def _guarded(self, response: InferenceResponse) -> InferenceResponse | None:
         """The response, or the one error in place of all that come after memory was cut off."""
