@@ -77,26 +77,45 @@ class ConnectionSlots:
             self._restricted.remove(abort)
 
 
-class RestrictedPlace:
-    """The place of a connection beyond the limit, for some seconds, unless it becomes one of those that are counted."""
+class ConnectionPlace:
+    """Where one connection stands among all of them: counted, or beyond the limit for some seconds, unless it becomes
+    counted. Made with the connection, entered once its client is known, which it never is behind a failed handshake."""
 
-    def __init__(self, slots: ConnectionSlots, address: str, abort: Abort) -> None:
+    __slots__ = ("_abort", "_address", "_is_counted", "_slots", "_timer")
+
+    def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
-        self._address = address
-        self._abort = abort
-        self._is_counted = False
-        slots.enter_restricted(abort)
-        self._timer = asyncio.get_running_loop().call_later(_RESTRICTED_S, abort)
+        self._is_counted = slots.take()
+        self._address: str | None = None  # where it is counted
+        self._abort: Abort = _nothing
+        self._timer: asyncio.TimerHandle | None = None  # where it is not
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all may be asked for on the connection, and not health alone."""
+        return self._is_counted
+
+    def enter(self, address: str, abort: Abort) -> None:
+        """Counts the connection of a client at this address, or ends it where the address has too many; one beyond the
+        limit is ended after a while."""
+        if not self._is_counted:
+            self._address, self._abort = address, abort
+            self._slots.enter_restricted(abort)
+            self._timer = asyncio.get_running_loop().call_later(_RESTRICTED_S, abort)
+        elif self._slots.take_address(address):
+            self._address = address
+        else:
+            abort()
 
     def count(self) -> bool:
         """Takes a slot that has become free since the connection came; False where there is none for its address. The
         ends of others are often noticed after a connection that came later than they did."""
-        slots = self._slots
+        slots, address = self._slots, self._address
         if self._is_counted:
             return True
-        if not slots.take():
+        if address is None or not slots.take():
             return False
-        if not slots.take_address(self._address):
+        if not slots.take_address(address):
             slots.give_back(None)
             return False
         self._is_counted = True
@@ -111,8 +130,10 @@ class RestrictedPlace:
             self._leave_restricted()
 
     def _leave_restricted(self) -> None:
-        self._timer.cancel()
-        self._slots.leave_restricted(self._abort)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._slots.leave_restricted(self._abort)
+            self._timer, self._abort = None, _nothing  # which would keep the connection alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +162,7 @@ def connection_count(max_connections: int) -> int:
 def address_of(peer: object) -> str:
     """The address in what a socket says of its peer; a socket without one has none."""
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+
+def _nothing() -> None:
+    """Ends a connection that has not been entered."""

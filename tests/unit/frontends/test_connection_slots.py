@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
+import weakref
 from functools import partial
 
 import pytest
 
-from trireme.frontends.connection_slots import ConnectionSlots, RestrictedPlace, address_of, connection_count
+from trireme.frontends.connection_slots import ConnectionPlace, ConnectionSlots, address_of, connection_count
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:
@@ -39,11 +41,13 @@ def test_the_oldest_connection_beyond_the_limit_makes_way() -> None:
 def test_a_connection_beyond_the_limit_takes_a_slot_that_is_free_meanwhile() -> None:
     async def scenario() -> None:
         slots = ConnectionSlots(2, max_per_address=1)
-        assert (slots.take(), slots.take_address("a"), slots.take(), slots.take_address("b")) == (True,) * 4
         ended: list[str] = []
-        late, same = (RestrictedPlace(slots, address, partial(ended.append, address)) for address in "cb")
+        first, second, late, same = (ConnectionPlace(slots) for _ in range(4))
+        assert [place.is_counted for place in (first, second, late, same)] == [True, True, False, False]
+        for place, address in ((first, "a"), (second, "b"), (late, "c"), (same, "b")):
+            place.enter(address, partial(ended.append, address))
         assert not late.count()
-        slots.give_back("a")
+        first.leave()
         assert not same.count()  # its address has one
         assert slots.count == 1
         assert late.count()
@@ -57,6 +61,39 @@ def test_a_connection_beyond_the_limit_takes_a_slot_that_is_free_meanwhile() -> 
         assert slots.count == 1
 
     asyncio.run(scenario())
+
+
+def test_a_connection_of_an_address_with_too_many_is_ended() -> None:
+    slots = ConnectionSlots(9, max_per_address=1)
+    ended: list[str] = []
+    first, second = ConnectionPlace(slots), ConnectionPlace(slots)
+    first.enter("a", partial(ended.append, "first"))
+    second.enter("a", partial(ended.append, "second"))
+    assert ended == ["second"]
+    second.leave()
+    assert slots.count == 1
+    first.leave()
+    assert (slots.count, slots.take_address("a")) == (0, True)
+
+
+def test_a_connection_that_has_left_is_not_kept_by_its_place() -> None:
+    class Client:
+        def abort(self) -> None:
+            """Nothing is open."""
+
+    async def scenario() -> None:
+        place, client = ConnectionPlace(ConnectionSlots(0)), Client()
+        place.enter("a", client.abort)
+        seen = weakref.ref(client)
+        place.leave()
+        del client
+        assert seen() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

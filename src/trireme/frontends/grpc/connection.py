@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import unanswered_error
-from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, RestrictedPlace, address_of
+from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, ConnectionPlace, address_of
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
@@ -41,7 +41,6 @@ class GrpcConnection(asyncio.Protocol):
     """Lives from connection to loss; everything that one read produces is written with one call."""
 
     __slots__ = (
-        "_address",
         "_dirty",
         "_inflated_bytes",
         "_is_behind",
@@ -51,10 +50,10 @@ class GrpcConnection(asyncio.Protocol):
         "_is_paused",
         "_keepalive",
         "_open_connections",
+        "_place",
         "_planner",
         "_progress",
         "_refused_count",
-        "_restricted_place",
         "_transport",
         "_unread_limit",
         "context",
@@ -83,12 +82,11 @@ class GrpcConnection(asyncio.Protocol):
         self.inline_bytes_left = INLINE_BYTES_PER_READ
         """What of this read may still be inflated at once, and not beside the event loop."""
         self._inflated_bytes = 0
-        self._address: str | None = None  # of the client, where the connection is counted
         self._planner = planner
         self._progress = Progress(context.options.pace)
-        self.is_restricted = not context.slots.take()
+        self._place = ConnectionPlace(context.slots)
+        self.is_restricted = not self._place.is_counted
         """There were too many connections: this one may ask for health alone, unless one has ended meanwhile."""
-        self._restricted_place: RestrictedPlace | None = None
         self._open_connections = open_connections
         self._transport: asyncio.Transport | None = None
         self._keepalive: Keepalive | None = None
@@ -111,7 +109,7 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._open_connections.add(self)
-        self._enter(address_of(transport.get_extra_info("peername")))
+        self._place.enter(address_of(transport.get_extra_info("peername")), self._abort_excess)
         self.last_received = self.context.loop.time()
         self._keepalive = Keepalive(self)
         self.flush()
@@ -133,23 +131,8 @@ class GrpcConnection(asyncio.Protocol):
         if self._is_behind:
             self.context.loop.call_soon(self.data_received, b"")
 
-    def _enter(self, address: str) -> None:
-        slots = self.context.slots
-        if self.is_restricted:
-            self._restricted_place = RestrictedPlace(slots, address, self._abort_restricted)
-        elif slots.take_address(address):
-            self._address = address
-        else:
-            self.abort("too many connections of its address")
-
-    def _leave(self) -> None:
-        if self._restricted_place is not None:
-            self._restricted_place.leave()
-        elif not self.is_restricted:
-            self.context.slots.give_back(self._address)
-
-    def _abort_restricted(self) -> None:
-        self.abort("beyond --max-connections")
+    def _abort_excess(self) -> None:
+        self.abort("beyond --max-connections or --max-connections-per-address")
 
     def eof_received(self) -> bool:
         return False
@@ -157,7 +140,7 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._open_connections.discard(self)
-        self._leave()
+        self._place.leave()
         if self._keepalive is not None:
             self._keepalive.stop()
             self._keepalive = None
@@ -328,7 +311,7 @@ class GrpcConnection(asyncio.Protocol):
                 plan.on_refused(self.peer)
             self.http2.outbound.send_headers(stream, block, True)
             return
-        if self._restricted_place is not None and not self._restricted_place.count():
+        if self.is_restricted and not self._place.count():
             self.is_draining = True
             if plan.method.protocol != "health":
                 self.http2.outbound.send_headers(stream, _RESTRICTED_BLOCK, True)

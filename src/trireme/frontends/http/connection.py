@@ -11,7 +11,7 @@ from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
-from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, RestrictedPlace
+from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, ConnectionPlace
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
@@ -33,8 +33,8 @@ _TURN_S: Final = 0.02
 class Connection(SocketSide):
     """Everything runs on the event loop's thread. Requests may be pipelined; endpoints answer in any order."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
-        super().__init__(owner)
+    def __init__(self, owner: ConnectionOwner, place: ConnectionPlace) -> None:
+        super().__init__(owner, place)
         self._heads = owner.heads
         self._known_heads = owner.heads.known
         self._unread = b""  # the beginning of a head, or requests beyond the pipelining limit
@@ -372,21 +372,15 @@ class RestrictedConnection(Connection):
     """A connection beyond the limit: health is answered, all else where a client has left meanwhile, and one answer
     ends it. A probe gets it when clients hold all connections that there may be."""
 
-    _place: RestrictedPlace | None = None
-
-    def _enter(self, address: str) -> None:
-        self._heads = self._owner.heads.closing()
+    def __init__(self, owner: ConnectionOwner, place: ConnectionPlace) -> None:
+        super().__init__(owner, place)
+        self._heads = owner.heads.closing()
         self._known_heads = self._heads.known
-        self._place = RestrictedPlace(self._owner.slots, address, self.abort)
-
-    def _leave(self) -> None:
-        if self._place is not None:  # not where the handshake has failed
-            self._place.leave()
 
     def _dispatch(self, head: RequestHead, body: Buffer) -> None:
         self._is_last_read = True
         is_health = head.endpoint is not None and head.endpoint.category == "health"
-        if is_health or (self._place is not None and self._place.count()):
+        if is_health or self._place.count():
             super()._dispatch(head, body)
             return
         exchange = Exchange(self, head, b"")

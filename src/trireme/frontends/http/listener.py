@@ -11,7 +11,7 @@ from time import monotonic
 from trireme.core.errors import UnavailableError
 from trireme.frontends.accepting import HTTP_SERVICE, AcceptingSocket
 from trireme.frontends.acceptor import Acceptor, ClientsHere
-from trireme.frontends.connection_slots import SharedLimits
+from trireme.frontends.connection_slots import ConnectionPlace, SharedLimits
 from trireme.frontends.http.connection import Connection, RestrictedConnection
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
@@ -70,7 +70,8 @@ class Listener:
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     def _connect(self) -> Connection:
-        return Connection(self) if self.slots.take() else RestrictedConnection(self)
+        place = ConnectionPlace(self.slots)
+        return Connection(self, place) if place.is_counted else RestrictedConnection(self, place)
 
     def stop_accepting(self) -> None:
         """Takes no further connection; the open ones go on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, Protocol, cast
 
-from trireme.frontends.connection_slots import ConnectionSlots, address_of
+from trireme.frontends.connection_slots import ConnectionPlace, address_of
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
@@ -26,18 +26,16 @@ class ConnectionOwner(Protocol):
     """The open connections; each adds and removes itself."""
     inflight: InflightBytes
     """What all connections of all listeners hold."""
-    slots: ConnectionSlots
-    """Counts those of all listeners."""
 
 
 class SocketSide(asyncio.Protocol):
     """What does not depend on what is said on the connection."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, place: ConnectionPlace) -> None:
         self.is_lost = False
         self.inflight = ConnectionBytes(owner.inflight)
         self._owner = owner
-        self._address: str | None = None  # of the client, where it is counted
+        self._place = place
         self._limits = owner.limits
         self._pace = Pace(owner.limits.pace)
         self._transport: asyncio.Transport | None = None
@@ -49,24 +47,13 @@ class SocketSide(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         self._owner.connections.add(self)
-        self._enter(address_of(transport.get_extra_info("peername")))
-
-    def _enter(self, address: str) -> None:
-        """Counts the connection, or ends it where its address has too many."""
-        if self._owner.slots.take_address(address):
-            self._address = address
-        else:
-            self.abort()
-
-    def _leave(self) -> None:
-        """The connection is over."""
-        self._owner.slots.give_back(self._address)
+        self._place.enter(address_of(transport.get_extra_info("peername")), self.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
         self._transport = None
         self._owner.connections.discard(self)
-        self._leave()
+        self._place.leave()
         self.inflight.close()
 
     def pause_writing(self) -> None:

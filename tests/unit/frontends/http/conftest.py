@@ -16,6 +16,7 @@ from trireme.core.errors import InvalidArgumentError, NotFoundError, ServingErro
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http.connection import Connection
 from trireme.frontends.http.frontend import create_listener
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions
@@ -281,7 +282,7 @@ class Client:
 
     def __init__(self, listener: Any) -> None:
         self.transport = FakeTransport()
-        self.connection = Connection(listener)
+        self.connection = Connection(listener, ConnectionPlace(listener.slots))
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
