@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from trireme.access.gate import Gate
-from trireme.core.errors import UnavailableError
-from trireme.frontends.accepting import GRPC_SERVICE, AcceptingSocket
-from trireme.frontends.acceptor import Acceptor, ClientsHere
+from trireme.frontends.accepting import GRPC_SERVICE
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.context import ServiceContext
@@ -19,13 +16,12 @@ from trireme.frontends.grpc.guard import Guard
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlanner
 from trireme.frontends.grpc.services.catalog import all_methods
-from trireme.frontends.http.listener import bind_socket
+from trireme.frontends.listening import ListeningPlace, ListeningSockets, listen
 from trireme.frontends.tls import Certificates
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
-_BACKLOG = 1024
 _SWEEP_S = 5.0
 _POLL_S = 0.02
 
@@ -47,15 +43,13 @@ class GrpcFrontend:
         self._connections: set[GrpcConnection] = set()
         self._context: ServiceContext | None = None
         self._certificates: Certificates | None = None
-        self._listener: asyncio.Server | AcceptingSocket | None = None
+        self._sockets: ListeningSockets | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """The port in use, which the system chose where the options say 0."""
-        if self._listener is None or not self._listener.sockets:
-            return self._options.port
-        return int(self._listener.sockets[0].getsockname()[1])
+        return self._options.port if self._sockets is None else self._sockets.port
 
     @property
     def call_count(self) -> int:
@@ -81,34 +75,11 @@ class GrpcFrontend:
         def connect() -> GrpcConnection:
             return GrpcConnection(context, planner, self._connections)
 
-        if accepting is None and tls is None:
-            self._listener = await self._create_server(loop, connect)
-        else:
-            listening = bind_socket(options.address, options.port, options.reuse_port)
-            if accepting is not None:
-                self._listener = accepting.accept(GRPC_SERVICE, listening, connect, tls)
-            else:
-                self._listener = Acceptor(listening, ClientsHere(connect, tls).take)
+        place = ListeningPlace(options.address, options.port, options.reuse_port)
+        self._sockets = await listen(GRPC_SERVICE, place, connect, tls, accepting)
         self._sweep_timer = loop.call_later(_SWEEP_S, self._sweep)
         if self._certificates is not None:
             self._certificates.start()
-
-    async def _create_server(
-        self, loop: asyncio.AbstractEventLoop, connect: Callable[[], GrpcConnection]
-    ) -> asyncio.Server:
-        options = self._options
-        try:
-            return await loop.create_server(
-                connect,
-                options.address,
-                options.port,
-                reuse_port=options.reuse_port or None,
-                backlog=_BACKLOG,
-            )
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise UnavailableError(f"Socket '{options.address}:{options.port}': {error}") from None
-            raise UnavailableError(f"Socket '{options.address}:{options.port}' already in use ") from None
 
     def stop_accepting(self) -> None:
         """New calls are refused from now on, with words that say why; calls that began go on."""
@@ -130,8 +101,8 @@ class GrpcFrontend:
             self._sweep_timer.cancel()
         if self._certificates is not None:
             self._certificates.stop()
-        if self._listener is not None:
-            self._listener.close()
+        if self._sockets is not None:
+            self._sockets.close()
         for connection in list(self._connections):
             connection.close()
         if self._context is not None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from collections.abc import Callable
 from time import monotonic
 
-from trireme.core.errors import UnavailableError
-from trireme.frontends.accepting import HTTP_SERVICE, AcceptingSocket
-from trireme.frontends.acceptor import Acceptor, ClientsHere
+from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.connection_slots import ConnectionPlace, SharedLimits
 from trireme.frontends.http.connection import Connection, RestrictedConnection
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.frontends.listening import ListeningPlace, ListeningSockets, listen
 from trireme.frontends.tls import Certificates, TlsOptions
 
-_BACKLOG = 1024
 _SWEEP_INTERVAL_S = 5.0
 _DRAIN_POLL_S = 0.02
 
@@ -42,7 +38,7 @@ class Listener:
         self.port = 0
         self._tls = tls
         self._certificates: Certificates | None = None
-        self._server: asyncio.Server | AcceptingSocket | None = None
+        self._sockets: ListeningSockets | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -57,14 +53,9 @@ class Listener:
         if self._tls is not None:  # also where others use the certificates: a bad file is told of here, and once
             self._certificates = Certificates(self._tls)
             context = self._certificates.context
-        listening = bind_socket(address, port, reuse_port)
-        self.port = listening.getsockname()[1]
-        if self._accepting is not None:
-            self._server = self._accepting.accept(HTTP_SERVICE, listening, self._connect, context)
-        elif context is not None:
-            self._server = Acceptor(listening, ClientsHere(self._connect, context).take)
-        else:
-            self._server = await loop.create_server(self._connect, sock=listening, backlog=_BACKLOG)
+        place = ListeningPlace(address, port, reuse_port)
+        self._sockets = await listen(HTTP_SERVICE, place, self._connect, context, self._accepting)
+        self.port = self._sockets.port
         if self._certificates is not None:
             self._certificates.start()
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
@@ -75,9 +66,9 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Takes no further connection; the open ones go on."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._sockets is not None:
+            self._sockets.close()
+            self._sockets = None
 
     async def close(self, grace_s: float, sending_s: float = 0.0) -> None:
         """Waits so long for requests under way and answers the others with an error; then for clients that still read
@@ -109,28 +100,3 @@ class Listener:
         for connection in list(self.connections):
             connection.check_progress(now_s)
         self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep)
-
-
-def bind_socket(address: str, port: int, reuse_port: bool) -> socket.socket:
-    """A socket bound to the address; raises UnavailableError."""
-    try:
-        family, _, _, _, where = socket.getaddrinfo(
-            address or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise UnavailableError(f"Socket '{address}:{port}' can not be opened: {error}") from None
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(where)
-        # Listening here rather than in the event loop, so that a port that is taken shows at once.
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRINUSE:
-            raise UnavailableError(f"Socket '{address}:{port}' already in use ") from None
-        raise UnavailableError(f"Socket '{address}:{port}' can not be opened: {error.strerror}") from None
-    listening.setblocking(False)
-    return listening

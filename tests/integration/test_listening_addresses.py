@@ -1,0 +1,110 @@
+"""Where services listen: on every address of a name, all on one port, and not where others do."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import Any
+
+import pytest
+
+from trireme.core.errors import UnavailableError
+from trireme.frontends.accepting import GRPC_SERVICE
+from trireme.frontends.listening import ListeningPlace, bind_sockets, listen
+
+HOSTS = {
+    "both": ["127.0.0.1", "127.0.0.2", "127.0.0.1"],
+    "elsewhere": ["192.0.2.1", "127.0.0.1"],
+    "gone": ["192.0.2.1"],
+}
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = socket.getaddrinfo
+
+    def known(host: str, port: int, *args: Any, **options: Any) -> list[Any]:
+        if host not in HOSTS:
+            return list(look_up(host, port, *args, **options))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in HOSTS[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", known)
+
+
+def addresses_of(sockets: list[socket.socket]) -> list[str]:
+    found = [listening.getsockname()[0] for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return found
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_clients_are_accepted_on_every_address_of_a_name(is_tls: bool) -> None:
+    async def scenario() -> None:
+        made: asyncio.Queue[asyncio.Protocol] = asyncio.Queue()
+
+        class Counted(asyncio.Protocol):
+            def __init__(self) -> None:
+                made.put_nowait(self)
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if is_tls else None
+        listening = await listen(GRPC_SERVICE, ListeningPlace("both", 0, False), Counted, context, None)
+        assert len(listening.sockets) == 2
+        for address in ("127.0.0.1", "127.0.0.2"):
+            _, writer = await asyncio.open_connection(address, listening.port)
+            writer.close()
+            await asyncio.wait_for(made.get(), 10)
+        port = listening.port
+        listening.close()
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.2", port)
+
+    asyncio.run(scenario())
+
+
+def test_addresses_that_the_machine_does_not_have_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert addresses_of(bind_sockets(ListeningPlace("elsewhere", 0, False))) == ["127.0.0.1"]
+    assert "'elsewhere' is 192.0.2.1, which this machine does not have: not served there" in caplog.messages
+    with pytest.raises(UnavailableError, match=r"^Socket 'gone:0' can not be opened: "):
+        bind_sockets(ListeningPlace("gone", 0, False))
+
+
+def test_port_that_is_taken_on_one_address_is_taken() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(UnavailableError) as caught:
+            bind_sockets(ListeningPlace("both", port, False))
+    assert caught.value.message == f"Socket 'both:{port}' already in use "
+    assert addresses_of(bind_sockets(ListeningPlace("both", port, False))) == ["127.0.0.1", "127.0.0.2"]
+
+
+def test_chosen_port_that_is_taken_elsewhere_is_chosen_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[int] = []
+    bind = socket.socket.bind
+
+    def refuse_twice(listening: socket.socket, where: Any) -> None:
+        if where[1] and len(refused) < 2:
+            refused.append(where[1])
+            raise OSError(errno.EADDRINUSE, "taken")
+        bind(listening, where)
+
+    class Socket(socket.socket):
+        bind = refuse_twice
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    assert addresses_of(bind_sockets(ListeningPlace("both", 0, False))) == ["127.0.0.1", "127.0.0.2"]
+    assert len(refused) == 2
+
+
+def test_name_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(UnavailableError, match=r"^Socket 'no\.such\.host\.invalid:1' can not be opened: "):
+        bind_sockets(ListeningPlace("no.such.host.invalid", 1, False))
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_all_ipv6_addresses_are_all_ipv4_addresses_too() -> None:
+    [listening] = bind_sockets(ListeningPlace("::", 0, False))
+    with listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=5):
+        pass
