@@ -107,7 +107,10 @@ def test_broken_model_tells_its_python_error_and_others_serve(tmp_path: Path) ->
     add(tmp_path, "bad", BROKEN)
 
     async def scenario(served: Served) -> None:
-        states = {entry.name: (entry.state, entry.reason) for entry in served.server.model_control.index(False)}
+        states = {
+            entry.name: (entry.state, entry.reason)
+            for entry in served.server.registry.index(False, served.server.registry.scan())
+        }
         assert states["good"] == ("READY", "")
         assert states["bad"][0] == "UNAVAILABLE"
         assert "ValueError: no weights here" in states["bad"][1]

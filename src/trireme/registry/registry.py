@@ -25,6 +25,7 @@ from trireme.registry.on_demand.memory import ResidentBytes
 from trireme.registry.on_demand.models import NOT_LOADED, OnDemandModels
 from trireme.registry.options import RegistryOptions
 from trireme.registry.repository.repositories import Repositories, Scan
+from trireme.registry.repository.shared_scan import SharedScan
 from trireme.registry.served_models import ServedModels
 from trireme.registry.shutdown import Progress, drain_models
 from trireme.registry.startup import StartupReport, load_startup_models
@@ -63,6 +64,7 @@ class ModelRegistry:
         if options.is_on_demand:
             self._on_demand = self._create_on_demand(metrics, resident_bytes or _no_bytes)
             self.find_to_infer = self._on_demand.find
+        self._shared_scan = SharedScan(self.scan)
         self._poller: asyncio.Task[None] | None = None
         self._operations: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
@@ -143,15 +145,18 @@ class ModelRegistry:
         """What the repositories hold. Blocks on the file system; any thread may ask."""
         return scan_or_nothing(self._repositories)
 
-    def index(self, ready_only: bool, scan: Scan | None = None) -> list[IndexEntry]:
-        """Every version of every known model, and the models the repositories hold: at this moment, which reads the
-        disk, or when they were last scanned."""
+    async def fresh_index(self, ready_only: bool) -> list[IndexEntry]:
+        """The index of this moment; the disk is read beside the event loop."""
+        return self.index(ready_only, await self._shared_scan.fresh())
+
+    def index(self, ready_only: bool, scan: Scan) -> list[IndexEntry]:
+        """Every version of every known model, and the models that the repositories held when they were scanned."""
         absent = None
         if self._on_demand is not None:
             absent = AbsentModels(
                 self._on_demand.reasons(), frozenset(self._on_demand.loading_names()), otherwise=NOT_LOADED
             )
-        return index_of(self.models, scan or self.scan(), ready_only, absent)
+        return index_of(self.models, scan, ready_only, absent)
 
     async def stop(self, timeout_s: float, progress: Progress | None = None) -> bool:
         """Ends all loads, waits for all requests, unloads everything; False where the time did not suffice."""

@@ -27,10 +27,10 @@ class ModelControl:
         self._registry = registry
         self._health = health
 
-    def index(self, ready_only: bool) -> list[IndexEntry]:
-        """Every version of every model, by name; works in every control mode."""
+    async def index(self, ready_only: bool) -> list[IndexEntry]:
+        """Every version of every model, by name; works in every control mode. Raises ServingError."""
         self._health.check_running()
-        return self._registry.index(ready_only)
+        return await self._registry.fresh_index(ready_only)
 
     async def load(self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads or reloads, and returns when the model serves; `config` is JSON, `files` maps `file:<path>` to

@@ -283,7 +283,7 @@ class World:
 
     @staticmethod
     def states(server: InferenceServer) -> list[tuple[str, str, str, str]]:
-        return [(e.name, e.version, e.state, e.reason) for e in server.model_control.index(False)]
+        return [(e.name, e.version, e.state, e.reason) for e in server.registry.index(False, server.registry.scan())]
 
     @staticmethod
     def override_json(**changes: Any) -> str:

@@ -17,7 +17,7 @@ def test_index_says_why_a_loaded_model_is_broken_until_it_is_healed(world: Any, 
         backend = world.backends.of("model")[0]
         backend.failure, backend.has_worker = "it was killed", has_worker
         assert world.states(server) == [("model", "1", state, "it was killed"), ("other", "1", "READY", "")]
-        ready = [entry.name for entry in server.model_control.index(True)]
+        ready = [entry.name for entry in server.registry.index(True, server.registry.scan())]
         assert ready == (["model", "other"] if has_worker else ["other"])
         backend.failure = None
         assert world.states(server) == [("model", "1", "READY", ""), ("other", "1", "READY", "")]

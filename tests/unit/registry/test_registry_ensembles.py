@@ -22,7 +22,7 @@ async def load_error(world: Any, server: Any, name: str) -> str:
 
 
 def ready(server: Any) -> list[str]:
-    return [entry.name for entry in server.model_control.index(True)]
+    return [entry.name for entry in server.registry.index(True, server.registry.scan())]
 
 
 def test_start_loads_composing_models_first(world: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -94,7 +94,7 @@ def test_latest_is_one_version_by_default(world: Any) -> None:
 def test_version_policies(world: Any, policy: str, served: list[str]) -> None:
     world.add("model", config_with(world, f"version_policy {{ {policy} }}"), versions=(1, 2, 3))
     server = start(world)
-    assert [entry.version for entry in server.model_control.index(True)] == served
+    assert [entry.version for entry in server.registry.index(True, server.registry.scan())] == served
 
 
 def test_policy_that_selects_nothing_is_a_failure(world: Any) -> None:

@@ -174,7 +174,7 @@ def test_same_name_in_two_repositories_is_not_loaded(world: Any, caplog: pytest.
         assert [failure.name for failure in report.failures] == ["twice"]
         reason = "model appears in two or more repositories"
         assert world.states(server) == [("once", "1", "READY", ""), ("twice", "", "UNAVAILABLE", reason)]
-        assert [entry.name for entry in server.model_control.index(True)] == ["once"]
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["once"]
 
     asyncio.run(scenario())
     assert "failed to poll model 'twice': not unique across all model repositories" in caplog.messages

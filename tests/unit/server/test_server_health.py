@@ -95,13 +95,13 @@ def test_exit(world: Any) -> None:
             server.health.is_model_ready("model", ""),
             server.model_control.load("model"),
             server.model_control.unload("model"),
+            server.model_control.index(False),
         ):
             error = await world.refused_later(operation)
             assert (error.kind, error.message) == (ErrorKind.UNAVAILABLE, "Server not ready")
         for call in (
             lambda: server.metadata.model("model", ""),
             lambda: server.statistics.models("", ""),
-            lambda: server.model_control.index(False),
         ):
             assert world.refused(call).message == "Server not ready"
         assert server.statistics.metrics_page()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from trireme.core.errors import ErrorKind
+from trireme.registry.repository.repositories import Repositories
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_load_of_what_is_not_there(world: Any) -> None:
         error = await world.refused_later(server.model_control.load("nothere"))
         assert error.kind is ErrorKind.INTERNAL
         assert error.message == "failed to load 'nothere', failed to poll from model repository"
-        assert server.model_control.index(False) == []
+        assert await server.model_control.index(False) == []
 
     asyncio.run(scenario())
 
@@ -77,7 +79,7 @@ def test_index_lists_folders_as_they_are_now(world: Any) -> None:
         server = await world.started()
         world.add("a")
         assert world.states(server) == [("a", "", "", ""), ("b", "1", "READY", "")]
-        assert [entry.name for entry in server.model_control.index(True)] == ["b"]
+        assert [entry.name for entry in await server.model_control.index(True)] == ["b"]
 
     asyncio.run(scenario())
 
@@ -104,4 +106,52 @@ def test_versions_are_sorted_as_numbers(world: Any) -> None:
     )
     world.add("model", config, versions=(10, 9, 1))
     server = asyncio.run(world.started())
-    assert [entry.version for entry in server.model_control.index(False)] == ["1", "9", "10"]
+    assert [entry.version for entry in asyncio.run(server.model_control.index(False))] == ["1", "9", "10"]
+
+
+def test_index_reads_the_disk_beside_the_event_loop_once_for_all(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world.add("a")
+        server = await world.started()
+        scan, gate, begun = Repositories.scan, threading.Event(), threading.Semaphore(0)
+        threads: list[int] = []
+
+        def slow_scan(repositories: Repositories) -> Any:
+            threads.append(threading.get_ident())
+            begun.release()
+            assert gate.wait(10)
+            return scan(repositories)
+
+        monkeypatch.setattr(Repositories, "scan", slow_scan)
+        first = asyncio.create_task(server.model_control.index(False))
+        assert await asyncio.to_thread(begun.acquire, timeout=10)
+        world.add("b")
+        later = [asyncio.create_task(server.model_control.index(False)) for _ in range(100)]
+        later.pop().cancel()
+        await asyncio.sleep(0)
+        assert len(threads) == 1
+        gate.set()
+        await first
+        for answer in later:
+            assert [entry.name for entry in await answer] == ["a", "b"]
+        assert len(threads) == 2
+        assert threading.get_ident() not in threads
+
+    asyncio.run(scenario())
+
+
+def test_index_goes_on_after_a_scan_that_raised(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world.add("a")
+        server = await world.started()
+
+        def broken_scan(repositories: Repositories) -> Any:
+            raise RuntimeError("no disk")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Repositories, "scan", broken_scan)
+            with pytest.raises(RuntimeError, match="no disk"):
+                await server.model_control.index(False)
+        assert [entry.name for entry in await server.model_control.index(False)] == ["a"]
+
+    asyncio.run(scenario())

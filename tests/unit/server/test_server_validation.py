@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     for name, config in CONFIGS.items():
         world.add(name, config + OUTPUT, code="hold")
     started = asyncio.run(world.started())
-    assert len(started.model_control.index(True)) == len(CONFIGS)
+    assert len(started.registry.index(True, started.registry.scan())) == len(CONFIGS)
     return started
 
 

@@ -185,7 +185,7 @@ class FakeModelControl:
         self.loaded: list[Any] = []
         self.unloaded: list[Any] = []
 
-    def index(self, ready_only: bool) -> list[Any]:
+    async def index(self, ready_only: bool) -> list[Any]:
         entries = [SimpleNamespace(name="ident", version="1", state="READY", reason="")]
         return entries if ready_only else [*entries, SimpleNamespace(name="other", version="", state="", reason="")]
 

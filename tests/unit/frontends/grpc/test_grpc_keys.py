@@ -38,7 +38,7 @@ def records() -> Records:
 def gate(records: Records) -> Gate:
     keys = [
         key("infer", "inference"),
-        key("ops", "model-repository", "health"),
+        key("ops", "statistics", "health"),
         key("slow", "inference", requests_per_second=0.01),
         key("one", "inference", requests_in_flight=1),
         key("three", "inference", requests_per_second=3),
@@ -70,10 +70,10 @@ def test_others_are_told_how_to_send_a_key(guarded: Any, tools: Any, metadata: A
 
 
 def test_a_key_for_another_group_is_denied(guarded: Any, tools: Any) -> None:
-    index = f"{tools.SERVICE}RepositoryIndex"
-    message = service_pb2.RepositoryIndexRequest()
-    assert status(guarded, guarded.call(index, message, metadata=bearer("infer"))) == grpc.PERMISSION_DENIED
-    assert status(guarded, guarded.call(index, message, metadata=bearer("ops"))) == grpc.OK
+    statistics = f"{tools.SERVICE}ModelStatistics"
+    message = service_pb2.ModelStatisticsRequest()
+    assert status(guarded, guarded.call(statistics, message, metadata=bearer("infer"))) == grpc.PERMISSION_DENIED
+    assert status(guarded, guarded.call(statistics, message, metadata=bearer("ops"))) == grpc.OK
 
 
 def test_a_key_that_is_removed_ends_on_connections_that_used_it(guarded: Any, tools: Any, gate: Gate) -> None:

@@ -132,7 +132,7 @@ class FakeServer:
     async def is_ready_async(self) -> bool:
         return self.is_ready
 
-    def index(self, ready_only: bool) -> list[Any]:
+    async def index(self, ready_only: bool) -> list[Any]:
         self.recorded.append(("index", ready_only))
         return [
             SimpleNamespace(name="ident", version="1", state="READY", reason=""),

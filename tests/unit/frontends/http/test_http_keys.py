@@ -39,7 +39,7 @@ def records() -> Records:
 def gate(records: Records) -> Gate:
     keys = [
         key("infer", "inference"),
-        key("ops", "model-repository", "metrics", "health"),
+        key("ops", "model-repository", "metrics", "health", "statistics"),
         key("slow", "inference", requests_per_second=0.01),
         key("one", "inference", requests_in_flight=1),
     ]
@@ -77,7 +77,8 @@ def test_a_key_for_another_group_is_forbidden(guarded: Any, post: Any, get: Any)
     answer = guarded.ask(post("/v2/repository/index", b"", BEARER + "infer"))
     assert status(answer) == 403
     assert b"the key 'infer' is not allowed to use 'model-repository'" in answer
-    assert status(guarded.ask(post("/v2/repository/index", b"", BEARER + "ops"))) == 200
+    assert status(guarded.ask(get("/v2/models/stats", BEARER + "infer"))) == 403
+    assert status(guarded.ask(get("/v2/models/stats", BEARER + "ops"))) == 200
     assert status(guarded.ask(get("/v2/health/live", BEARER + "ops"))) == 200
 
 

@@ -247,14 +247,12 @@ def test_shared_memory_of_clients_is_disabled(ask: Any, get: Any, post: Any, kin
 def test_pages_of_other_addresses_change_nothing(connect: Any, get: Any, post: Any) -> None:
     client = connect()
     for origin in ("http://elsewhere.example", "null"):
-        refused = client.ask(post("/v2/repository/index", b"", f"Origin: {origin}"))
+        refused = client.ask(post("/v2/logging", b"{}", f"Origin: {origin}"))
         assert b"403 Forbidden" in refused
         assert b"pages of other addresses" in refused
-    own = post("/v2/repository/index", b"", "Origin: http://localhost:8000").replace(
-        b"Host: x", b"Host: localhost:8000"
-    )
+    own = post("/v2/logging", b"{}", "Origin: http://localhost:8000").replace(b"Host: x", b"Host: localhost:8000")
     assert b"200 OK" in client.ask(own)
-    led_here = post("/v2/repository/index", b"", "Origin: http://x")  # by a name that somebody has made point here
+    led_here = post("/v2/logging", b"{}", "Origin: http://x")  # by a name that somebody has made point here
     assert b"name that could be anybody's" in client.ask(led_here)
     assert b"200 OK" in client.ask(get("/v2", "Origin: http://elsewhere.example"))
 

@@ -215,7 +215,7 @@ def test_poll_mode_goes_on_beside_a_load_that_hangs_and_ends_it_with_its_folder(
         await poller.look(0.05)
         world.add("fresh")
         await poller.look(0.05)
-        assert [entry.name for entry in server.model_control.index(True)] == ["fresh"]
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh"]
         assert [backend.source.name for backend in world.backends.made] == ["hangs", "fresh"]
         shutil.rmtree(folder)
         await poller.look(0.05)
@@ -241,7 +241,7 @@ def test_poll_mode_notes_a_failure_beside_a_load_that_hangs(world: Any, caplog: 
         (bad / "1" / "model.py").write_text("# mended")
         shutil.rmtree(garbled)
         await poller.look(0.05)
-        assert [entry.name for entry in server.model_control.index(True)] == ["bad"]
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["bad"]
         shutil.rmtree(hanging)
         await poller.look(0.05)
         assert not registry._operations

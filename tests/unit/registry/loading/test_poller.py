@@ -32,9 +32,9 @@ def test_new_folder_is_loaded_and_vanished_folder_unloaded(world: Any) -> None:
         shutil.rmtree(gone)
         world.add("fresh")
         await poller_of(server).look()
-        assert [entry.name for entry in server.model_control.index(True)] == ["fresh"]
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh"]
         await world.settle(lambda: not server.registry.models.draining)
-        assert [entry.name for entry in server.model_control.index(False)] == ["fresh"]
+        assert [entry.name for entry in server.registry.index(False, server.registry.scan())] == ["fresh"]
 
     asyncio.run(scenario())
 
@@ -62,7 +62,7 @@ def test_folder_with_nothing_in_it_yet_is_told_of_in_words(world: Any, caplog: p
         (folder.parent / "begun" / "1").mkdir(parents=True)
         await poller_of(server).look()
         assert "'begun' is loaded again as soon as its files change" in caplog.messages
-        assert [entry.name for entry in server.model_control.index(True)] == ["stays"]
+        assert [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["stays"]
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
@@ -157,7 +157,7 @@ def test_repository_that_is_away_unloads_nothing(
         moved = world.repository.rename(world.root / "moved")
         await poller_of(server).look()
         assert (await world.infer(server, "model")).error is None
-        assert server.model_control.index(True)[0].name == "model"
+        assert server.registry.index(True, server.registry.scan())[0].name == "model"
         moved.rename(world.repository)
 
     asyncio.run(scenario())
@@ -168,7 +168,9 @@ def test_poller_runs_by_itself_until_the_registry_stops(world: Any) -> None:
     async def scenario() -> None:
         server = await world.started(control_mode="poll", poll_seconds=0.01)
         world.add("fresh")
-        await world.settle(lambda: [entry.name for entry in server.model_control.index(True)] == ["fresh"])
+        await world.settle(
+            lambda: [entry.name for entry in server.registry.index(True, server.registry.scan())] == ["fresh"]
+        )
         assert await server.registry.stop(5)
 
     asyncio.run(scenario())

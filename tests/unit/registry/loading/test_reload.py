@@ -266,7 +266,7 @@ def test_change_of_the_version_policy_loads_and_unloads_only_the_difference(worl
         text = (folder / "config.pbtxt").read_text()
         (folder / "config.pbtxt").write_text(text + "version_policy { specific { versions: [ 1, 3 ] } }")
         await server.model_control.load("model")
-        assert [entry.version for entry in server.model_control.index(True)] == ["1", "3"]
+        assert [entry.version for entry in server.registry.index(True, server.registry.scan())] == ["1", "3"]
         assert sorted(backend.source.version for backend in world.backends.made) == [1, 3]
 
     asyncio.run(scenario())
@@ -295,7 +295,7 @@ def test_versions_whose_files_did_not_change_are_not_loaded_again(world: Any) ->
         assert await load() == [1, 2]
         shutil.rmtree(folder / "2")
         assert await load() == []
-        assert [entry.version for entry in server.model_control.index(True)] == ["1"]
+        assert [entry.version for entry in server.registry.index(True, server.registry.scan())] == ["1"]
 
     asyncio.run(scenario())
 

@@ -50,7 +50,7 @@ def load(world: Any, text: str, code: str = "", config: str = CONFIG) -> Any:
         (folder / "outside").write_bytes(bytes(16))
         (folder / "warmup" / "link").symlink_to(folder / "outside")
         server = await world.started()
-        return server, {entry.state: entry.reason for entry in server.model_control.index(False)}
+        return server, {entry.state: entry.reason for entry in server.registry.index(False, server.registry.scan())}
 
     return asyncio.run(scenario())
 

@@ -9,10 +9,10 @@ from trireme.frontends.grpc.services.rpc import INFERENCE_SERVICE, unary
 from trireme.proto import service_pb2
 
 
-def _index(server: Any, request: Any) -> Any:
+async def _index(server: Any, request: Any) -> Any:
     _refuse_repository(request)
     response = service_pb2.RepositoryIndexResponse()
-    for entry in server.model_control.index(request.ready):
+    for entry in await server.model_control.index(request.ready):
         response.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
     return response
 

@@ -50,8 +50,7 @@ class RepositoryEndpoints:
         ready_only = request.get("ready", False) if isinstance(request, dict) else False
         if not isinstance(ready_only, bool):
             raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
-        entries = self._control.index(ready_only)
-        exchange.send_json(orjson.dumps([_entry(entry) for entry in entries]))
+        self._background.run(exchange, self._index(exchange, ready_only))
 
     def load(self, exchange: Exchange) -> None:
         """`POST /v2/repository/models/<model>/load`."""
@@ -71,6 +70,10 @@ class RepositoryEndpoints:
     def _begin_load(self, exchange: Exchange, parameters: tuple[str | None, dict[str, bytes]]) -> None:
         exchange.body = b""
         self._background.run(exchange, self._load(exchange, *parameters))
+
+    async def _index(self, exchange: Exchange, ready_only: bool) -> None:
+        entries = await self._control.index(ready_only)
+        exchange.send_json(orjson.dumps([_entry(entry) for entry in entries]))
 
     async def _load(self, exchange: Exchange, config: str | None, files: dict[str, bytes]) -> None:
         await self._control.load(exchange.head.model_name, config, files)
