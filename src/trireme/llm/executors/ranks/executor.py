@@ -12,7 +12,7 @@ import torch
 from trireme.llm.executors.port import StepResult
 from trireme.llm.executors.ranks.messages import Integers, Order, StepMessage, TableNews, order_bytes, step_bytes
 from trireme.llm.executors.ranks.part import ModelPart
-from trireme.llm.executors.ranks.processes import RankProcesses
+from trireme.llm.executors.ranks.processes import START_S, RankProcesses
 from trireme.llm.executors.torch.adapters import AdapterRows
 from trireme.llm.executors.torch.executor import PagedExecutor
 from trireme.llm.executors.torch.layout import Span
@@ -32,7 +32,7 @@ class RanksExecutor(PagedExecutor):
         self._news = TableNews(limits.max_sequences)
         self._tables_told: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
         self._meeting_folder = Path(part.setup.store_file).parent
-        others.lines()  # that they have met
+        others.lines(START_S)  # that they have met
         others.watch(decoder.abort)
 
     @property

@@ -6,7 +6,9 @@ import json
 import logging
 import shutil
 import tempfile
+import time
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -16,13 +18,16 @@ from trireme.llm.executors.ranks.division import Part, check_divisible, spec_of
 from trireme.llm.executors.ranks.executor import RanksExecutor
 from trireme.llm.executors.ranks.group import check_library
 from trireme.llm.executors.ranks.part import RankSetup, load_part
-from trireme.llm.executors.ranks.processes import RankProcesses
+from trireme.llm.executors.ranks.processes import START_S, RankProcesses
 from trireme.llm.executors.torch.devices import cuda_device
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions
 from trireme.machine.host_memory import free_host_bytes
 
 log = logging.getLogger(__name__)
+
+_SLOWER: Final = 3.0
+"""How many times as long as the first rank others may take to load their parts."""
 
 
 def load_on_ranks(folder: Path, spec: DecoderSpec, options: EngineOptions, place: str, dtype: str) -> Executor:
@@ -63,8 +68,10 @@ def rank_devices(place: str, count: int) -> list[str]:
 def _start(setups: list[RankSetup]) -> Executor:
     others = RankProcesses([setup.to_json() for setup in setups[1:]])
     try:
+        begin_s = time.monotonic()
         part = load_part(setups[0])
-        blocks = min(part.limits.block_count, *(int(line["blocks"]) for line in others.lines()))
+        limit_s = START_S + _SLOWER * (time.monotonic() - begin_s)
+        blocks = min(part.limits.block_count, *(int(line["blocks"]) for line in others.lines(limit_s)))
         for setup in setups[1:]:
             others.send_line(setup.rank, json.dumps({"blocks": blocks}))
         executor = RanksExecutor(part, others, blocks)

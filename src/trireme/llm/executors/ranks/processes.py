@@ -18,6 +18,8 @@ from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.ranks.mpi import connect_to_host, hosted_ranks
 from trireme.llm.executors.ranks.program import start_rank
 
+START_S = 180.0
+"""So long ranks may take to start, or to meet, beyond what they load."""
 _END_S = 5.0
 _LAST_WORDS_S = 2.0
 """So long a rank whose connection is gone has to come to its end."""
@@ -37,16 +39,21 @@ class _Rank:
     pid: int = 0
     pending: bytes = b""
 
-    def read(self) -> dict[str, Any] | None:
-        """The next line; None where the rank is gone."""
-        while b"\n" not in self.pending:
-            try:
+    def read(self, limit_s: float | None = None) -> dict[str, Any] | None:
+        """The next line; None where the rank is gone. Raises TimeoutError where it says nothing for so long."""
+        end_s = None if limit_s is None else time.monotonic() + limit_s
+        try:
+            while b"\n" not in self.pending:
+                self.link.settimeout(None if end_s is None else max(0.001, end_s - time.monotonic()))
                 piece = self.link.recv(65536)
-            except OSError:
-                return None
-            if not piece:
-                return None
-            self.pending += piece
+                if not piece:
+                    return None
+                self.pending += piece
+            self.link.settimeout(None)
+        except TimeoutError:
+            raise
+        except OSError:
+            return None
         line, _, self.pending = self.pending.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
@@ -70,11 +77,19 @@ class RankProcesses:
             self.close()
             raise RankError(f"rank {number} cannot be started: {error}") from None
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The next line of each rank; raises RankError where one is gone, or has failed and says why."""
+    def lines(self, limit_s: float) -> list[dict[str, Any]]:
+        """The next line of each rank; raises RankError where one is gone, has failed and says why, or has said nothing
+        for so long that it must hang."""
         found = []
+        end_s = time.monotonic() + limit_s
         for rank in self._ranks:
-            line = rank.read()
+            try:
+                line = rank.read(max(0.0, end_s - time.monotonic()))
+            except TimeoutError:
+                raise RankError(
+                    f"{self._name_of(rank)} hangs: it has said nothing for {limit_s:.0f} s after the first rank was "
+                    "done with the same"
+                ) from None
             if line is None or "error" in line:
                 raise RankError(self._ending(rank, line))
             rank.pid = int(line.get("pid", rank.pid))
@@ -141,8 +156,11 @@ class RankProcesses:
         self._has_failed.set()
         on_failure()
 
+    def _name_of(self, rank: _Rank) -> str:
+        return f"rank {rank.number} of {self._count}" + (f" (process {rank.pid})" if rank.pid else "")
+
     def _ending(self, rank: _Rank, line: dict[str, Any] | None) -> str:
-        name = f"rank {rank.number} of {self._count}" + (f" (process {rank.pid})" if rank.pid else "")
+        name = self._name_of(rank)
         if line is not None:
             return f"{name} has failed: {line.get('error')}"
         if rank.process is None:

@@ -6,6 +6,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,10 +25,11 @@ from tiny_language_models import VOCAB, TinyModel
 from trireme.llm.engine import EngineCore
 from trireme.llm.executor_choice import load_executor
 from trireme.llm.executors.port import ExecutorError
-from trireme.llm.executors.ranks import group, loading
+from trireme.llm.executors.ranks import group, loading, processes
 from trireme.llm.executors.ranks.loading import rank_devices
 from trireme.llm.executors.ranks.part import load_part
 from trireme.llm.executors.ranks.processes import RankError
+from trireme.llm.executors.ranks.program import start_rank
 from trireme.llm.options import EngineOptions, SpeculationMode
 from trireme.llm.quantization.builder import BuildOptions, build
 from trireme.llm.request import SequenceOutput
@@ -199,6 +201,24 @@ def test_what_a_rank_cannot_load_is_told_at_load(tmp_path: Path, tiny_model: Any
     monkeypatch.setattr(loading, "load_part", lambda setup: load_part(replace(setup, folder=str(whole))))
     with pytest.raises(RankError, match=r"rank 1 of 2 .*has failed: CheckpointError: .*model\.safetensors"):
         load_executor(damaged, RANKS, "cpu", "float32")
+
+
+def test_a_rank_that_hangs_while_it_loads_is_named_and_ended(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_hanging(link: socket.socket) -> subprocess.Popen[bytes]:
+        process = start_rank(link)
+        os.kill(process.pid, signal.SIGSTOP)
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(processes, "start_rank", start_hanging)
+    monkeypatch.setattr(processes, "_END_S", 0.5)
+    monkeypatch.setattr(loading, "START_S", 0.5)
+    with pytest.raises(RankError, match=r"^rank 1 of 2 \(process \d+\) hangs: it has said nothing for \d+ s after"):
+        load_executor(tiny_model("llama").folder, RANKS, "cpu", "float32")
+    [process] = started
+    assert process.poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
