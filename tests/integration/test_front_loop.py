@@ -134,6 +134,28 @@ def test_a_large_answer_is_put_together_and_counted_while_the_client_does_not_re
     asyncio.run(run())
 
 
+def test_a_large_answer_is_counted_while_it_is_written_as_json() -> None:
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        data = bytes(1 << 22)
+        for start in range(0, len(data), 1 << 18):
+            stage.line.send((messages.PART, call, 0, len(data), data[start : start + (1 << 18)]))
+        stage.line.send((messages.ANSWER, call, "1", [("OUT", "FP32", (1 << 20,), None)], {}))
+        assert await stage.told(messages.UNSENT) == (messages.UNSENT, 1, 6 * len(data))
+        assert (await stage.told(messages.SETTLED))[1] == call
+        received = b""
+        while not received.endswith(b"0.0,0.0]}]}"):
+            received += await asyncio.get_running_loop().sock_recv(client, 1 << 20)
+        while (await stage.told(messages.UNSENT))[2]:
+            pass
+        await stage.close()
+
+    asyncio.run(run())
+
+
 def test_answers_that_wait_for_a_grpc_client_are_counted() -> None:
     """Its window is 64 KiB and never opens again."""
 

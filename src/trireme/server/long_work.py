@@ -32,6 +32,9 @@ INLINE_JSON_BYTES: Final = 256 << 10
 """Larger tensors are written as JSON there."""
 INLINE_CLASSES_BYTES: Final = 256 << 10
 """The best classes of larger tensors are found there."""
+_NUMBER_GROWTH: Final = 5
+"""How many times its bytes a number takes as JSON: FP32 and BOOL have the longest text for their size."""
+_TEXT_GROWTH: Final = 1
 _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
@@ -50,6 +53,12 @@ def create_threads(owner: str, *, is_native: bool = False) -> ThreadPoolExecutor
 def is_long_json(outputs: list[Tensor]) -> bool:
     """Whether writing the outputs as JSON takes too long for the event loop's thread."""
     return any(len(tensor.data) > INLINE_JSON_BYTES for tensor in outputs)
+
+
+def json_memory_bytes(outputs: list[Tensor]) -> int:
+    """What outputs take while they are written as JSON, and until they are sent: as they are, and as the text."""
+    growths = ((_TEXT_GROWTH if tensor.datatype == BYTES else _NUMBER_GROWTH, len(tensor.data)) for tensor in outputs)
+    return sum(size_bytes * (1 + growth) for growth, size_bytes in growths)
 
 
 def has_many_strings(inputs: dict[str, Tensor]) -> bool:

@@ -72,7 +72,7 @@ class Exchange:
         self.held: list[Buffer] | None = None
         self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
         self.work: OrderedWork | None = None  # done for it beside the event loop
-        self.held_bytes = 0  # counted for the body, as received and as inflated
+        self.held_bytes = 0  # counted for the body, as received and as inflated, and for an answer that is written
 
     @property
     def is_abandoned(self) -> bool:
@@ -128,10 +128,16 @@ class Exchange:
         return status_of(error, self.head.tells_memory)
 
     def hold(self, size_bytes: int) -> None:
-        """So much more is there of the request; raises UnavailableError where there is no room for it."""
+        """So much more is there of the request, or of its answer while that is being written; raises UnavailableError
+        where there is no room for it."""
         self.connection.inflight.check(size_bytes)
         self.held_bytes += size_bytes
         self.connection.inflight.hold(size_bytes)
+
+    def let_go(self, size_bytes: int) -> None:
+        """So much of it is there no longer, before the end of the answer."""
+        self.held_bytes -= size_bytes
+        self.connection.inflight.hold(-size_bytes)
 
     def _release(self) -> None:
         if self.held_bytes:

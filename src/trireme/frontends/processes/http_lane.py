@@ -287,6 +287,8 @@ class HttpClientConnection(ClientConnection):
             request.served_version = message[2]
             outputs = [Tensor(*output) for output in message[3]]
             self._respond(exchange, document, InferenceResponse(outputs, None, message[4]))
+            if self.inflight.held_bytes:
+                self.tell_unsent()
         elif kind == messages.FAIL:
             self._respond(exchange, document, InferenceResponse.of_error(_error_in(message)))
         elif kind == messages.REFUSE:
@@ -303,6 +305,11 @@ class HttpClientConnection(ClientConnection):
     @property
     def connection_number(self) -> int:
         return self.number
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Also what is being written as JSON."""
+        return super().unsent_bytes + self.inflight.held_bytes
 
     def close_behind(self) -> None:
         """Closes when the request that is under way is answered."""
@@ -323,6 +330,8 @@ class HttpClientConnection(ClientConnection):
 
     def complete(self, exchange: Exchange, data: Buffer) -> None:
         self.write(data)
+        if self._told_unsent_bytes:
+            self.tell_unsent()
         self._exchange = self._document = None
         self._bytes = b""
         if self._closes:

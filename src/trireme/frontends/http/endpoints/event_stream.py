@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 
 from trireme.core.clock import monotonic_ns
+from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
@@ -14,7 +15,7 @@ from trireme.frontends.http.endpoints.traced import closing_event
 from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.http1.chunks import LAST_CHUNK, frame
 from trireme.protocol.http1.sse import encode_event
-from trireme.server.long_work import OrderedWork, is_long_json
+from trireme.server.long_work import OrderedWork, is_long_json, json_memory_bytes
 
 Encoded = tuple[bytes, int]
 """A response as JSON, empty where it is nothing to be sent, and the status it would give an answer."""
@@ -41,10 +42,20 @@ class EventStream(ABC):
         request = self._exchange.request
         if self._exchange.is_answered or request is None:
             return
+        held_bytes = 0
         if is_long_json(response.outputs):
+            held_bytes = json_memory_bytes(response.outputs)
+            try:
+                self._exchange.hold(held_bytes)
+            except ServingError as error:
+                held_bytes = 0
+                response = InferenceResponse([], error, is_final=response.is_final)
+        if held_bytes:
             if self._work is None:
                 self._work = self._background.ordered_work(self._exchange)
-            self._work.compute(partial(self.encode, request, response), partial(self._send, response.is_final))
+            self._work.compute(
+                partial(self.encode, request, response), partial(self._send_held, held_bytes, response.is_final)
+            )
         elif self._work is not None and self._work.is_busy:
             self._work.follow(partial(self._encode_and_send, request, response))
         else:
@@ -52,6 +63,10 @@ class EventStream(ABC):
 
     def _encode_and_send(self, request: InferenceRequest, response: InferenceResponse) -> None:
         self._send(response.is_final, self.encode(request, response))
+
+    def _send_held(self, held_bytes: int, is_final: bool, encoded: Encoded) -> None:
+        self._exchange.let_go(held_bytes)
+        self._send(is_final, encoded)
 
     def _send(self, is_final: bool, encoded: Encoded) -> None:
         body, status = encoded

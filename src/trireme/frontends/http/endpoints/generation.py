@@ -34,7 +34,7 @@ from trireme.protocol.v2.generate import (
 )
 from trireme.protocol.v2.json_document import document_too_large
 from trireme.server.call import CalledModel
-from trireme.server.long_work import is_long_json
+from trireme.server.long_work import is_long_json, json_memory_bytes
 
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
@@ -182,10 +182,18 @@ class GenerateAnswer:
         if self._count != 1 or self._kept is None:
             self._answer((encode_error(NOT_ONE_RESPONSE), self._status))
         elif is_long_json(self._kept.outputs):
-            encode = partial(encode_response, request, self._kept)
-            self._background.ordered_work(self._exchange).compute(encode, self._answer)
+            self._answer_long(request, self._kept)
         else:
             self._answer(encode_response(request, self._kept))
+
+    def _answer_long(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        try:
+            self._exchange.hold(json_memory_bytes(response.outputs))
+        except ServingError as error:
+            self._answer((encode_error(error.message), status_of(error)))
+            return
+        encode = partial(encode_response, request, response)
+        self._background.ordered_work(self._exchange).compute(encode, self._answer)
 
     def _answer(self, encoded: Encoded) -> None:
         body, status = encoded

@@ -20,7 +20,7 @@ from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.protocol.http1.compression import IDENTITY, compress
 from trireme.protocol.v2.binary import InferEncoder
 from trireme.protocol.v2.json_document import InferDocument
-from trireme.server.long_work import INLINE_DEFLATE_BYTES, is_long_json
+from trireme.server.long_work import INLINE_DEFLATE_BYTES, is_long_json, json_memory_bytes
 from trireme.server.single_response import SingleResponse
 
 _JOIN_LIMIT_BYTES: Final = 64 << 10
@@ -59,14 +59,20 @@ class InferAnswer:
         if response.error is not None or request is None:
             if response.error is not None:
                 self._fail(response.error)
-        elif not self._document.is_all_binary and is_long_json(response.outputs):
-            encode = partial(encode_answer, InferEncoder(), request, response, self._document)
-            self._background.ordered_work(exchange).compute(encode, self._send)
         else:
             try:
-                self._send(encode_answer(self._encoder, request, response, self._document))
+                self._answer(request, response)
             except ServingError as error:
                 self._fail(error)
+
+    def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        """Raises ServingError where the answer cannot be written, or there is no room for it."""
+        if self._document.is_all_binary or not is_long_json(response.outputs):
+            self._send(encode_answer(self._encoder, request, response, self._document))
+            return
+        self._exchange.hold(json_memory_bytes(response.outputs))
+        encode = partial(encode_answer, InferEncoder(), request, response, self._document)
+        self._background.ordered_work(self._exchange).compute(encode, self._send)
 
     def _fail(self, error: ServingError) -> None:
         exchange = self._exchange
