@@ -1,0 +1,73 @@
+"""Long strings with escapes: read in pieces, as quickly as others, and in little more memory than they have."""
+
+from __future__ import annotations
+
+import json
+import random
+import tracemalloc
+
+import pytest
+
+from trireme.protocol.json_codec import reader
+
+ATOMS = ("a", "\n", "é", "€", "\U0001f600", '"', "\\", "/", "\\ud83d", "\x7f", "\x1f", "\ud7ff", "\ue000")
+
+
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_every_cut_between_two_pieces_gives_the_string(monkeypatch: pytest.MonkeyPatch, is_ascii: bool) -> None:
+    source = random.Random(1)
+    for size in range(1, 40):
+        monkeypatch.setattr(reader, "_RUN_BYTES", size)
+        wanted = "".join(source.choices(ATOMS, k=60))
+        assert reader.read(json.dumps([wanted, {wanted: 1}], ensure_ascii=is_ascii).encode()) == [wanted, {wanted: 1}]
+
+
+def test_bytes_that_are_no_text_are_kept_among_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1, 2, 3, 7, 1000):
+        monkeypatch.setattr(reader, "_RUN_BYTES", size)
+        assert reader.read(b'"\xff\\n\xf0\x9f\\u00e9\xed\xa0\x80x"') == b"\xff\n\xf0\x9f\xc3\xa9\xed\xa0\x80x".decode(
+            "utf-8", "surrogateescape"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (rb'"aaaa\ud83d"', "The surrogate pair in string is invalid. at 5"),
+        (rb'"aaaa\ude00\ud83d"', "The surrogate pair in string is invalid. at 5"),
+        (rb'"aaaa\ud83d\u0041"', "The surrogate pair in string is invalid. at 5"),
+        (rb'"aaaa\u12"', "Incorrect hex digit after \\u escape in string. at 5"),
+        (rb'"aaaa\x"', "Invalid escape character in string. at 5"),
+        (b'"aaaa\n"', "Invalid escape character in string. at 5"),
+        (b'"aaaa', "Missing a closing quotation mark in string. at 5"),
+    ],
+)
+def test_errors_stand_where_they_are(text: bytes, message: str) -> None:
+    with pytest.raises(reader.JsonSyntaxError) as caught:
+        reader.read(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("escape", [b"\\u00e9", b"\\n", b"\\ud83d\\ude00"])
+def test_escapes_cost_no_more_memory_than_their_text(escape: bytes) -> None:
+    text = b'"%b"' % (escape * 200_000)
+    tracemalloc.start()
+    try:
+        reader.read(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(text)
+
+
+def test_what_has_to_be_read_step_by_step_is_bounded_over_all_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_STEPS", 1000)
+    slow = b'"%b"' % (b"\xff\\n" * 300)
+    assert len(reader.read(b"[%b]" % slow)) == 1
+    for text in (
+        b'"%b"' % (b"\xff\\n" * 1100),
+        b"[%b]" % b",".join([slow] * 6),
+        b"{%b:1,%b:2,%b:3,%b:4,%b:5}" % ((slow,) * 5),
+    ):
+        with pytest.raises(reader.JsonSyntaxError, match="too complex"):
+            reader.read(text)
