@@ -22,6 +22,8 @@ CANCELED: Final = "CANCELED"
 BACKEND: Final = "BACKEND"
 OTHER: Final = "OTHER"
 _BOUNDS_NS: Final = DEFAULT_BOUNDS_NS
+MAX_RESPONSE_POSITIONS: Final = 1024
+"""Responses of a stream that are counted each by its place; those behind them are counted with the last."""
 FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 """Why a request failed, as the failure metric labels it."""
 
@@ -284,6 +286,7 @@ class ModelStats:
     def record_response(self, index: int, ns: int, response: InferenceResponse, is_cancelled: bool) -> None:
         """One response of a stream, `ns` after the one before it or after the start of the execution."""
         try:
+            index = min(index, MAX_RESPONSE_POSITIONS - 1)
             totals = self._responses.get(index)
             if totals is None:
                 totals = self._responses[index] = [0] * 8

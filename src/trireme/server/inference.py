@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Final
 
 from trireme.config.options.trace import TraceSettings
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import QueueFullError, ServingError, stopping_error
+from trireme.core.errors import InvalidArgumentError, QueueFullError, ServingError, stopping_error
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.tensor import Tensor
 from trireme.memory.system import SystemRegion
@@ -19,6 +20,8 @@ from trireme.server.shared_memory import SharedMemory
 from trireme.server.trace.settings import TraceSettingsStore
 from trireme.server.trace.tracing import Tracing
 from trireme.server.validation import check_request, correlation_error
+
+MAX_ID_CHARACTERS: Final = 64 << 10
 
 
 class Inference:
@@ -61,6 +64,11 @@ class Inference:
         """The same for a model that was found before. Where another copy serves in its place by now, that one gets
         the request."""
         try:
+            if len(request.id) > MAX_ID_CHARACTERS:
+                raise InvalidArgumentError(
+                    f"the id of the request has {len(request.id)} characters, more than the {MAX_ID_CHARACTERS} "
+                    "that it may have"
+                )
             if not model.is_serving:
                 if request.parent is None or model.is_placeholder:
                     model = self.find(request.model_name, request.model_version)

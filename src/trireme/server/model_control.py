@@ -15,6 +15,8 @@ from trireme.server.health import Health
 
 __all__ = ["IndexEntry", "ModelControl"]
 
+MAX_CONFIG_CHARACTERS = 1 << 20
+"""Of a configuration that comes with a load: a longer one takes long to read, and much memory."""
 _LOOK_EVERY_S = 0.1
 _UNLOAD_LOOKS = 3500
 """So often is looked whether a model is gone: the platform that asks for it waits for 360 s."""
@@ -37,6 +39,11 @@ class ModelControl:
         content. Raises ServingError."""
         with audited("load", f"model '{name}'{_with(config, files)}"):
             self._check(name)
+            if config is not None and len(config) > MAX_CONFIG_CHARACTERS:
+                raise InvalidArgumentError(
+                    f"load parameter 'config' of model '{name}' has {len(config)} characters, more than the "
+                    f"{MAX_CONFIG_CHARACTERS} that a configuration may have"
+                )
             await self._registry.load(name, config, files or {})
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:

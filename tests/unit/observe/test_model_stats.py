@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from trireme.core.batch import BatchTiming
-from trireme.core.errors import ServingError
+from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.latency import LatencySummaries
-from trireme.observe.stats import BACKEND, CANCELED, DurationStats, ModelStats
+from trireme.observe.stats import BACKEND, CANCELED, MAX_RESPONSE_POSITIONS, DurationStats, ModelStats
 
 TIMING = BatchTiming(10, 200, 30)
 
@@ -108,3 +108,13 @@ def test_summaries_are_fed_when_they_are_wanted() -> None:
     stats.record_batch([request(0, 1_000)], 1, 5_000, 9_000, TIMING)
     assert stats.summaries.request.quantiles(9_000, [0.5]) == [9]
     assert stats.summaries.queue.sum_us == 4
+
+
+def test_responses_far_down_a_stream_are_counted_together() -> None:
+    stats = stats_at()
+    for index in range(MAX_RESPONSE_POSITIONS + 500):
+        stats.record_response(index, 3, InferenceResponse([], InternalError("x"), is_final=False), False)
+    responses = stats.snapshot().responses
+    assert len(responses) == MAX_RESPONSE_POSITIONS
+    assert responses["0"].fail == DurationStats(1, 3)
+    assert responses[str(MAX_RESPONSE_POSITIONS - 1)].fail == DurationStats(501, 1503)

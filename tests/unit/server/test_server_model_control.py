@@ -155,3 +155,16 @@ def test_index_goes_on_after_a_scan_that_raised(world: Any, monkeypatch: pytest.
         assert [entry.name for entry in await server.model_control.index(False)] == ["a"]
 
     asyncio.run(scenario())
+
+
+def test_a_configuration_has_a_limit(world: Any) -> None:
+    async def scenario() -> None:
+        server = await world.started(control_mode="explicit")
+        error = await world.refused_later(server.model_control.load("model", " " * ((1 << 20) + 1)))
+        assert error.kind is ErrorKind.INVALID_ARGUMENT
+        assert error.message == (
+            "load parameter 'config' of model 'model' has 1048577 characters, more than the 1048576 that a "
+            "configuration may have"
+        )
+
+    asyncio.run(scenario())

@@ -300,3 +300,12 @@ def test_bytes_are_counted_to_the_last_one(elements: list[bytes], tail: bytes, o
         assert not has_elements(data[:-1], len(elements))
     if offset and len(elements) + offset >= 0:
         assert not has_elements(data, len(elements) + offset)
+
+
+def test_an_id_has_a_limit(server: Any) -> None:
+    request_ = ask("plain", fp32("IN", 4))
+    request_.id = "x" * ((64 << 10) + 1)
+    with pytest.raises(ServingError) as caught:
+        server.inference.infer(request_)
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
+    assert caught.value.message == "the id of the request has 65537 characters, more than the 65536 that it may have"
