@@ -27,6 +27,10 @@ QUICK = ("-p", "150", "-s", "10000")
         (("-m", "copy"), "input IN contains dynamic shape, provide shapes to send along with the request"),
         (("-m", "broken", "--shape", "IN:1"), "Thread [0] had error: it is broken"),
         (("-m", "copy", "--shape", "IN:1", "-b", "9"), "Thread [0] had error: "),
+        (
+            ("-m", "texts", "--shape", "in:2"),
+            "--shape in: the model 'texts' has no input of that name, its inputs are IN\n",
+        ),
         (("-m", "words"), "Decoupled models must be run with `--async` and `--streaming` and `-i grpc`\n"),
         (("-m", "copy", "--input-data", "/no/such.json"), "Failed to parse --input-data."),
         (("-m", "copy", "--no-such-flag"), "'trireme perf --help' lists every option."),

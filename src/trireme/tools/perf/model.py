@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,15 @@ def describe(
         is_cached=is_cached,
         parts=parts,
     )
+
+
+def check_shapes(model: ModelDescription, names: Iterable[str]) -> None:
+    """Raises PerfError for the first of these names that is no input of the model."""
+    known = [spec.name for spec in model.inputs]
+    for name in names:
+        if name not in known:
+            has = f"its inputs are {', '.join(known)}" if known else "it has no inputs"
+            raise PerfError(f"error: --shape {name}: the model '{model.name}' has no input of that name, {has}\n")
 
 
 def check_batch(model: ModelDescription, batch_size: int, is_given: bool) -> None:

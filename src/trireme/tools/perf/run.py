@@ -11,7 +11,7 @@ from trireme.tools.perf.control.port import ServerCalls
 from trireme.tools.perf.errors import STABILITY_ERROR, SUCCESS, PerfError
 from trireme.tools.perf.levels import LevelRunner
 from trireme.tools.perf.load.process import LoadProcess
-from trireme.tools.perf.model import ModelDescription, check_batch, describe
+from trireme.tools.perf.model import ModelDescription, check_batch, check_shapes, describe
 from trireme.tools.perf.options import PerfOptions
 from trireme.tools.perf.payloads import prepare_payloads
 from trireme.tools.perf.preparation import PreparedLoad, prepare_load
@@ -31,6 +31,7 @@ def run(options: PerfOptions) -> int:
     calls = connect(options)
     try:
         model = look_up(options, calls)
+        check_shapes(model, options.inputs.shapes)
         has_statistics = "statistics" in calls.extensions()  # asked before the load is on
         options = _with_defaults(options, model)
         if options.trace_settings:
