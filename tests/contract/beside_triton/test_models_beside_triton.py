@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from compared_server import ComparedServer, Starter, tensor
 from running_server import INT_CONFIG, write_model
 from waiting import until
 
+import trireme
+
+SOURCES = Path(trireme.__file__).parent.parent
 CALLER = """
 import json
 import multiprocessing
@@ -218,3 +222,25 @@ def test_a_file_written_for_numpy_1_runs_with_a_parameter_that_triton_does_not_m
     write_model(tmp_path, "old", OLD_NUMPY, INT_CONFIG + COMPAT)
     status, answer = start().infer("old", 1)
     assert (status, answer["outputs"][0]["data"]) == (200, [1, 2, 5])
+
+
+SAYS_MODULE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        print("module", pb_utils.__file__, pb_utils.get_model_dir(), flush=True)
+        found = [np.array([[len(requests)]], dtype=np.int32) for _ in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one)]) for one in found]
+"""
+
+
+def test_our_module_makes_way_for_tritons_in_its_own_process(start: Starter, tmp_path: Path) -> None:
+    version = write_model(tmp_path, "both", SAYS_MODULE) / "1"
+    for name in ("trireme", "triton_python_backend_utils.py"):  # found before Triton's, as in an environment of both
+        (version / name).symlink_to(SOURCES / name)
+    server = start()
+    assert server.infer("both", 1)[0] == 200
+    until(lambda: "module " in server.log)
+    (place,) = re.findall(r"module (\S+) \S*both/1$", server.log, re.MULTILINE)
+    assert ("backends/python" in place) != server.is_ours
