@@ -28,6 +28,7 @@ SAYS_CONFIG = """backend: "python"
 input [{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }]
 output [{ name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }]
 """
+QUESTION = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}
 COMPLETES = """
 class TritonPythonModel:
     @staticmethod
@@ -87,21 +88,29 @@ def test_patterns_of_headers_are_read_as_re2_reads_them(
 ) -> None:
     write_model(tmp_path, "says", SAYS, SAYS_CONFIG)
     server = start(f"--http-header-forward-pattern={pattern}")
-    body = json.dumps({"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]})
     connection = server.connect()
-    connection.request("POST", "/v2/models/says/infer", body, {"MyHeader": "a", "myheader-two": "b"})
+    connection.request("POST", "/v2/models/says/infer", json.dumps(QUESTION), {"MyHeader": "a", "myheader-two": "b"})
     (text,) = json.loads(connection.getresponse().read())["outputs"][0]["data"]
     assert set(json.loads(text)) == forwarded
 
 
-def test_quantiles_of_the_summaries_are_those_that_were_asked_for(start: Starter, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("0.25:0.05,0.75:0.01,0.999:0.0001", {"0.25", "0.75", "0.999"}),
+        (" 0.5 : 0.1 , 0.9:0.01,", {"0.5", "0.9"}),
+        ("0.5:0.1:0.2", {"0.5"}),
+    ],
+)
+def test_quantiles_of_the_summaries_are_those_that_were_asked_for(
+    start: Starter, tmp_path: Path, written: str, read: set[str]
+) -> None:
     write_model(tmp_path, "says", SAYS, SAYS_CONFIG)
-    quantiles = "--metrics-config=summary_quantiles=0.25:0.05,0.75:0.01,0.999:0.0001"
-    server = start("--metrics-config=summary_latencies=true", quantiles)
-    assert server.infer("says", 1)[0] in (200, 400)
-    page = server.metrics_page()
-    found = set(re.findall(r'^nv_inference_request_summary_us\{.*quantile="([^"]+)"\}', page, re.MULTILINE))
-    assert found == {"0.25", "0.75", "0.999"}
+    server = start("--metrics-config=summary_latencies=true", f"--metrics-config=summary_quantiles={written}")
+    status, _, body = server.ask("POST", "/v2/models/says/infer", QUESTION)
+    assert status == 200, body
+    found = re.findall(r'^nv_inference_request_summary_us\{.*quantile="([^"]+)"\}', server.metrics_page(), re.MULTILINE)
+    assert set(found) == read
 
 
 INVALID = ("INVALID_ARGUMENT", "failed to register shared memory region: invalid args")

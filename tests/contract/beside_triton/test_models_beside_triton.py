@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from compared_server import ComparedServer, Starter, tensor
 from running_server import INT_CONFIG, write_model
 from waiting import until
@@ -203,6 +204,26 @@ def test_an_end_in_initialize_names_the_instance_and_words_of_finalize_are_logge
     assert "the last words" not in server.log
     assert server.interrupt() == 0
     assert "the last words" in server.log
+
+
+NEEDS_TOKEN = """
+import os
+class TritonPythonModel:
+    def initialize(self, args): self.token = os.environ["PRIVATE_REPO_TOKEN"]
+    def execute(self, requests): return []
+"""
+UNCHANGED = 'parameters { key: "compat" value: { string_value: "off" } }\n'
+
+
+def test_a_model_without_its_token_is_unavailable_and_the_variable_is_named(
+    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PRIVATE_REPO_TOKEN", raising=False)
+    write_model(tmp_path, "needs_token", NEEDS_TOKEN, INT_CONFIG + UNCHANGED)
+    server = start("--exit-on-error=false")
+    assert "PRIVATE_REPO_TOKEN" in server.index()["needs_token"]["reason"]
+    table = [line for line in server.log.splitlines() if line.startswith("|")]
+    assert any("PRIVATE_REPO_TOKEN" in line for line in table)
 
 
 OLD_NUMPY = """
