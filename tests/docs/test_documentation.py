@@ -94,7 +94,9 @@ def test_files_of_the_recipes_exist() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_install_commands_need_no_published_package(page: Path) -> None:
-    assert re.findall(r"pip install[^\n`]*trireme.*", page.read_text(encoding="utf-8")) == []
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"pip install[^\n`]*trireme.*", text) == []
+    assert re.findall(r"pip install\s+[\"']?trireme.*", text) == [], "in a sentence that goes on in the next line"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
