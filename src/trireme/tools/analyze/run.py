@@ -135,14 +135,15 @@ class _Analysis:
         )
 
     def _watch(self, target: Target) -> ResourceWatch | None:
-        """Looks at the server without load first; None where it has no metrics."""
+        """Looks at the accelerators of the server without load first; None where it has no metrics."""
         measuring = self._options.measuring
         watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, target.local_id, target.metrics_headers)
         if not watch.is_reachable():
             self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
             return None
         watch.start()
-        time.sleep(measuring.idle_s)
+        if watch.sees_devices:
+            time.sleep(measuring.idle_s)
         self._findings.idle = watch.stop()
         return watch
 

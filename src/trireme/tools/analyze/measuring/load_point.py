@@ -22,6 +22,7 @@ from trireme.tools.perf.load.schedules import LoadLevel, Schedule
 from trireme.tools.perf.measure.interruption import Interruption
 from trireme.tools.perf.measure.level import LevelResult, Measurement
 from trireme.tools.perf.measure.server_stats import ServerStats
+from trireme.tools.perf.measure.stability import WINDOWS
 from trireme.tools.perf.measure.window import Summary
 from trireme.tools.perf.options import LoadMode, MeasurementOptions, PerfOptions, Range
 from trireme.tools.perf.preparation import prepare_load
@@ -30,11 +31,12 @@ from trireme.tools.perf.run import look_up
 _SHORTEST_WINDOW_MS = 250
 _LONGEST_WINDOW_MS = 20_000
 _ROUNDS = 6
-_PROBE_ROUNDS = 4
 """A window lasts at least so many latencies."""
 _WARM_UP_S = 0.25
+_PROBE_WARM_UP_S = 0.1
 _POLL_S = 0.01
-_PROBE_WINDOWS = 3
+_PROBE_WINDOWS = 1
+"""As long as one of the three that have to agree where it is measured at length."""
 _QUANTILES = 33
 _NO_SHAPE = re.compile(r"input (\S+) contains dynamic shape")
 
@@ -65,8 +67,9 @@ class LoadPoint:
         self._regions = prepared.regions
         self._process = LoadProcess(prepared.recipe.build, keeps_details=False)
 
-    def warm_up(self, interruption: Interruption, timeout_s: float) -> float:
+    def warm_up(self, interruption: Interruption, timeout_s: float, is_probe: bool) -> float:
         """Puts the load on until every client has had an answer; the mean latency in ms."""
+        least_s = _PROBE_WARM_UP_S if is_probe else _WARM_UP_S
         self._process.configure(self._level)
         began = time.monotonic()
         before = self._process.state().total
@@ -78,7 +81,7 @@ class LoadPoint:
             if state.error is not None:
                 raise MeasurementError(_plain_text(state.error))
             passed = time.monotonic() - began
-            if state.total >= wanted and passed >= _WARM_UP_S:
+            if state.total >= wanted and passed >= least_s:
                 break
             if passed > timeout_s:
                 raise MeasurementError(f"fewer than {wanted - before} requests were answered within {timeout_s:g} s")
@@ -91,10 +94,8 @@ class LoadPoint:
     ) -> tuple[Summary, bool]:
         """The numbers, and whether they are stable."""
         shortest = self._measuring.window_ms or _SHORTEST_WINDOW_MS
-        if is_probe:
-            shortest = max(1, shortest // 2)
-        rounds = _PROBE_ROUNDS if is_probe else _ROUNDS
-        window_ms = shortest if self._measuring.window_ms else max(shortest, int(latency_ms * rounds))
+        is_given = self._measuring.window_ms is not None and not is_probe
+        window_ms = shortest if is_given else max(shortest, int(latency_ms * _ROUNDS))
         window_ms = min(_LONGEST_WINDOW_MS, window_ms)
         failure = ""
         for _ in range(self._measuring.max_adjustments + 1):
@@ -110,7 +111,7 @@ class LoadPoint:
                 if result.summary is not None:
                     return result.summary, result.is_stable
             window_ms *= 2
-            if window_ms * _PROBE_WINDOWS / 1000 > self._measuring.timeout_s:
+            if window_ms * WINDOWS / 1000 > self._measuring.timeout_s:
                 break
         raise MeasurementError(failure or "no request was answered")
 

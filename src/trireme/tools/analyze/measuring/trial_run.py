@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from trireme.tools.analyze.errors import MeasurementError
 from trireme.tools.analyze.measuring.batch_times import Counts, batches_between, read_batches
-from trireme.tools.analyze.measuring.llm_point import measure_llm
 from trireme.tools.analyze.measuring.load_point import LoadPoint, measured
 from trireme.tools.analyze.options import MeasuringOptions
 from trireme.tools.analyze.server.resources import Resources, ResourceWatch
@@ -67,6 +66,8 @@ class TrialRunner:
         return Result(trial, tuple(found), time.monotonic() - began, is_probe)
 
     def _language_models(self, trial: Trial, is_probe: bool) -> list[Measured]:
+        from trireme.tools.analyze.measuring.llm_point import measure_llm  # has the tokenizers, which others wait for
+
         if len(trial.loads) > 1:
             raise MeasurementError("language models are measured one at a time")
         load = trial.loads[0]
@@ -89,7 +90,7 @@ class TrialRunner:
                 ended.callback(self._stop, point)
                 points.append(point)
             timeout_s = self._measuring.timeout_s
-            latencies = _each(points, lambda point: point.warm_up(self._interruption, timeout_s))
+            latencies = _each(points, lambda point: point.warm_up(self._interruption, timeout_s, is_probe))
             by_point = dict(zip(map(id, points), latencies, strict=True))
 
             def measure(point: LoadPoint) -> Measured:

@@ -44,7 +44,8 @@ class Subject:
 
     @cached_property
     def ranked(self) -> list[Ranked]:
-        """Every variant, the best first. Probes are shown, and count for the order where there is nothing else."""
+        """Every variant, the best first. Probes are shown with the others, but the best is one that was measured at
+        length, where there is one."""
         own = [
             result
             for result in self.findings.results
@@ -52,12 +53,11 @@ class Subject:
             and {model for model, _ in result.trial.settings} == set(self.tuned)
             and self.only in (None, result.trial.settings)
         ]
-        if all(result.is_probe for result in own):
-            return self.ranking.by_variant(own)
-        ranked = self.ranking.by_variant(result for result in own if not result.is_probe)
-        probes = self.ranking.by_variant(result for result in own if result.is_probe)
-        lighter = {one.settings: one.results for one in probes}
-        return [_with(one, lighter.get(one.settings, ())) for one in ranked]
+        probes = {one.settings: one for one in self.ranking.by_variant(one for one in own if one.is_probe)}
+        at_length = self.ranking.by_variant(one for one in own if not one.is_probe)
+        ranked = [_with(one, probes.pop(one.settings, None)) for one in at_length]
+        rest = sorted([*ranked[1:], *probes.values()], key=lambda one: self.ranking.key(one.best), reverse=True)
+        return ranked[:1] + rest
 
     def shown(self) -> list[Ranked]:
         """The best few, and the default wherever it stands."""
@@ -97,8 +97,9 @@ class Subject:
         return [",".join(cells) for cells in zip(*rows, strict=True)]
 
 
-def _with(one: Ranked, probes: tuple[Result, ...]) -> Ranked:
-    results = sorted((*one.results, *probes), key=lambda result: [load.level for load in result.trial.loads])
+def _with(one: Ranked, probed: Ranked | None) -> Ranked:
+    lighter: tuple[Result, ...] = probed.results if probed is not None else ()
+    results = sorted((*one.results, *lighter), key=lambda result: [load.level for load in result.trial.loads])
     return replace(one, results=tuple(results))
 
 

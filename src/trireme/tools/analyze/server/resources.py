@@ -68,6 +68,11 @@ class ResourceWatch:
             return False
         return True
 
+    @property
+    def sees_devices(self) -> bool:
+        """Whether the page has told of an accelerator since the start."""
+        return any(look != DeviceMetrics() for look in self._looks.devices)
+
     def start(self) -> None:
         """From now on."""
         self._looks = _Looks()

@@ -66,6 +66,18 @@ def test_the_best_come_first_and_the_default_is_always_there() -> None:
     assert "Max CPU Memory Usage (MB)" in table.headers
 
 
+def test_what_was_only_probed_is_shown_but_is_not_the_best() -> None:
+    about = subject(
+        result(Setting(1, 8), 8, 50, 9, False),
+        result(Setting(2, 8), 8, 90, 12, False, is_probe=True),
+        result(Setting(3, 8), 8, 40, 12, False, is_probe=True),
+        result(Setting(), 2, 45, 5, False),
+    )
+    names = [about.name_of(one.settings) for one in about.ranked]
+    assert names == ["m_config_0", "m_config_1", "m_config_default", "m_config_2"]
+    assert about.best is not None and not about.best.best.is_probe
+
+
 def test_accelerators_have_their_columns() -> None:
     headers = summary_table(usual(has_gpu=True)).headers
     assert headers[-3:] == ["Max GPU Memory Usage (MB)", "Average GPU Utilization (%)", "Satisfies Constraints"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from trireme.tools.analyze.search.quick import quick
 from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
 
 Service = Callable[[int, int], float]
+PROBE_S, AT_LENGTH_S, RELOAD_S = 0.5, 1.5, 3.0
 SPACE = Space(
     (
         Tunable(
@@ -35,6 +37,7 @@ class PlayedServer:
 
     def __init__(self, service: Service, noise: float = 0.02, think_s: float = 0.0005) -> None:
         self.service = service
+        self.now_s = 0.0
         self.trials: list[Trial] = []
         self.probed: list[Trial] = []
         self.measured_at_length: list[Trial] = []
@@ -45,6 +48,8 @@ class PlayedServer:
     def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
         self.trials.append(trial)
         (self.probed if is_probe else self.measured_at_length).append(trial)
+        is_reload = len(self.trials) < 2 or trial.settings != self.trials[-2].settings
+        self.now_s += (PROBE_S if is_probe else AT_LENGTH_S) + is_reload * RELOAD_S
         return self.result(trial, self._chance.gauss(1, self._noise), is_probe)
 
     def result(self, trial: Trial, factor: float = 1.0, is_probe: bool = False) -> Result:
@@ -68,7 +73,8 @@ class PlayedServer:
         batches = tuple(
             BatchTime(size, len(times), int(sum(times) * 1e9 / factor)) for size, times in sorted(sizes.items())
         )
-        return Result(trial, (Measured("m", metrics, batches=batches),), is_probe=is_probe)
+        seconds = PROBE_S if is_probe else AT_LENGTH_S
+        return Result(trial, (Measured("m", metrics, batches=batches),), seconds, is_probe)
 
     def best(self, is_allowed: Callable[[Result], bool] = lambda result: True) -> float:
         """The most throughput of all trials, without noise."""
@@ -115,6 +121,42 @@ def test_the_fitted_model_finds_the_best_with_a_tenth_of_the_measurements(name: 
 
 
 @pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_the_fitted_model_needs_a_tenth_of_the_time_however_noisy_the_machine_is(name: str, noise: float) -> None:
+    server, rank = PlayedServer(SERVICES[name], noise), ranking(Constraint("perf_latency_p99", most=60.0))
+    fit(SPACE, server.measure, rank, lambda text: None, lambda: server.now_s)
+    assert server.now_s <= SPACE.size() * AT_LENGTH_S / 10
+
+
+def test_promises_are_followed_for_a_share_of_the_time_that_everything_would_take() -> None:
+    counts = []
+    for passing_s in (0.0, 100.0):
+        server, told, now_s = PlayedServer(computing, 0.5), list[str](), itertools.count(0.0, passing_s)
+        fit(SPACE, server.measure, ranking(Constraint("perf_latency_p99", most=30.0)), told.append, now_s.__next__)
+        assert server.measured_at_length
+        counts.append(len(told))
+    assert counts[0] > counts[1] == 3
+
+
+def test_a_probe_that_shows_more_than_the_model_believes_is_measured_at_length() -> None:
+    server = PlayedServer(waiting)
+    search = _Search(SPACE, server.measure, ranking(), 1, lambda text: None)
+    search._probe()
+    search._check(search._promising() or next(iter(search._results)))
+    lucky = next(trial for trial in search._results if trial not in search._is_checked)
+    search._results[lucky] = server.result(lucky, 1000.0, is_probe=True)
+    search._check_best_probes()
+    assert server.measured_at_length[1:] == [lucky]
+
+
+def test_an_own_configuration_that_is_far_from_the_best_is_only_probed() -> None:
+    server = PlayedServer(waiting)
+    fit(SPACE, server.measure, ranking(), lambda text: None)
+    own = [trial for trial in server.trials if trial.settings[0][1].is_default]
+    assert own and not set(own) & set(server.measured_at_length)
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_only_what_a_probe_confirms_is_measured_at_length(name: str) -> None:
     server, rank = PlayedServer(SERVICES[name]), ranking(Constraint("perf_latency_p99", most=60.0))
     fit(SPACE, server.measure, rank, lambda text: None)
@@ -133,16 +175,18 @@ def test_the_best_probe_is_measured_at_length_where_nothing_else_was() -> None:
     unloadable = next(trial for trial in search._all_trials() if trial not in search._results)
     search._results[unloadable] = None
     search._is_checked.add(unloadable)
-    search._check_best_probe()
+    search._check_best_probes()
     assert len(server.measured_at_length) == 1
-    search._check_best_probe()
+    search._check_best_probes()
     assert len(server.measured_at_length) == 1
 
 
-def test_the_fitted_model_tells_of_everything() -> None:
+def test_the_fitted_model_tells_of_every_load_of_what_was_measured() -> None:
     server = PlayedServer(waiting, noise=0.0)
     predictions = fit(SPACE, server.measure, ranking(), lambda text: None)
-    assert len(predictions) > 200
+    measured = {trial.settings for trial in server.trials if not trial.settings[0][1].is_default}
+    assert {one.trial.settings for one in predictions} == measured
+    assert len(predictions) > 5 * len(measured)
     errors = [
         abs(one.metrics["perf_throughput"] / server.result(one.trial).measured[0].metrics["perf_throughput"] - 1)
         for one in predictions

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trireme.tools.analyze.search.fit.service_times import Seen, ServiceTimes
-from trireme.tools.analyze.search.fit.simulation import PERCENTILES, Played, Queue, play
+from trireme.tools.analyze.search.fit.simulation import BATCHES, PERCENTILES, Played, Queue, play
 from trireme.tools.analyze.trial import Measured
 
 _REACH = 1.5
@@ -17,6 +17,7 @@ _PRIOR = 0.5
 _LARGEST_CORRECTION = 1.5
 _LARGEST_LATENCY_CORRECTION = 4.0
 """A busy machine makes tails much longer than a queue does."""
+_ROUGH_BATCHES = 40
 _MEMORY_TAGS = ("cpu_used_ram", "gpu_used_memory")
 Key = tuple[int, int, int]
 
@@ -42,7 +43,7 @@ class Predictor:
 
     def __init__(self) -> None:
         self._measured: dict[Key, tuple[Point, Measured]] = {}
-        self._plain: dict[Key, dict[str, float]] = {}
+        self._plain: dict[tuple[Key, int], dict[str, float]] = {}
         """Uncorrected predictions; they change with every measurement."""
         self._corrections: list[tuple[Key, dict[str, float]]] = []
         self._service = ServiceTimes(())
@@ -54,11 +55,15 @@ class Predictor:
         self._measured[point.key] = (point, measured)
         self._fit()
 
-    def predict(self, point: Point) -> dict[str, float]:
-        """Metrics by tag, corrected by what near measurements showed."""
-        found = dict(self._plain_of(point))
+    def predict(self, point: Point, is_rough: bool = False) -> dict[str, float]:
+        """Metrics by tag, corrected by what near measurements showed; roughly for a third of the work."""
+        found = dict(self._plain_of(point, _ROUGH_BATCHES if is_rough else BATCHES))
+        near = [
+            (math.exp(-0.5 * (_distance(point.key, other) / _REACH) ** 2), ratios)
+            for other, ratios in self._corrections
+        ]
         for tag in found:
-            found[tag] *= self._correction(point.key, tag)
+            found[tag] *= _correction(near, tag)
         for tag in _MEMORY_TAGS:
             value = self._memory(point.instances, tag)
             if value is not None:
@@ -75,8 +80,9 @@ class Predictor:
             (point.key, _ratios(one.metrics, self._plain_of(point))) for point, one in self._measured.values()
         ]
 
-    def _plain_of(self, point: Point) -> dict[str, float]:
-        if point.key not in self._plain:
+    def _plain_of(self, point: Point, batches: int = BATCHES) -> dict[str, float]:
+        key = point.key, batches
+        if key not in self._plain:
             queue = Queue(
                 point.clients,
                 point.instances,
@@ -87,8 +93,9 @@ class Predictor:
             def service(requests: int, busy: int) -> float:
                 return self._service(requests * point.batch_size, busy)
 
-            self._plain[point.key] = _metrics(play(queue, service, self._spread), point.batch_size)
-        return self._plain[point.key]
+            played = play(queue, service, self._spread, batches=batches)
+            self._plain[key] = _metrics(played, point.batch_size)
+        return self._plain[key]
 
     def _think_s(self, clients: int) -> float:
         """Interpolated over the logarithm of the clients, from what was seen outside of queue and model."""
@@ -101,15 +108,6 @@ class Predictor:
         (low, low_s), (high, high_s) = self._thinking[index - 1], self._thinking[index]
         share = math.log(clients / low) / math.log(high / low)
         return low_s + (high_s - low_s) * share
-
-    def _correction(self, key: Key, tag: str) -> float:
-        total, weights = 0.0, _PRIOR
-        for other, ratios in self._corrections:
-            if tag in ratios:
-                weight = math.exp(-0.5 * (_distance(key, other) / _REACH) ** 2)
-                total += weight * ratios[tag]
-                weights += weight
-        return math.exp(total / weights)
 
     def _memory(self, instances: int, tag: str) -> float | None:
         """The largest seen with so many instances, or along the line through others."""
@@ -161,6 +159,16 @@ def _ratios(measured: Mapping[str, float], predicted: Mapping[str, float]) -> di
             most = math.log(_LARGEST_LATENCY_CORRECTION if "latency" in tag else _LARGEST_CORRECTION)
             found[tag] = min(most, max(-most, math.log(max(measured[tag], 1e-9) / max(value, 1e-9))))
     return found
+
+
+def _correction(near: Iterable[tuple[float, Mapping[str, float]]], tag: str) -> float:
+    """By the weighted mean of the logarithms, with a doubt of its own."""
+    total, weights = 0.0, _PRIOR
+    for weight, ratios in near:
+        if tag in ratios:
+            total += weight * ratios[tag]
+            weights += weight
+    return math.exp(total / weights)
 
 
 def _distance(one: Sequence[int], other: Sequence[int]) -> float:

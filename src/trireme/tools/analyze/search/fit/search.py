@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -19,8 +20,20 @@ _PROBE_GAIN = 1.1
 _FULL_QUEUE = 4
 """Clients beyond so many batches for each instance only wait longer."""
 _MOST_STEPS = 12
+_FEWEST_STEPS = 3
+_TIME_SHARE = 0.06
+"""Of what it would take to measure everything at length: on a machine that is never the same for long, promises follow
+each other without end."""
+_PROBES_FOR_ONE = 3
+"""So many probes take as long as a measurement at length, where none was made yet."""
 _WORTH = 1.02
 """A promise that is not this much better than the best that was measured is not worth a measurement."""
+_SHORTLIST = 24
+_NEARLY = 1.05
+_ROUGH_SLACK = 0.2
+_MOST_PROBE_CHECKS = 2
+_CURVE = 3
+"""Loads of a configuration that make a curve."""
 _EVEN = 1.02
 """Promises this near to each other count as the same: the one with fewer instances and a smaller batch is meant."""
 
@@ -42,19 +55,30 @@ def can_fit(space: Space) -> bool:
     return tunable.name == choice.model and bool(choice.concurrencies) and fields <= {"instances", "max_batch_size"}
 
 
-def fit(space: Space, measure: Measure, ranking: Ranking, tell: Callable[[str], None]) -> list[Prediction]:
-    """Measures little; what the model says of everything, for the plots."""
+def fit(
+    space: Space,
+    measure: Measure,
+    ranking: Ranking,
+    tell: Callable[[str], None],
+    now_s: Callable[[], float] = time.monotonic,
+) -> list[Prediction]:
+    """Measures little; what the model says of the configurations that were measured, for the plots."""
     predictions: list[Prediction] = []
     for batch_size in space.batch_sizes():
-        search = _Search(space, measure, ranking, batch_size, tell)
-        search.run()
-        predictions += search.predictions()
+        search = _Search(space, measure, ranking, batch_size, tell, now_s)
+        predictions += search.run()
     return predictions
 
 
 class _Search:
     def __init__(
-        self, space: Space, measure: Measure, ranking: Ranking, batch_size: int, tell: Callable[[str], None]
+        self,
+        space: Space,
+        measure: Measure,
+        ranking: Ranking,
+        batch_size: int,
+        tell: Callable[[str], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tunable = space.tunables[0]
         self._choice = space.choices[0]
@@ -62,6 +86,8 @@ class _Search:
         self._ranking = ranking
         self._batch_size = batch_size
         self._tell = tell
+        self._now_s = now_s
+        self._began_s = now_s()
         self._predictor = Predictor()
         self._results: dict[Trial, Result | None] = {}
         self._is_checked: set[Trial] = set()
@@ -71,30 +97,31 @@ class _Search:
         fitting = tuple(value for value in batches if value is None or value >= batch_size)
         self._batches = fitting or (batch_size,)
 
-    def run(self) -> None:
+    def run(self) -> list[Prediction]:
         """Probes, then what is promised: a probe shows at a third of the cost that a promise does not hold, and only
-        one that does is measured at length."""
+        one that does is measured at length. What the model says of every load of the configurations that were
+        measured."""
         self._probe()
         if not any(self._results.values()):
-            return
-        for _ in range(_MOST_STEPS):
+            return []
+        for number in range(_MOST_STEPS):
             trial = self._promising()
-            if trial is None:
+            if trial is None or (number >= _FEWEST_STEPS and self._is_time_over()):
                 break
             self._tell(f"predicted {self._described(trial)}")
             if trial in self._results:
                 self._check(trial)
             elif self._learn(trial, is_probe=True) is None:
                 self._is_checked.add(trial)
-        self._check_best_probe()
+        self._check_best_probes()
         self._fill_curve()
-        self._check_default()
-
-    def predictions(self) -> list[Prediction]:
-        """Of every configuration under every load."""
-        if not any(self._results.values()):
-            return []
-        return [Prediction(trial, self._predictor.predict(self._point(trial))) for trial in self._all_trials()]
+        self._compare_default()
+        seen = {trial.settings for trial, result in self._results.items() if result is not None}
+        return [
+            Prediction(trial, self._predictor.predict(self._point(trial)))
+            for trial in self._all_trials()
+            if trial.settings in seen
+        ]
 
     def _probe(self) -> None:
         """The fewest instances under rising load, then the most."""
@@ -125,21 +152,39 @@ class _Search:
                 break
             clients = following
 
+    def _is_time_over(self) -> bool:
+        """By what single measurements have taken so far."""
+        known = [result for result in self._results.values() if result is not None]
+        at_length = [result.seconds for result in known if not result.is_probe]
+        seconds = at_length or [result.seconds * _PROBES_FOR_ONE for result in known]
+        count = len(self._instances) * len(self._batches) * len(self._choice.concurrencies)
+        return self._now_s() - self._began_s > _TIME_SHARE * count * sum(seconds) / len(seconds)
+
     def _is_latency_passed(self, result: Result) -> bool:
         """By the average, which a single slow request does not move."""
         average = result.measured[0].metrics["perf_latency_avg"]
         bounds = [one.most for _, one in self._ranking.constraints() if one.most is not None and "latency" in one.tag]
         return any(average > bound for bound in bounds)
 
-    def _check_best_probe(self) -> None:
-        """Where the steps were used up by promises that did not hold, or did not even run."""
-        probed = [trial for trial, result in self._results.items() if result is not None]
-        if probed and not self._is_checked.intersection(probed):
-            self._check(max(probed, key=self._key))
+    def _check_best_probes(self) -> None:
+        """Where the steps were used up by promises that did not hold, or did not even run, and where a probe showed
+        more than the model believes."""
+        for _ in range(_MOST_PROBE_CHECKS):
+            probed = [
+                (self._ranking.key(result), trial)
+                for trial, result in self._results.items()
+                if result is not None and trial not in self._is_checked
+            ]
+            if not probed:
+                break
+            key, trial = max(probed, key=_first)
+            if not self._is_worth(key):
+                break
+            self._check(trial)
 
     def _promising(self) -> Trial | None:
         """The best promise, unless something as good has been measured."""
-        promised = [(self._key(trial), trial) for trial in self._all_trials()]
+        promised = [(self._key(trial), trial) for trial in self._shortlist()]
         best = max(key for key, _ in promised)
         near = [
             trial
@@ -147,21 +192,38 @@ class _Search:
             if key[0] == best[0] and key[1] >= best[1] - math.log(_EVEN) and (key[0] or key == best)
         ]
         chosen = min(near, key=self._cost)
-        measured = [
-            self._ranking.key(result)
-            for trial, result in self._results.items()
-            if result is not None and trial in self._is_checked
-        ]
-        reached = max(measured, default=(False, float("-inf")))
         if chosen in self._is_checked:
             rest = [(key, trial) for key, trial in promised if trial not in self._is_checked]
             if not rest:
                 return None
-            best, chosen = max(rest, key=lambda entry: entry[0])
+            best, chosen = max(rest, key=_first)
+        return chosen if not self._is_checked or self._is_worth(best) else None
+
+    def _shortlist(self) -> list[Trial]:
+        """Those that may be the best, by a rough look at all."""
+        rough = sorted(((self._rough_key(trial), trial) for trial in self._all_trials()), key=_first, reverse=True)
+        (is_good, score), _ = rough[0]
+        nearly = is_good, score - math.log(_NEARLY)
+        return [trial for number, (key, trial) in enumerate(rough) if number < _SHORTLIST or key >= nearly]
+
+    def _rough_key(self, trial: Trial) -> tuple[bool, float]:
+        """A rough look does not see by how little a bound is kept or passed."""
+        if trial in self._is_checked:
+            return self._key(trial)
+        promise = Measured(self._choice.model, self._predictor.predict(self._point(trial), is_rough=True))
+        passed = self._ranking.violation([promise])
+        return (True, self._ranking.score([promise])) if passed <= _ROUGH_SLACK else (False, -passed)
+
+    def _is_worth(self, key: tuple[bool, float]) -> bool:
+        """Whether it would be better than all that was measured at length, by enough to find out."""
+        measured = [self._ranking.key(result) for result in self._checked()]
+        reached = max(measured, default=(False, float("-inf")))
         needed = reached[1] + math.log(_WORTH) if reached[0] else reached[1]
-        if self._is_checked and reached[0] >= best[0] and needed >= best[1]:
-            return None
-        return chosen
+        return key[0] > reached[0] or (key[0] == reached[0] and key[1] > needed)
+
+    def _checked(self) -> list[Result]:
+        """What was measured at length."""
+        return [result for trial, result in self._results.items() if result is not None and trial in self._is_checked]
 
     def _key(self, trial: Trial) -> tuple[bool, float]:
         """What was checked counts as measured; a probe is short, so that its model is believed."""
@@ -187,23 +249,28 @@ class _Search:
             self._results[trial] = again
             self._predictor.learn(self._point(trial), again.measured[0])
 
-    def _check_default(self) -> None:
-        """The model's own configuration under the load that serves it best, to compare with."""
+    def _compare_default(self) -> None:
+        """The model's own configuration under the load that serves it best; at length where it may be the best."""
         own = self._tunable.own
         trials = [self._trial(Setting(), clients) for clients in self._choice.concurrencies]
         room = 2 * instance_count(own) * max(1, int(own.get("max_batch_size", 0)) if is_batching(own) else 1)
         useful = [trial for trial in trials if trial.loads[0].concurrency <= max(room, trials[0].loads[0].concurrency)]
         best = max(useful, key=self._key)
-        self._check(best)
+        result = self._learn(best, is_probe=True)
+        if result is not None and self._is_worth(self._ranking.key(result)):
+            self._check(best)
         if trials[0] != best:
             self._learn(trials[0], is_probe=True)
 
     def _fill_curve(self) -> None:
-        """Lighter loads of the best configuration, so that its curve is seen."""
-        found = [result for trial, result in self._results.items() if result is not None and trial in self._is_checked]
+        """Lighter loads of the best configuration where few were measured, so that its curve is seen."""
+        found = self._checked()
         if not found:
             return
         best = max(found, key=self._ranking.key).trial
+        seen = [trial for trial, result in self._results.items() if result and trial.settings == best.settings]
+        if len(seen) >= _CURVE:
+            return
         clients = best.loads[0].concurrency
         for wanted in (1, clients / 4):
             load = self._choice.nearest(wanted, self._batch_size)
@@ -258,3 +325,7 @@ class _Search:
         return (
             f"{', '.join(parts)}: {metrics['perf_throughput']:.1f} infer/sec, p99 {metrics['perf_latency_p99']:.1f} ms"
         )
+
+
+def _first(entry: tuple[tuple[bool, float], Trial]) -> tuple[bool, float]:
+    return entry[0]

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 Service = Callable[[int, int], float]
 """Seconds for a batch of so many requests while so many instances are at work, this one included."""
-_FEWEST_BATCHES = 150
+BATCHES = 150
+"""Enough for the tail of the latencies."""
+_FIRST_ARRIVALS = 32
 _WARM_UP = 0.2
 PERCENTILES = (50, 90, 95, 99)
 
@@ -43,9 +45,11 @@ class Played:
     """Of the instances' time."""
 
 
-def play(queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0) -> Played:
-    """`spread` has factors of the service time, each as likely as the others."""
-    return _Play(queue, service, spread, seed).run()
+def play(
+    queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0, batches: int = BATCHES
+) -> Played:
+    """At least so many batches; `spread` has factors of the service time, each as likely as the others."""
+    return _Play(queue, service, spread, seed).run(batches)
 
 
 class _Play:
@@ -65,12 +69,13 @@ class _Play:
         self._sizes: list[int] = []
         self._busy_s = 0.0
 
-    def run(self) -> Played:
+    def run(self, batches: int) -> Played:
         queue = self._queue
-        gap = self._service(1, 1) / max(1, queue.clients)
-        for client in range(queue.clients):
-            self._push(client * gap, [(-1.0, 1)])
-        wanted = max(_FEWEST_BATCHES, 12 * queue.instances, 4 * queue.clients // max(1, queue.largest_batch))
+        groups = min(queue.clients, _FIRST_ARRIVALS)
+        gap = self._service(1, 1) / max(1, groups)
+        for number in range(groups):
+            self._push(number * gap, [(-1.0, (queue.clients + number) // groups)])
+        wanted = max(batches, 12 * queue.instances, 4 * queue.clients // max(1, queue.largest_batch))
         now = began = 0.0
         is_warm = False
         while len(self._sizes) < wanted:
