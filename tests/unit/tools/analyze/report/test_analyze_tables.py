@@ -75,7 +75,8 @@ def test_what_was_only_probed_is_shown_but_is_not_the_best() -> None:
     )
     names = [about.name_of(one.settings) for one in about.ranked]
     assert names == ["m_config_0", "m_config_1", "m_config_default", "m_config_2"]
-    assert about.best is not None and not about.best.best.is_probe
+    assert about.best is not None
+    assert not about.best.best.is_probe
 
 
 def test_accelerators_have_their_columns() -> None:

@@ -45,9 +45,7 @@ class Played:
     """Of the instances' time."""
 
 
-def play(
-    queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0, batches: int = BATCHES
-) -> Played:
+def play(queue: Queue, service: Service, spread: Sequence[float] = (), seed: int = 0, batches: int = BATCHES) -> Played:
     """At least so many batches; `spread` has factors of the service time, each as likely as the others."""
     return _Play(queue, service, spread, seed).run(batches)
 
