@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import TypeVar, cast
 
 from trireme.tools.analyze.errors import MeasurementError
 from trireme.tools.analyze.measuring.batch_times import Counts, batches_between, read_batches
@@ -145,8 +146,22 @@ class TrialRunner:
 
 
 def _each(points: Sequence[LoadPoint], act: Callable[[LoadPoint], T]) -> list[T]:
-    """At the same time; the first failure is raised when all are done."""
+    """At the same time; the first failure is raised when all are done. Whoever is interrupted meanwhile waits for none
+    of them: a server that stands still would hold them for as long as an answer may take."""
     if len(points) == 1:
         return [act(points[0])]
-    with ThreadPoolExecutor(len(points)) as threads:
-        return list(threads.map(act, points))
+    ended: SimpleQueue[tuple[int, T | None, BaseException | None]] = SimpleQueue()
+
+    def run(number: int) -> None:
+        try:
+            ended.put((number, act(points[number]), None))
+        except BaseException as error:  # raised where it is waited for
+            ended.put((number, None, error))
+
+    for number in range(len(points)):
+        threading.Thread(target=run, args=[number], name=f"load-{number}", daemon=True).start()
+    results = sorted((ended.get() for _ in points), key=lambda entry: entry[0])
+    for _, _, error in results:
+        if error is not None:
+            raise error
+    return cast(list[T], [found for _, found, _ in results])
