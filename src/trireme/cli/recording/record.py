@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trireme.app.early_interrupt import INTERRUPTED
+
 if TYPE_CHECKING:
     from trireme.tools.client.http_client import HttpClient
     from trireme.tools.record.session import RecordWishes
@@ -27,7 +29,6 @@ _EXIT_CODES = """exit codes:
   3  no server answers, or it went away; the file keeps what there was
   5  the file could not be written to the end, because the disk is full; it keeps what fitted
   130  Ctrl+C pressed twice; the file keeps what there was"""
-_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,7 +117,7 @@ def _record(client: HttpClient, wishes: RecordWishes, found: argparse.Namespace)
     finally:
         file.close()
     print(_told(file), file=sys.stderr)
-    return _INTERRUPTED if file.end is None else 0
+    return INTERRUPTED if file.end is None else 0
 
 
 def _wishes(found: argparse.Namespace) -> RecordWishes:
@@ -156,6 +157,7 @@ def _told(file: RecordingFile) -> str:
     end = file.end or {}
     seen = f" of {end['seen']}" if "seen" in end else ""
     dropped = f", {end['dropped']} dropped for want of room" if end.get("dropped") else ""
+    unfinished = f", {file.unfinished_count} of them without the end of their answer" if file.unfinished_count else ""
     reason = f" ({end['end_reason']})" if end.get("end_reason") else ""
     size = size_text(file.added_bytes)
-    return f"{file.path}: {file.call_count}{seen} requests{dropped}, {size}{reason}"
+    return f"{file.path}: {file.call_count}{seen} requests{dropped}{unfinished}, {size}{reason}"

@@ -24,6 +24,8 @@ class RecordingFile:
     def __init__(self, path: str, *, is_appended: bool = False, is_replaced: bool = False) -> None:
         self.path = path
         self.call_count = 0
+        self.unfinished_count = 0
+        """Calls among them whose answer was still on its way when the recording was over."""
         self.recording_id = ""
         """Of the recording that the file ends in the middle of; "" where it has none, or one that was ended."""
         self.received_count = 0
@@ -101,6 +103,7 @@ class RecordingFile:
         kind = self._place(frame)
         if kind == CALL:
             self.call_count += 1
+            self.unfinished_count += frame.header.get("is_finished") is False
         elif kind == END:
             self.end = frame.header
 

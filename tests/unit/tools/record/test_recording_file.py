@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
         RecordingFile(str(path))
     with pytest.raises(InputError, match="No such file or directory"):
         RecordingFile(str(tmp_path / "nowhere" / "a.rec"))
+
+
+def test_calls_whose_answer_was_still_on_its_way_are_counted(tmp_path: Path) -> None:
+    file = RecordingFile(str(tmp_path / "a.rec"))
+    file.write(START + encode_call(call(1)) + encode_call(replace(call(2), is_finished=False)))
+    file.close()
+    assert (file.call_count, file.unfinished_count) == (2, 1)
 
 
 def test_nothing_recorded_leaves_no_file(tmp_path: Path) -> None:
