@@ -161,6 +161,17 @@ def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
+def test_a_file_that_cannot_be_written_does_not_cost_the_others(perf: Perf, tmp_path: Path) -> None:
+    run = perf(
+        *("-m", "copy", "--shape", "IN:4", "--request-count", "3", "-f", "/dev/full"),
+        *("--profile-export-file", "p.json", "--latency-histogram", "latencies.hgrm"),
+    )
+    assert run.returncode == 99
+    assert "failed to write '/dev/full': No space left on device" in run.stderr
+    assert len(json.loads((tmp_path / "p.json").read_text())["experiments"]) == 1
+    assert "Total count" in (tmp_path / "latencies.hgrm").read_text()
+
+
 def test_every_request_is_exported(perf: Perf, tmp_path: Path) -> None:
     run = perf("-m", "words", "--streaming", "--request-count", "3", "--profile-export-file", "p.json", protocol="grpc")
     assert run.returncode == 0, run.stderr

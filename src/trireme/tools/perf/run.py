@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -96,16 +97,31 @@ def finish(
     """Writes what there is, be it before a failure is reported; the exit code."""
     if levels.rows:
         print(table_text(levels.rows, options), flush=True)
-        write_csv(levels.rows, options, model)
-    if options.report.profile_file is not None:
-        write_profile(options, levels.experiments, prepared)
-    if options.report.histogram_file is not None:
-        write_histograms(options.report.histogram_file, levels.rows)
-    if failure is not None:
-        raise failure
+    failures = [*([] if failure is None else [failure]), *_write_files(options, model, prepared, levels)]
+    if failures:
+        raise PerfError("\n".join(map(str, failures)), failures[0].exit_code)
     if levels.is_interrupted:
         print("Received exit signal.", file=sys.stderr)
     elif not levels.is_stable:
         print("Failed to obtain stable measurement.\n", file=sys.stderr)
         return STABILITY_ERROR
     return SUCCESS
+
+
+def _write_files(
+    options: PerfOptions, model: ModelDescription | None, prepared: PreparedLoad, levels: LevelRunner
+) -> list[PerfError]:
+    """What could not be written: a file that cannot be is no reason to lose the others."""
+    report = options.report
+    writers: list[Callable[[], None]] = [lambda: write_csv(levels.rows, options, model)]
+    if report.profile_file is not None:
+        writers.append(lambda: write_profile(options, levels.experiments, prepared))
+    if (path := report.histogram_file) is not None:
+        writers.append(lambda: write_histograms(path, levels.rows))
+    failures = []
+    for write in writers:
+        try:
+            write()
+        except PerfError as error:
+            failures.append(error)
+    return failures
