@@ -99,6 +99,14 @@ def test_requests_that_the_recording_does_not_take_stay_closed(stage: Watched) -
     assert stage.contents() == []
 
 
+def test_inputs_that_are_left_out_are_shown_with_their_size(stage: Watched) -> None:
+    stage.recorder.start({"max_call_bytes": 100})
+    stage.fail(stage.ask(data=b"x" * 1000))
+    (content,) = stage.contents()
+    assert (content["inputs"][0]["size_bytes"], content["inputs"][0]["data"]) == (1000, "")
+    assert "1000" in content["note"]
+
+
 def test_large_requests_are_shown_by_their_beginning(stage: Watched) -> None:
     stage.recorder.start({})
     request = stage.ask(data=b"x" * 1_000_000, parameters={f"p{number}": "y" * 9999 for number in range(1000)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from trireme.core.call_excerpt import CallExcerpt, begin_of_parameters, begin_of_tensors
@@ -39,6 +40,7 @@ class Capture:
         "_excerpt",
         "_grow",
         "_is_cut",
+        "_left_out",
         "_limit_bytes",
         "_on_done",
         "_placed",
@@ -71,6 +73,8 @@ class Capture:
         self._respond = request.respond
         self._responses: list[RecordedResponse] | None = [] if has_answers else None
         self._is_cut = False
+        self._left_out: tuple[int, ...] = ()
+        """Bytes of each input, where they are kept without their data."""
         self._excerpt: CallExcerpt | None = None
         self._placed: dict[str, Buffer] = {}
         self.is_done = False
@@ -115,7 +119,11 @@ class Capture:
         if self._excerpt is None:
             call = self._call  # which is without inputs and parameters where its texts are too large
             parameters = begin_of_parameters(call.get("parameters", {}))
-            self._excerpt = CallExcerpt(begin_of_tensors(call.get("inputs", ())), parameters, call["unplayable"])
+            inputs = begin_of_tensors(call.get("inputs", ()))
+            if self._left_out:
+                sizes = zip(inputs, self._left_out, strict=False)  # an excerpt has the first of them
+                inputs = tuple(replace(one, size_bytes=size_bytes) for one, size_bytes in sizes)
+            self._excerpt = CallExcerpt(inputs, parameters, call["unplayable"])
             for response in self._responses or ():
                 _add_to_excerpt(self._excerpt, response)
         return self._excerpt
@@ -130,6 +138,8 @@ class Capture:
             self.size_bytes = _text_bytes(request.model_name)
             return told | {"unplayable": _too_large("names and parameters", texts)}
         is_small = size <= self._limit_bytes
+        if not is_small:
+            self._left_out = tuple(len(tensor.data) for tensor in request.inputs.values())
         self.input_bytes = self._data_bytes = size if is_small else 0
         self.size_bytes = self.input_bytes + texts
         return told | {
