@@ -5,7 +5,6 @@ from __future__ import annotations
 from trireme.app.early_interrupt import ending_at_once
 
 with ending_at_once():
-    import difflib
     import sys
     from collections.abc import Sequence
     from importlib import import_module
@@ -86,6 +85,8 @@ def _help(words: Sequence[str]) -> int:
 
 
 def _unknown(word: str) -> str:
-    nearest = difflib.get_close_matches(word, COMMANDS, n=1)
-    suggestion = f" Did you mean 'trireme {nearest[0]}'?" if nearest else ""
+    from trireme.core.close_names import closest
+
+    nearest = closest(word, COMMANDS)
+    suggestion = f" Did you mean 'trireme {nearest}'?" if nearest else ""
     return f"trireme: there is no command '{word}'.{suggestion}\n\n{usage()}"

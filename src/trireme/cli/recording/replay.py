@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from trireme.app.early_interrupt import INTERRUPTED
+
 if TYPE_CHECKING:
     from trireme.tools.record.reading import RecordingReader
     from trireme.tools.replay.options import ReplayOptions
@@ -23,7 +25,7 @@ _EXIT_CODES = """exit codes:
   2  the command line or the file cannot be used
   3  no server answers, or it went away half way; what there is is reported
   130  Ctrl+C; what there is is reported"""
-_DIFFERENT, _GONE, _INTERRUPTED = 1, 3, 130
+_DIFFERENT, _GONE = 1, 3
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -147,14 +149,13 @@ def _report(document: dict[str, Any], found: argparse.Namespace) -> None:
 
 def _check_reports(found: argparse.Namespace) -> None:
     """Told before the replay, which would be in vain."""
-    import os
+    from pathlib import Path
 
     from trireme.tools.client.errors import InputError
+    from trireme.tools.result_files import unwritable
 
     for path in filter(None, (found.html, None if found.json == "-" else found.json)):
-        folder = os.path.dirname(path) or "."
-        if os.path.isdir(path) or not os.path.isdir(folder):
-            reason = "it is a folder" if os.path.isdir(path) else f"there is no folder '{folder}'"
+        if reason := unwritable(Path(path)):
             raise InputError(f"cannot write the report to '{path}': {reason}")
 
 
@@ -172,7 +173,7 @@ def _exit_code(replayed: Replayed) -> int:
     if replayed.is_server_gone:
         return _GONE
     if replayed.is_interrupted:
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0 if replayed.is_success else _DIFFERENT
 
 

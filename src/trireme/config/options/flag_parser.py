@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterable
 from typing import NoReturn
+
+from trireme.core.close_names import closest
 
 _UNRECOGNIZED = "unrecognized arguments: "
 
 
 def flag_suggestion(flag: str, known: Iterable[str]) -> str:
     """The end of a sentence about a flag that is not known; both are without their dashes. Empty: nothing is near."""
-    nearest = difflib.get_close_matches(flag.replace("_", "-"), list(known), n=1)
-    return f". Did you mean '--{nearest[0]}'?" if nearest else ""
+    nearest = closest(flag.replace("_", "-"), known)
+    return f". Did you mean '--{nearest}'?" if nearest else ""
 
 
 class FlagParser(argparse.ArgumentParser):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from trireme.tools.client.errors import ClientError, InputError
+from trireme.tools.exit_codes import INTERRUPTED
 
-__all__ = ["ClientError", "InputError"]
+__all__ = ["INTERRUPTED", "ClientError", "InputError"]
 
 UNMET: Final = 5
 """Everything was measured, and nothing meets the constraints."""
 PUT_BACK: Final = 6
 """What --apply wrote did not hold what it promised; the old configuration is there again."""
-INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = """exit codes:
   0  done: a configuration was found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from trireme.core.close_names import closest
 from trireme.tools.client.errors import AnswerError, ClientError, UnknownModelError
 from trireme.tools.client.port import ServerClient
 from trireme.tools.perf.model import TensorSpec
@@ -86,9 +86,8 @@ def unknown_model(client: ServerClient, name: str, told: str) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a sentence: what was probably meant, or what there is."""
     names = list(known)
-    found = difflib.get_close_matches(word, names, n=1)
-    if found:
-        return f"; did you mean '{found[0]}'?"
+    if meant := closest(word, names):
+        return f"; did you mean '{meant}'?"
     shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     return f"; there {'is' if len(names) == 1 else 'are'}: {shown}" if names else "; it has none"
 

@@ -18,6 +18,7 @@ from trireme.tools.infer.picture import write_picture
 from trireme.tools.infer.printing import answer_document
 from trireme.tools.infer.sound import SOUND_SUFFIXES, write_samples
 from trireme.tools.infer.values import array_of, elements_of
+from trireme.tools.result_files import unwritable
 
 _TEXT_SUFFIXES = (".txt", ".md")
 
@@ -129,10 +130,8 @@ def _target(model: ServedModel, word: str) -> tuple[str | None, Path]:
 
 def _writable(file: str) -> Path:
     path = Path(file).expanduser()
-    if not path.parent.is_dir():
-        raise InputError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
-    if path.is_dir():
-        raise InputError(f"'{path}' cannot be written: it is a folder")
+    if reason := unwritable(path):
+        raise InputError(f"'{path}' cannot be written: {reason}")
     return path
 
 

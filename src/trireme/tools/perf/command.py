@@ -6,12 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from trireme import __version__
+from trireme.tools.exit_codes import INTERRUPTED
 from trireme.tools.perf.command_line.reading import make_parser, options_of
 from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.run import run_llm
 from trireme.tools.perf.run import run
-
-_INTERRUPTED = 130
 
 
 def run_command(program: str, arguments: Sequence[str]) -> int:
@@ -47,4 +46,4 @@ def _reporting(program: str, act: Callable[[], int]) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:  # before anything was measured
-        return _INTERRUPTED
+        return INTERRUPTED

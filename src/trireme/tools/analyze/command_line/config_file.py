@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trireme.core.close_names import closest
 from trireme.tools.analyze.command_line.flags import ACCEPTED, FILE_ONLY, FLAGS
 from trireme.tools.analyze.errors import InputError
 
@@ -50,9 +50,9 @@ def check_names(given: Iterable[Any], known: Iterable[str], where: str) -> None:
     names = list(known)
     for name in given:
         if name not in names:
-            nearest = difflib.get_close_matches(str(name), names, n=1)
-            meant = f"; did you mean '{nearest[0]}'?" if nearest else ""
-            raise InputError(f"{where}: there is no setting '{name}'{meant}")
+            meant = closest(str(name), names)
+            advice = f"; did you mean '{meant}'?" if meant else ""
+            raise InputError(f"{where}: there is no setting '{name}'{advice}")
 
 
 def _check_model(path: str, name: str, settings: Any) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from trireme.core.close_names import closest
 from trireme.huggingface.saved_classes import telling_names
 from trireme.huggingface.tasks import OTHER_TASK_NAMES, TASK_CLASSES
 from trireme.tools.deploy.hub.model_files import ModelFiles
@@ -25,8 +24,8 @@ def checked_task(wanted: str | None) -> str | None:
     """The task that was named; raises DeployError for a name that is none."""
     if wanted is None or wanted in TASKS or wanted in OTHER_TASK_NAMES or wanted.startswith("translation_"):
         return wanted
-    nearest = difflib.get_close_matches(wanted, [*TASKS, *OTHER_TASK_NAMES], n=1)
-    suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    nearest = closest(wanted, [*TASKS, *OTHER_TASK_NAMES])
+    suggestion = f" Did you mean '{nearest}'?" if nearest else ""
     raise DeployError(f"--task: there is no task '{wanted}'.{suggestion} The tasks are:\n  " + "\n  ".join(TASKS))
 
 

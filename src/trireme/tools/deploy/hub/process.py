@@ -14,9 +14,9 @@ from trireme.tools.deploy.hub.hub import Hub, fetchable
 from trireme.tools.deploy.hub.model_files import ModelFile, ModelFiles, read_folder
 from trireme.tools.deploy.options import DeployError, HubUnreachableError, ModelNotUsableError
 from trireme.tools.deploy.progress import Progress, folder_bytes
+from trireme.tools.exit_codes import INTERRUPTED
 
 _ERRORS = {kind.__name__: kind for kind in (DeployError, HubUnreachableError, ModelNotUsableError)}
-_INTERRUPTED = 130
 
 
 def find_on_hub(model_id: str, revision: str | None) -> ModelFiles:
@@ -47,7 +47,7 @@ def main() -> int:
     except DeployError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     print(json.dumps(answer))
     return 0
 
@@ -75,7 +75,7 @@ def _asked(question: dict[str, Any]) -> dict[str, Any]:
         env={**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
         check=False,
     )
-    if done.returncode == _INTERRUPTED:
+    if done.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     if done.returncode != 0 or not done.stdout.strip():
         raise HubUnreachableError(f"asking the hub for '{question['model']}' ended with code {done.returncode}")

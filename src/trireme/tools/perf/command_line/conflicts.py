@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trireme.tools.perf.errors import UsageError
 from trireme.tools.perf.options import NO_LIMIT, LoadMode, PerfOptions, Range
+from trireme.tools.result_files import unwritable
 
 _LOAD_FLAGS = ("periodic_concurrency_range", "concurrency_range", "request_rate_range", "request_intervals")
 _OTHER_KINDS = ("triton_c_api", "tfserving", "torchserve", "dynamic_grpc")
@@ -138,7 +139,5 @@ def _check_files(options: PerfOptions) -> None:
     """Told before the measurement, which would be in vain."""
     report = options.report
     for path in filter(None, (report.csv_file, report.profile_file, report.histogram_file)):
-        if not Path(path).parent.is_dir():
-            raise UsageError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'.")
-        if Path(path).is_dir():
-            raise UsageError(f"'{path}' cannot be written: it is a folder.")
+        if reason := unwritable(Path(path)):
+            raise UsageError(f"'{path}' cannot be written: {reason}.")

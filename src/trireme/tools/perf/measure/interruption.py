@@ -7,7 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_INTERRUPTED = 130
+from trireme.tools.exit_codes import INTERRUPTED
 
 
 class Interruption:
@@ -29,6 +29,6 @@ class Interruption:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.is_set:
             os.write(1, b"Interrupt signal (2) received.\nExiting immediately...\n")
-            os._exit(_INTERRUPTED)
+            os._exit(INTERRUPTED)
         self.is_set = True
         os.write(1, b"Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.\n")

@@ -1,0 +1,8 @@
+"""Exit codes that all commands have in common."""
+
+from __future__ import annotations
+
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""Ctrl+C ended it, as shells have it."""
