@@ -29,7 +29,7 @@ def test_results_come_in_the_order_of_the_loads_and_a_failure_when_all_are_done(
         ended.append(point)
         raise ValueError(str(point))
 
-    with pytest.raises(ValueError, match="0.05"):
+    with pytest.raises(ValueError, match=r"0\.05"):
         _each(points, fail)
     assert len(ended) == 2
 
