@@ -105,9 +105,9 @@ def summarize(windows: list[Window], batch_size: int, percentile: int | None) ->
 
 
 def _joined_server(windows: list[Window]) -> ServerStats | None:
-    joined = windows[0].server
-    for window in windows[1:]:
-        if joined is None or window.server is None:
-            return None
-        joined = joined.plus(window.server)
+    """Windows without a request, such as one that was interrupted at once, have none and add none."""
+    joined = None
+    for window in windows:
+        if window.server is not None:
+            joined = window.server if joined is None else joined.plus(window.server)
     return joined

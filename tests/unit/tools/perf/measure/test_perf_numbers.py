@@ -9,7 +9,7 @@ from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.load.records import Records
 from trireme.tools.perf.measure.device_metrics import merged, parse_page
 from trireme.tools.perf.measure.histogram import Histogram
-from trireme.tools.perf.measure.server_stats import difference, snapshot
+from trireme.tools.perf.measure.server_stats import ServerCounts, ServerStats, difference, snapshot
 from trireme.tools.perf.measure.stability import is_over_limit, is_stable
 from trireme.tools.perf.measure.window import Window, summarize
 from trireme.tools.perf.model import ComposingModel
@@ -35,6 +35,16 @@ def test_windows_add_up() -> None:
     summary = summarize([Window(records(10), 10**9), Window(records(20, 30), 10**9)], 1, None)
     assert summary is not None
     assert (summary.request_count, summary.throughput, summary.mean_ns) == (3, 1.5, 20_000)
+
+
+def test_a_window_without_a_request_keeps_what_the_server_told_of_the_others() -> None:
+    server = ServerStats("e", "1", ServerCounts(3), (ServerStats("a", "1", ServerCounts(3)),))
+    summary = summarize([Window(records(10), 10**9, server), Window(records(), 10**6)], 1, None)
+    assert summary is not None
+    assert summary.server == server
+    both = summarize([Window(records(), 10**6), *(Window(records(10), 10**9, server) for _ in range(2))], 1, None)
+    assert both is not None
+    assert both.server == server.plus(server)
 
 
 @pytest.mark.parametrize(
