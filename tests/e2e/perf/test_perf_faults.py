@@ -82,7 +82,10 @@ def test_expected_outputs_are_compared(perf: Perf, tmp_path: Path) -> None:
     assert perf("-m", "copy", "--input-data", "data.json", *QUICK).returncode == 0
 
 
-def test_ctrl_c_prints_what_there_is(server: RunningServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_prints_what_there_is_and_leaves_nothing_behind(
+    server: RunningServer, tmp_path: Path, number: int
+) -> None:
     place = f"127.0.0.1:{server.ports['http']}"
     words = [
         "-m",
@@ -100,6 +103,8 @@ def test_ctrl_c_prints_what_there_is(server: RunningServer, tmp_path: Path) -> N
         "-f",
         "out.csv",
         "-v",
+        "--shared-memory",
+        "system",
     ]
     command = [sys.executable, "-m", "trireme", "perf", *words]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -107,10 +112,12 @@ def test_ctrl_c_prints_what_there_is(server: RunningServer, tmp_path: Path) -> N
         for line in process.stdout:
             if "Pass [2]" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
-    assert "Interrupt signal (2) received.\n" in rest
+    assert f"Interrupt signal ({number:d}) received.\n" in rest
+    assert json.loads(server.ask("GET", "/v2/systemsharedmemory/status")[2]) == []
+    assert not list(Path("/dev/shm").glob(f"perf_{process.pid}_*"))
     assert "    Request count: " in rest
     assert "Concurrency: 1, throughput: " in rest
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 2

@@ -1,4 +1,4 @@
-"""Ctrl+C while a load is measured: the first one ends it in good order, the second at once."""
+"""Ctrl+C or SIGTERM while a load is measured: the first one ends it in good order, the second at once."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from typing import Any, Self
 
 from trireme.tools.exit_codes import INTERRUPTED
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interruption:
-    """Within it, Ctrl+C is noted rather than raised, so that no result is lost on the way."""
+    """Within it, a signal is noted rather than raised, so that no result is lost on the way."""
 
     def __init__(self) -> None:
         self.is_set = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.is_set:
-            os.write(1, b"Interrupt signal (2) received.\nExiting immediately...\n")
+            os.write(1, b"Interrupt signal (%d) received.\nExiting immediately...\n" % number)
             os._exit(INTERRUPTED)
         self.is_set = True
-        os.write(1, b"Interrupt signal (2) received.\nWaiting for in-flight inferences to complete.\n")
+        os.write(1, b"Interrupt signal (%d) received.\nWaiting for in-flight inferences to complete.\n" % number)
