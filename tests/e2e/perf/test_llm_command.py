@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +57,28 @@ def test_tokens_are_measured(
         rows = list(csv.reader(file))
     assert rows[0][:4] == ["Metric", "avg", "min", "max"]
     assert len(json.loads((folder / "profile_export.json").read_text())["experiments"][0]["requests"]) == 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, number: int) -> None:
+    words = ["-m", "scribe", "-u", f"127.0.0.1:{scribe.ports['grpc']}", "--streaming", "--isl", "8", "--osl", "8"]
+    words += ["--request-count", "100000", "--artifact-dir", "out", "--progress"]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    terminal, other = os.openpty()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=other, text=True) as process:
+        os.close(other)
+        shown = ""
+        while not re.search(r"100000 requests, .* \d\d+ answered, 1 under way", shown, re.DOTALL):
+            shown += os.read(terminal, 10000).decode()
+        process.send_signal(number)
+        with contextlib.suppress(OSError):  # which ends a terminal whose other side is closed
+            while part := os.read(terminal, 10000):
+                shown += part.decode()
+        output, _ = process.communicate(timeout=30)
+    os.close(terminal)
+    assert process.returncode == 0, shown
+    assert "Time To First Token (ms)" in output
+    assert "Interrupted: the numbers are of the requests that were answered." in shown
 
 
 def test_answers_in_one_piece_have_no_first_token(scribe: RunningServer, tmp_path: Path) -> None:

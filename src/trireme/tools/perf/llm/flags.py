@@ -54,6 +54,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add = parser.add_argument_group("results").add_argument
     add("--artifact-dir", default="artifacts", metavar="FOLDER", help="for the files (default: artifacts)")
     add("--profile-export-file", default="profile_export.json", metavar="NAME", help="beginning of their names")
+    add("--progress", action=argparse.BooleanOptionalAction, help="whether to show how the run stands, on stderr")
     add("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -83,6 +84,7 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         artifact_folder=given.artifact_dir,
         export_name=Path(given.profile_export_file).name,
         prompts=_prompts(given),
+        shows_progress=given.progress,
     )
 
 

@@ -49,6 +49,8 @@ class LlmOptions:
     artifact_folder: str | None = None
     export_name: str = "profile_export.json"
     prompts: PromptOptions = PromptOptions()
+    shows_progress: bool | None = None
+    """How the run stands, on stderr; None: in place on a terminal, a line now and then elsewhere."""
 
     @property
     def protocol(self) -> str:

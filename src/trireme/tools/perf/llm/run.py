@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from trireme.tools.exit_codes import INTERRUPTED
 from trireme.tools.perf.errors import SUCCESS, PerfError
 from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import compute
@@ -19,8 +20,11 @@ from trireme.tools.perf.llm.tokens import token_counter
 from trireme.tools.perf.load.process import LoadProcess
 from trireme.tools.perf.load.records import RequestDetail
 from trireme.tools.perf.load.schedules import LoadLevel, Schedule
+from trireme.tools.perf.measure.interruption import Interruption
 from trireme.tools.perf.measure.window import Window
+from trireme.tools.perf.options import ReportOptions
 from trireme.tools.perf.preparation import PreparedLoad
+from trireme.tools.perf.report.live import LiveView
 from trireme.tools.perf.report.profile_export import write_profile
 
 _POLL_S = 0.02
@@ -38,16 +42,19 @@ def run(options: LlmOptions) -> int:
     _make_folder(options)
     prepared = prepare(options, prompts)
     load = LoadProcess(prepared.recipe.build, keeps_details=True)
+    interruption = Interruption()
     try:
-        if options.warmup_request_count:
-            _send(load, options, options.warmup_request_count)
+        with interruption:
+            _send(load, options, options.warmup_request_count, "warm-up", interruption)
             load.take()
-        is_whole = _send(load, options, options.request_count)
-        records, state = load.take()
+            _send(load, options, options.request_count, f"{options.request_count} requests", interruption)
+            records, state = load.take()
     finally:
         load.stop()
     texts = [read_answer(detail, prepared.recipe.kind) for detail in records.details]
     metrics = compute(texts, prompts, counter, is_streaming=options.is_streaming, goodput=options.goodput)
+    if not metrics.totals and interruption.is_set:
+        raise PerfError("Interrupted before a request was answered.", INTERRUPTED)
     if not metrics.totals:
         raise PerfError(f"No answer with text came back{': ' + state.error if state.error else '.'}")
     print(table_text(metrics, options.is_streaming))
@@ -56,7 +63,7 @@ def run(options: LlmOptions) -> int:
         print(f"Wrote {path}")
     if state.error is not None:
         raise PerfError(f"A request failed, and ended the run: {state.error}")
-    if not is_whole:
+    if interruption.is_set:
         print("Interrupted: the numbers are of the requests that were answered.", file=sys.stderr)
     return SUCCESS
 
@@ -70,20 +77,20 @@ def _make_folder(options: LlmOptions) -> None:
         raise PerfError(f"the results cannot be written to '{folder}': {error.strerror}") from None
 
 
-def _send(load: LoadProcess, options: LlmOptions, count: int) -> bool:
-    """Has so many requests answered; False where Ctrl+C came between."""
+def _send(load: LoadProcess, options: LlmOptions, count: int, title: str, interruption: Interruption) -> None:
+    """Has so many requests answered, and shows how that stands."""
+    live = LiveView(ReportOptions(shows_progress=options.shows_progress))
+    live.begin(title)
     wanted = load.state().total + count
     if options.request_rate is None:
         level = LoadLevel(concurrency=options.concurrency or 1, budget=count)
     else:
         level = LoadLevel(schedule=Schedule("constant", rate=options.request_rate), budget=count)
     load.configure(level)
-    try:
-        while (state := load.state()).total < wanted and state.error is None:
-            time.sleep(_POLL_S)
-    except KeyboardInterrupt:
-        return False
-    return True
+    while (state := load.state()).total < wanted and state.error is None and not interruption.is_set:
+        live.show_state(state)
+        time.sleep(_POLL_S)
+    live.clear()
 
 
 def _bounds(details: list[RequestDetail]) -> tuple[int, int]:
