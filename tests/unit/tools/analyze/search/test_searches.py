@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -147,6 +148,26 @@ def test_a_probe_that_shows_more_than_the_model_believes_is_measured_at_length()
     search._results[lucky] = server.result(lucky, 1000.0, is_probe=True)
     search._check_best_probes()
     assert server.measured_at_length[1:] == [lucky]
+
+
+def test_what_the_machine_did_for_a_while_does_not_cost_the_best() -> None:
+    server, rank = PlayedServer(waiting), ranking(Constraint("perf_latency_p99", most=60.0))
+    at_length: list[Result] = []
+
+    def measure(trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
+        result = server.measure(trial, is_probe, is_again)
+        if result is None or is_probe:
+            return result
+        if len(at_length) < 2:
+            metrics = {**result.measured[0].metrics, "perf_latency_p99": 500.0}
+            result = replace(result, measured=(replace(result.measured[0], metrics=metrics),))
+        at_length.append(result)
+        return result
+
+    fit(SPACE, measure, rank, lambda text: None)
+    promised = at_length[0].trial
+    assert [result.trial for result in at_length].count(promised) == 3
+    assert max(at_length, key=rank.key).trial == promised
 
 
 def test_an_own_configuration_that_is_far_from_the_best_is_only_probed() -> None:

@@ -32,6 +32,7 @@ _SHORTLIST = 24
 _NEARLY = 1.05
 _ROUGH_SLACK = 0.2
 _MOST_PROBE_CHECKS = 2
+_MOST_DOUBTED = 2
 _CURVE = 3
 """Loads of a configuration that make a curve."""
 _EVEN = 1.02
@@ -91,6 +92,8 @@ class _Search:
         self._predictor = Predictor()
         self._results: dict[Trial, Result | None] = {}
         self._is_checked: set[Trial] = set()
+        self._doubted: list[Trial] = []
+        """Measured at length twice, and both times a bound was broken that the queue would keep."""
         values = {axis.field: axis.values for axis in self._tunable.axes}
         self._instances: tuple[int | None, ...] = values.get("instances", (None,))
         batches: tuple[int | None, ...] = values.get("max_batch_size", (None,))
@@ -114,6 +117,7 @@ class _Search:
             elif self._learn(trial, is_probe=True) is None:
                 self._is_checked.add(trial)
         self._check_best_probes()
+        self._check_doubted()
         self._fill_curve()
         self._compare_default()
         seen = {trial.settings for trial, result in self._results.items() if result is not None}
@@ -244,6 +248,19 @@ class _Search:
         result = self._learn(trial, is_probe=False)
         if result is None or self._ranking.is_satisfying(result) or self._ranking.violation([promised]):
             return
+        self._measure_again(trial)
+        self._doubted.append(trial)
+
+    def _check_doubted(self) -> None:
+        """Once more, at another moment, what would be the best if it kept the bounds as the queue does."""
+        for trial in self._doubted[:_MOST_DOUBTED]:
+            result = self._results[trial]
+            if result is None or self._ranking.is_satisfying(result):
+                continue
+            if self._is_worth((True, self._ranking.score(result.measured))):
+                self._measure_again(trial)
+
+    def _measure_again(self, trial: Trial) -> None:
         again = self._measure_trial(trial, is_again=True)
         if again is not None:
             self._results[trial] = again
