@@ -3,9 +3,9 @@
     python benchmarks/analyze.py
     python benchmarks/analyze.py --models wait --max-instances 3 --max-batch 16 --max-clients 64
 
-For each model every configuration is measured under every load, then the default search runs under the same constraint.
-Both winners are measured again in turns, because a machine is never the same for as long as an exhaustive search takes;
-the ratio of their median throughputs is what counts, beside the ratio of the times.
+For each model every configuration is measured under every load, then the default search runs under the same constraint,
+more than once, as it is short. All winners are measured again in turns, because a machine is never the same for as long
+as an exhaustive search takes; the ratios of their median throughputs are what counts, beside the ratios of the times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trireme.tools.analyze.measuring.trial_run import LoadedModel, TrialRunner
 from trireme.tools.analyze.options import AnalyzeOptions, MeasuringOptions, ServerPlace
 from trireme.tools.analyze.server.control import ModelControl
 from trireme.tools.analyze.server.target import open_target
-from trireme.tools.analyze.trial import Result, Trial, result_from_json
+from trireme.tools.analyze.trial import Load, Result, Setting, Trial, result_from_json
 from trireme.tools.perf.measure.interruption import Interruption
 
 HEAD = """import time
@@ -75,7 +75,9 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--max-clients", type=int, default=128)
     parser.add_argument("--window-ms", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="of the winners, in turns")
+    parser.add_argument("--searches", type=int, default=3, help="by the default mode")
+    parser.add_argument("--best", default="", help="INSTANCESxBATCHxCLIENTS of an exhaustive search made before")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # an instance is a thread of work; libraries' own would hide it
     print(f"{os.cpu_count()} cores, load average {', '.join(f'{value:.1f}' for value in os.getloadavg())}", flush=True)
@@ -98,20 +100,30 @@ def write_model(folder: pathlib.Path, model: str) -> None:
 
 def row(folder: pathlib.Path, model: str, options: argparse.Namespace) -> str:
     wish = MODELS[model][1]
-    whole_s, whole = search(folder, model, "brute", options)
-    quick_s, quick = search(folder, model, "fit", options)
-    best, found = winner(whole, wish), winner(quick, wish)
-    ratio = side_by_side(folder, model, best.trial, found.trial, options)
-    return (
-        f"| {model} | {wish} | {whole_s:.0f} s: {described(best)} | {quick_s:.0f} s: {described(found)} "
-        f"| 1/{whole_s / quick_s:.1f} | {ratio:.3f} | {len(whole)} / {len(quick)} |"
-    )
+    whole_s, whole = (0.0, []) if options.best else search(folder, model, "brute", options)
+    best = known(model, options.best) if options.best else winner(whole, wish).trial
+    searches = [search(folder, model, "fit", options) for _ in range(options.searches)]
+    found = [winner(results, wish) for _, results in searches]
+    shares = side_by_side(folder, model, best, [one.trial for one in found], options)
+    cells = [
+        options.best or f"{whole_s:.0f} s: {described(winner(whole, wish))}",
+        "; ".join(f"{s:.0f} s: {described(one)}" for (s, _), one in zip(searches, found, strict=True)),
+        ", ".join(f"1/{whole_s / s:.1f}" for s, _ in searches),
+        ", ".join(f"{share:.3f}" for share in shares),
+        f"{len(whole)} / {', '.join(str(len(results)) for _, results in searches)}",
+    ]
+    return f"| {model} | {wish} | {' | '.join(cells)} |"
+
+
+def known(model: str, text: str) -> Trial:
+    """What an exhaustive search has found."""
+    instances, batch, clients = map(int, text.split("x"))
+    return Trial(((model, Setting(instances, batch)),), (Load(model, clients),))
 
 
 def search(folder: pathlib.Path, model: str, mode: str, options: argparse.Namespace) -> tuple[float, list[Result]]:
     """Seconds of the whole command, and what it measured."""
-    work = folder / f"{model}-{mode}"
-    work.mkdir()
+    work = pathlib.Path(tempfile.mkdtemp(prefix=f"{model}-{mode}-", dir=folder))
     clients = [str(1 << power) for power in range(options.max_clients.bit_length())]
     command = [sys.executable, "-m", "trireme", "analyze", model, "-m", str(folder / "models")]
     command += ["--run-config-search-mode", mode, "--slo", MODELS[model][1], "--concurrency", ",".join(clients)]
@@ -139,22 +151,22 @@ def described(result: Result) -> str:
     return f"{name}, {result.trial.loads[0].concurrency} clients, {metrics['perf_throughput']:.0f}/s"
 
 
-def side_by_side(folder: pathlib.Path, model: str, best: Trial, found: Trial, options: argparse.Namespace) -> float:
-    """How much of the exhaustive winner's throughput the other has, measured in turns."""
-    if best == found:
-        return 1.0
+def side_by_side(
+    folder: pathlib.Path, model: str, best: Trial, found: list[Trial], options: argparse.Namespace
+) -> list[float]:
+    """How much of the exhaustive winner's throughput the others have, measured in turns."""
     options_of_server = AnalyzeOptions(repository=str(folder / "models"), place=ServerPlace())
     with open_target(options_of_server, contextlib.nullcontext) as target:
         control = ModelControl(target.client, target.quick_client, 5, print)
         loaded = LoadedModel(model, target.load_words(False))
         measuring = MeasuringOptions(window_ms=options.window_ms * 2)
         runner = TrialRunner(target.client, [loaded], measuring, None, Interruption(), lambda state: None)
-        rates: dict[Trial, list[float]] = {best: [], found: []}
-        for _ in range(options.rounds):
+        rates: dict[Trial, list[float]] = {trial: [] for trial in (best, *found)}
+        for _ in range(options.rounds if len(rates) > 1 else 1):
             for trial, values in rates.items():
                 control.use(model, trial.settings[0][1])
                 values.append(runner.run(trial, is_probe=False).measured[0].metrics["perf_throughput"])
-        return statistics.median(rates[found]) / statistics.median(rates[best])
+        return [statistics.median(rates[trial]) / statistics.median(rates[best]) for trial in found]
 
 
 if __name__ == "__main__":
