@@ -79,6 +79,8 @@ def test_unload_load_and_reload(trireme: Run, protocol: str, tmp_path: Path) -> 
     ("words", "code", "reason"),
     [
         (["lod", "adder"], 2, "there is no command 'lod'; did you mean 'load'?"),
+        (["top"], 2, "there is no command 'top'; there are: index, config, statistics, load, unload, reload, --live"),
+        (["live"], 2, "there is no command 'live'; did you mean '--live'?"),
         (["load"], 2, "'trireme models load' needs the name of a model"),
         (["load", "addr"], 4, "has no model 'addr'; did you mean 'adder'?"),
         (["unload", "addr"], 4, "did you mean 'adder'?"),

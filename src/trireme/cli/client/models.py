@@ -73,7 +73,7 @@ def _run(found: argparse.Namespace) -> int:
     if found.live:
         return _live(client, found.words, found)
     if command not in _COMMANDS:
-        raise InputError(f"there is no command '{command}'{nearest(command, _COMMANDS)}")
+        raise InputError(f"there is no command '{command}'{nearest(command, (*_COMMANDS, '--live'))}")
     if command in ("index", "statistics"):
         _limit(command, names, 1 if command == "statistics" else 0)
     elif not names:
