@@ -158,15 +158,16 @@ def test_what_the_machine_did_for_a_while_does_not_cost_the_best() -> None:
         result = server.measure(trial, is_probe, is_again)
         if result is None or is_probe:
             return result
-        if len(at_length) < 2:
+        if not at_length:
             metrics = {**result.measured[0].metrics, "perf_latency_p99": 500.0}
+            metrics["perf_throughput"] /= 5
             result = replace(result, measured=(replace(result.measured[0], metrics=metrics),))
         at_length.append(result)
         return result
 
     fit(SPACE, measure, rank, lambda text: None)
     promised = at_length[0].trial
-    assert [result.trial for result in at_length].count(promised) == 3
+    assert [result.trial for result in at_length].count(promised) == 2
     assert max(at_length, key=rank.key).trial == promised
 
 

@@ -31,8 +31,9 @@ _WORTH = 1.02
 _SHORTLIST = 24
 _NEARLY = 1.05
 _ROUGH_SLACK = 0.2
+_DISTURBED = 1.25
 _MOST_PROBE_CHECKS = 2
-_MOST_DOUBTED = 2
+_MOST_DOUBTED = 3
 _CURVE = 3
 """Loads of a configuration that make a curve."""
 _EVEN = 1.02
@@ -92,8 +93,8 @@ class _Search:
         self._predictor = Predictor()
         self._results: dict[Trial, Result | None] = {}
         self._is_checked: set[Trial] = set()
-        self._doubted: list[Trial] = []
-        """Measured at length twice, and both times a bound was broken that the queue would keep."""
+        self._doubted: list[tuple[tuple[bool, float], Trial]] = []
+        """What was promised of trials that broke a bound, against their promise."""
         values = {axis.field: axis.values for axis in self._tunable.axes}
         self._instances: tuple[int | None, ...] = values.get("instances", (None,))
         batches: tuple[int | None, ...] = values.get("max_batch_size", (None,))
@@ -241,30 +242,21 @@ class _Search:
         return (True, self._ranking.score([promise])) if passed == 0 else (False, -passed)
 
     def _check(self, trial: Trial) -> None:
-        """Measures; once more where a bound is broken that the queue would keep by far, as what else a machine does for
-        a moment can only make things slower."""
+        """Measures at length; what falls far short of its promise is measured once more when the search is over, as what
+        else a machine does for a moment can only make things slower."""
         promised = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
+        key = (self._ranking.violation([promised]) == 0, self._ranking.score([promised]))
         self._is_checked.add(trial)
         result = self._learn(trial, is_probe=False)
-        if result is None or self._ranking.is_satisfying(result) or self._ranking.violation([promised]):
-            return
-        self._measure_again(trial)
-        self._doubted.append(trial)
+        if result is not None and key[0] and not self._ranking.is_satisfying(result):
+            self._doubted.append((key, trial))
 
     def _check_doubted(self) -> None:
-        """Once more, at another moment, what would be the best if it kept the bounds as the queue does."""
-        for trial in self._doubted[:_MOST_DOUBTED]:
-            result = self._results[trial]
-            if result is None or self._ranking.is_satisfying(result):
-                continue
-            if self._is_worth((True, self._ranking.score(result.measured))):
-                self._measure_again(trial)
-
-    def _measure_again(self, trial: Trial) -> None:
-        again = self._measure_trial(trial, is_again=True)
-        if again is not None:
-            self._results[trial] = again
-            self._predictor.learn(self._point(trial), again.measured[0])
+        """At another moment, where the promise is better than all that was measured."""
+        for key, trial in sorted(self._doubted, key=_first, reverse=True)[:_MOST_DOUBTED]:
+            if self._is_worth(key):
+                again = self._measure_trial(trial, is_again=True)
+                self._results[trial] = again or self._results[trial]
 
     def _compare_default(self) -> None:
         """The model's own configuration under the load that serves it best; at length where it may be the best."""
@@ -296,9 +288,10 @@ class _Search:
                 self._learn(trial, is_probe=True)
 
     def _learn(self, trial: Trial, is_probe: bool) -> Result | None:
+        before = self._results.get(trial)
         result = self._measure_trial(trial, is_probe)
         self._results[trial] = result
-        if result is not None:
+        if result is not None and not _is_disturbed(result, before):
             self._predictor.learn(self._point(trial), result.measured[0])
         return result
 
@@ -342,6 +335,14 @@ class _Search:
         return (
             f"{', '.join(parts)}: {metrics['perf_throughput']:.1f} infer/sec, p99 {metrics['perf_latency_p99']:.1f} ms"
         )
+
+
+def _is_disturbed(result: Result, before: Result | None) -> bool:
+    """Whether the same was much faster before: then something else was on the machine."""
+    if before is None:
+        return False
+    rates = [one.measured[0].metrics["perf_throughput"] for one in (before, result)]
+    return rates[0] > rates[1] * _DISTURBED
 
 
 def _first(entry: tuple[tuple[bool, float], Trial]) -> tuple[bool, float]:
