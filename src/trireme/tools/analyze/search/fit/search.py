@@ -242,7 +242,7 @@ class _Search:
         return (True, self._ranking.score([promise])) if passed == 0 else (False, -passed)
 
     def _check(self, trial: Trial) -> None:
-        """Measures at length; what falls far short of its promise is measured once more when the search is over, as what
+        """Measures at length; what falls far short of its promise is measured once more when the search is over: what
         else a machine does for a moment can only make things slower."""
         promised = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
         key = (self._ranking.violation([promised]) == 0, self._ranking.score([promised]))
