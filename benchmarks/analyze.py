@@ -108,7 +108,7 @@ def row(folder: pathlib.Path, model: str, options: argparse.Namespace) -> str:
     cells = [
         options.best or f"{whole_s:.0f} s: {described(winner(whole, wish))}",
         "; ".join(f"{s:.0f} s: {described(one)}" for (s, _), one in zip(searches, found, strict=True)),
-        ", ".join(f"1/{whole_s / s:.1f}" for s, _ in searches),
+        "-" if options.best else ", ".join(f"1/{whole_s / s:.1f}" for s, _ in searches),
         ", ".join(f"{share:.3f}" for share in shares),
         f"{len(whole)} / {', '.join(str(len(results)) for _, results in searches)}",
     ]
