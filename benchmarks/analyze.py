@@ -6,6 +6,8 @@
 For each model every configuration is measured under every load, then the default search runs under the same constraint,
 more than once, as it is short. All winners are measured again in turns, because a machine is never the same for as long
 as an exhaustive search takes; the ratios of their median throughputs are what counts, beside the ratios of the times.
+Where the exhaustive winner itself does not keep the wish in turns, its median p99 says so: the machine was another one
+when it was found.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ def row(folder: pathlib.Path, model: str, options: argparse.Namespace) -> str:
         options.best or f"{whole_s:.0f} s: {described(winner(whole, wish))}",
         "; ".join(f"{s:.0f} s: {described(one)}" for (s, _), one in zip(searches, found, strict=True)),
         "-" if options.best else ", ".join(f"1/{whole_s / s:.1f}" for s, _ in searches),
-        ", ".join(f"{share:.3f}" for share in shares),
+        shares,
         f"{len(whole)} / {', '.join(str(len(results)) for _, results in searches)}",
     ]
     return f"| {model} | {wish} | {' | '.join(cells)} |"
@@ -151,22 +153,24 @@ def described(result: Result) -> str:
     return f"{name}, {result.trial.loads[0].concurrency} clients, {metrics['perf_throughput']:.0f}/s"
 
 
-def side_by_side(
-    folder: pathlib.Path, model: str, best: Trial, found: list[Trial], options: argparse.Namespace
-) -> list[float]:
-    """How much of the exhaustive winner's throughput the others have, measured in turns."""
+def side_by_side(folder: pathlib.Path, model: str, best: Trial, found: list[Trial], options: argparse.Namespace) -> str:
+    """How much of the exhaustive winner's throughput the others have, measured in turns, and the p99 of all."""
     options_of_server = AnalyzeOptions(repository=str(folder / "models"), place=ServerPlace())
     with open_target(options_of_server, contextlib.nullcontext) as target:
         control = ModelControl(target.client, target.quick_client, 5, print)
         loaded = LoadedModel(model, target.load_words(False))
         measuring = MeasuringOptions(window_ms=options.window_ms * 2)
         runner = TrialRunner(target.client, [loaded], measuring, None, Interruption(), lambda state: None)
-        rates: dict[Trial, list[float]] = {trial: [] for trial in (best, *found)}
-        for _ in range(options.rounds if len(rates) > 1 else 1):
-            for trial, values in rates.items():
+        seen: dict[Trial, list[tuple[float, float]]] = {trial: [] for trial in (best, *found)}
+        for _ in range(options.rounds):
+            for trial, values in seen.items():
                 control.use(model, trial.settings[0][1])
-                values.append(runner.run(trial, is_probe=False).measured[0].metrics["perf_throughput"])
-        return [statistics.median(rates[trial]) / statistics.median(rates[best]) for trial in found]
+                metrics = runner.run(trial, is_probe=False).measured[0].metrics
+                values.append((metrics["perf_throughput"], metrics["perf_latency_p99"]))
+    rates = {trial: statistics.median(rate for rate, _ in values) for trial, values in seen.items()}
+    p99s = {trial: statistics.median(p99 for _, p99 in values) for trial, values in seen.items()}
+    shares = ", ".join(f"{rates[trial] / rates[best]:.3f}" for trial in found)
+    return f"{shares}; p99 {p99s[best]:.0f} ms against {', '.join(f'{p99s[trial]:.0f}' for trial in found)} ms"
 
 
 if __name__ == "__main__":
