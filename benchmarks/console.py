@@ -1,17 +1,20 @@
 """What the console costs the server, and whether the page stays fluid: two hundred models under traffic.
 
     python benchmarks/console.py
-    python benchmarks/console.py --models 200 --rounds 8 --seconds 5 --minutes 30
+    python benchmarks/console.py --only cost rates --rounds 8
+    python benchmarks/console.py --only frames --minutes 30 --rate 20
 
-Three tables: processor time of the sampler per minute, with nobody watching and with a page open; requests per second
-of one model with and without an open event stream, in turns, so that the ratio holds on a noisy machine; and what a
-real Chromium does with the page for some minutes of traffic on every model (frames, main thread, heap).
+Three tables: processor time of the reader and of the whole server, with nobody watching and with an event stream open,
+in turns; requests per second of one model with and without an open event stream, in turns, so that the ratio holds on
+a noisy machine; and what a real Chromium does with the page for some minutes of traffic on every model: frames beside
+those of an empty page, main thread, and what is left in its heap when the garbage is collected.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import pathlib
 import statistics
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
@@ -42,15 +45,20 @@ FRAMES = """
 })()
 """
 LOOK_S = 15.0
-LOOKS = {
-    "as it opens": "0",
-    "sorted by requests/s": """
+SORT = """
 [...document.querySelectorAll("thead button")].find((button) => button.textContent === "Requests/s").click()
-""",
-    "scrolling": """
+"""
+SCROLL = """
 void (window.__scrolling = setInterval(() => window.scrollTo(0, (window.scrollY + 40) % 6000), 33))
-""",
+"""
+LOOKS = {
+    "the table as it opens": ("0", "0"),
+    "sorted by requests/s": (SORT, "0"),
+    "scrolling": (SCROLL, "clearInterval(window.__scrolling), window.scrollTo(0, 0)"),
+    "a model's charts": ("location.hash = '#/model/model_007/1'", "location.hash = '#/'"),
 }
+"""What somebody does with the page: a script that begins it and one that ends it."""
+TOLD = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
 
 
 def write_models(folder: pathlib.Path, count: int) -> None:
@@ -135,44 +143,64 @@ def rate(server: RunningServer, seconds: float) -> float:
     return sum(counts) / seconds
 
 
-def show_sampler(server: RunningServer, count: int, seconds: float) -> None:
-    print(
-        f"| sampler, {count} models, 50 requests/s | seconds of processor per minute | share of a core |\n|---|---|---|"
-    )
-    with traffic(server, count, 50):
-        before = sampler_seconds(server)
-        time.sleep(seconds)
-        idle = (sampler_seconds(server) - before) * 60 / seconds
-        with watching(server):
-            time.sleep(1)
-            before = sampler_seconds(server)
-            time.sleep(seconds)
-            watched = (sampler_seconds(server) - before) * 60 / seconds
-    print(
-        f"| nobody watches | {idle:.4f} | {idle / 60:.4%} |\n| a page is open | {watched:.4f} | {watched / 60:.4%} |\n"
-    )
+def show_cost(server: RunningServer, options: argparse.Namespace) -> None:
+    """The share of a core of the reader and of the whole server, in turns."""
+    found: dict[str, list[tuple[float, float]]] = {"nobody watches": [], "an event stream is open": []}
+    with traffic(server, options.models, options.rate):
+        for _ in range(options.rounds):
+            found["nobody watches"].append(shares(server, options.seconds))
+            with watching(server):
+                time.sleep(1)  # the first event is the whole table
+                found["an event stream is open"].append(shares(server, options.seconds))
+    heads = "median | least | most"
+    print(f"| share of a core, {options.rate:g} requests/s | the reader: {heads} | the whole server: {heads} |")
+    print("|---" * 7 + "|")
+    for name, pairs in found.items():
+        print(f"| {name} | {' | '.join(spread(column, '.3%') for column in zip(*pairs, strict=True))} |")
+    more = [watched[1] - alone[1] for alone, watched in zip(*found.values(), strict=True)]
+    print(f"| what the stream adds to the server | | | | {spread(more, '.3%')} |\n", flush=True)
+
+
+def shares(server: RunningServer, seconds: float) -> tuple[float, float]:
+    """Of the reader and of the whole server process."""
+    reader, process, began = sampler_seconds(server), cpu_seconds(server), time.monotonic()
+    time.sleep(seconds)
+    passed = time.monotonic() - began
+    return (sampler_seconds(server) - reader) / passed, (cpu_seconds(server) - process) / passed
+
+
+def spread(values: Iterable[float], form: str) -> str:
+    """Median, least and most, as cells of a table."""
+    known = list(values)
+    return " | ".join(format(value, form) for value in (statistics.median(known), min(known), max(known)))
 
 
 def cpu_seconds(server: RunningServer) -> float:
-    fields = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    """Of all threads of the server process, to the nanosecond where /proc says so."""
+    tasks = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def show_rates(server: RunningServer, rounds: int, seconds: float) -> None:
+def show_rates(server: RunningServer, options: argparse.Namespace) -> None:
+    seconds = options.seconds
     rate(server, seconds)
     found: dict[str, list[tuple[float, float]]] = {"alone": [], "with an event stream": []}
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         found["alone"].append(measured(server, seconds))
         with watching(server):
             found["with an event stream"].append(measured(server, seconds))
-    print("| requests/s | median | least | most | processor per request, us, median |\n|---|---|---|---|---|")
+    print(
+        "| requests/s | median | least | most | processor per request, us: median | least | most |\n" + "|---" * 7 + "|"
+    )
     for name, pairs in found.items():
         rates, costs = zip(*pairs, strict=True)
-        figures = (statistics.median(rates), min(rates), max(rates))
-        print(f"| {name} | {' | '.join(f'{value:,.0f}' for value in figures)} | {statistics.median(costs):.1f} |")
-    both = zip(*found.values(), strict=True)
-    ratios = [watched[0] / alone[0] for alone, watched in both]
-    print(f"| ratio of a pair | {statistics.median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | |\n")
+        print(f"| {name} | {spread(rates, ',.0f')} | {spread(costs, '.1f')} |")
+    ratios = [watched[0] / alone[0] for alone, watched in zip(*found.values(), strict=True)]
+    print(f"| ratio of a pair | {spread(ratios, '.3f')} | | | |")
+    pairs_alone = itertools.pairwise(first for first, _ in found["alone"])
+    noise = [later / earlier for earlier, later in pairs_alone]
+    if noise:
+        print(f"| ratio of one round alone to the next alone, the noise | {spread(noise, '.3f')} | | | |\n", flush=True)
 
 
 def measured(server: RunningServer, seconds: float) -> tuple[float, float]:
@@ -182,22 +210,44 @@ def measured(server: RunningServer, seconds: float) -> tuple[float, float]:
     return per_second, (cpu_seconds(server) - before) / (per_second * seconds) * 1e6
 
 
-def show_frames(server: RunningServer, count: int, minutes: float) -> None:
-    print(
-        "| the page | frames/s | slowest frame of 99 in 100, ms | main thread busy | heap, MiB |\n|---|---|---|---|---|"
-    )
-    with Browser() as browser, traffic(server, count, 50):
-        page = browser.open(f"http://localhost:{server.ports['http']}/")
-        page.until(f"document.querySelector('table').getAttribute('aria-rowcount') === '{count + 1}'", 60)
-        page._call("Performance.setTimeDomain", timeDomain="threadTicks")  # processor time, whatever else runs
-        page._call("Performance.enable")
-        page.run(FRAMES)
-        for name, script in LOOKS.items():
-            page.run(script)
-            show_look(browser, page, name, LOOK_S)
-        page.run("clearInterval(window.__scrolling)")
-        for minute in range(1, int(minutes) + 1):
+def show_frames(server: RunningServer, options: argparse.Namespace) -> None:
+    cells = "frames/s | 99 of 100 frames within, ms | longest, ms | main thread busy | heap, MiB | elements"
+    print(f"| the page, {options.rate:g} requests/s | {cells} |\n" + "|---" * 7 + "|")
+    with Browser() as browser, traffic(server, options.models, options.rate):
+        show_empty(browser, "an empty page, before")
+        page = watched_page(browser, f"http://localhost:{server.ports['http']}/")
+        page.until(f"document.querySelector('table').getAttribute('aria-rowcount') === '{options.models + 1}'", 60)
+        show_looks(browser, page, "at the start")
+        for minute in range(1, int(options.minutes) + 1):
             show_look(browser, page, f"minute {minute}", 60.0)
+        show_looks(browser, page, "at the end")
+        problems = page.problems()
+        page.close()
+        show_empty(browser, "an empty page, after")
+    print(f"\nIn the browser's log: {problems or 'nothing'}")
+
+
+def watched_page(browser: Browser, address: str) -> Page:
+    page = browser.open(address)
+    page._call("Performance.setTimeDomain", timeDomain="threadTicks")  # processor time, whatever else runs
+    page._call("Performance.enable")
+    page._call("HeapProfiler.enable")
+    page.run(FRAMES)
+    return page
+
+
+def show_empty(browser: Browser, name: str) -> None:
+    """What this machine can do at this moment."""
+    page = watched_page(browser, "about:blank")
+    show_look(browser, page, name, LOOK_S)
+    page.close()
+
+
+def show_looks(browser: Browser, page: Page, when: str) -> None:
+    for name, (begin, end) in LOOKS.items():
+        page.run(begin)
+        show_look(browser, page, f"{name}, {when}", LOOK_S)
+        page.run(end)
 
 
 def show_look(browser: Browser, page: Page, name: str, seconds: float) -> None:
@@ -205,15 +255,14 @@ def show_look(browser: Browser, page: Page, name: str, seconds: float) -> None:
     page.run("void (window.__frames.gaps = [])")
     busy, began = metric(page, "TaskDuration"), time.monotonic()
     time.sleep(seconds)
-    browser.listen(0)
-    browser.events.clear()
     gaps = sorted(page.run("window.__frames.gaps"))
     passed = time.monotonic() - began
-    share, heap = (metric(page, "TaskDuration") - busy) / passed, metric(page, "JSHeapUsedSize") / (1 << 20)
-    print(
-        f"| {name} | {len(gaps) / passed:.1f} | {gaps[int(len(gaps) * 0.99)]:.1f} | {share:.1%} | {heap:.1f} |",
-        flush=True,
-    )
+    share = (metric(page, "TaskDuration") - busy) / passed
+    page._call("HeapProfiler.collectGarbage")
+    heap, elements = metric(page, "JSHeapUsedSize") / (1 << 20), page.run("document.querySelectorAll('*').length")
+    browser.events[:] = [event for event in browser.events if event["method"] in TOLD]
+    figures = f"{len(gaps) / passed:.1f} | {gaps[int(len(gaps) * 0.99)]:.1f} | {gaps[-1]:.0f}"
+    print(f"| {name} | {figures} | {share:.1%} | {heap:.2f} | {elements} |", flush=True)
 
 
 def metric(page: Page, name: str) -> float:
@@ -221,21 +270,26 @@ def metric(page: Page, name: str) -> float:
     return next(float(entry["value"]) for entry in found if entry["name"] == name)
 
 
+PARTS = {"cost": show_cost, "rates": show_rates, "frames": show_frames}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=50, help="requests per second to all models in turn")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--minutes", type=float, default=1)
+    parser.add_argument("--seconds", type=float, default=5, help="of each measurement of a round")
+    parser.add_argument("--minutes", type=float, default=1, help="of traffic with the page open")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
+    if CHROMIUM is None and "frames" in options.only:
+        parser.error("frames are measured in a chromium, and there is none here: --only cost rates does without")
     with tempfile.TemporaryDirectory() as folder:
         write_models(pathlib.Path(folder), options.models)
         with RunningServer(pathlib.Path(folder)) as server:
             server.wait_until_ready(120)
-            show_sampler(server, options.models, 30)
-            show_rates(server, options.rounds, options.seconds)
-            if CHROMIUM is not None and options.minutes:
-                show_frames(server, options.models, options.minutes)
+            for part in options.only:
+                PARTS[part](server, options)
 
 
 if __name__ == "__main__":
