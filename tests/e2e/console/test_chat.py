@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -41,7 +42,7 @@ def test_answer_is_streamed_with_its_speed(page: Page, server: RunningServer) ->
 def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServer) -> None:
     open_chat(page, server)
     write_on_and_on(page)
-    before = ended(server)
+    before, tokens = ended(server), written_tokens(server)
     say(page, "Write a very long story.")
     page.until("document.querySelector('.turn.assistant .words').textContent.length > 20")
     server.until(lambda: running(server) == 1)
@@ -50,6 +51,9 @@ def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServe
     server.until(lambda: running(server) == 0)
     server.until(lambda: ended(server) > before)  # counted a little later than the engine lets go of it
     assert ended(server) == before + 1
+    assert written_tokens(server) - tokens < 800  # of the 900 that it was asked for
+    last = json.loads(server.ask("GET", "/console/api/requests/scribe")[2])["failed"][0]
+    assert (last["reason"], last["id"][:8]) == ("CANCELED", "chatcmpl")
 
 
 def test_stop_stays_in_its_place_while_the_answer_grows(page: Page, server: RunningServer) -> None:
@@ -111,6 +115,11 @@ def ended(server: RunningServer) -> int:
     """Requests that are over, whatever became of them."""
     stats = server.statistics("scribe")["inference_stats"]
     return sum(stats[kind]["count"] for kind in ("success", "fail"))
+
+
+def written_tokens(server: RunningServer) -> float:
+    """Tokens that the engine has made so far."""
+    return sum(server.metric("vllm:generation_tokens_total").values())
 
 
 def running(server: RunningServer) -> float:

@@ -22,6 +22,7 @@ _SLOWEST: Final = 5
 _FAILED: Final = 20
 _REFUSED: Final = 50
 _MAX_MESSAGE: Final = 1000
+_CANCELED: Final = "CANCELED"
 _MAX_ID: Final = 256
 """Characters of what clients call their requests."""
 
@@ -40,7 +41,8 @@ class RequestRecord(NamedTuple):
     timing: BatchTiming | None
     """None for one that did not run."""
     reason: str
-    """Why it failed, as the failure metric labels it; "REFUSED" where it was never taken; else empty."""
+    """Why it failed, as the failure metric labels it; "CANCELED" where its client did not want it any more, even if
+    the model had it by then; "REFUSED" where it was never taken; else empty."""
     message: str
     trace: Trace | None
     """Its whole way, where it was traced."""
@@ -97,7 +99,8 @@ class RequestWatch:
         """Takes a request that ended with an error; some are counted twice, and kept once."""
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
-        self._failed.append(self._record(request, start_ns, end_ns, timing, reason, message))
+        why = _CANCELED if request.is_cancelled else reason
+        self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
 
     def turn(self, oldest_ns: int) -> None:
         """A minute is over."""

@@ -8,7 +8,7 @@ from trireme.core.trace import Trace
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.recent.requests import NEVER_NS, RecentRequests
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.stats import BACKEND, CANCELED, ModelStats
 
 MINUTE_NS = 60_000_000_000
 TIMING = BatchTiming(10, 200, 30)
@@ -79,6 +79,16 @@ def test_failure_has_its_message_and_a_refusal_too() -> None:
     refused, failed = watched.requests.records()[1]
     assert (failed.reason, failed.message, failed.total_ns, failed.request_id) == (BACKEND, "it broke", 300, "mine")
     assert (refused.reason, refused.message, refused.total_ns) == ("REFUSED", "no such input", 50)
+
+
+def test_request_that_its_client_gave_up_is_not_a_failure_of_the_model() -> None:
+    watched = Watched()
+    request = made(100)
+    request.cancel()
+    watched.stats.record_failure(request, BACKEND, 400, "the request was ended: cancelled")
+    (failed,) = watched.requests.records()[1]
+    assert failed.reason == CANCELED
+    assert watched.stats.fail_counts[BACKEND] == 1  # the metric counts as before
 
 
 def test_trace_with_tensors_is_not_kept() -> None:
