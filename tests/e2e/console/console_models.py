@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from running_server import write_ensemble, write_model
@@ -83,6 +84,8 @@ SOUND = (
 """
 )
 
+SAME = ADD_ONE.replace("given + 1", "given")
+
 COUNTDOWN = """
 import time
 import numpy as np
@@ -132,4 +135,8 @@ def write_all(folder: Path) -> None:
     write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
+    write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
+    editions = write_model(folder, "editions", ADD_ONE, f"{numbers}\nversion_policy {{ all {{}} }}")
+    shutil.copytree(editions / "1", editions / "2")
+    (editions / "2" / "model.py").write_text(ADD_ONE.replace("given + 1", "given + 1000"))
     write_ensemble(folder, "pipeline", [("numbers", "IN", "middle"), ("again", "middle", "OUT")])

@@ -81,6 +81,19 @@ def test_ensemble_is_drawn_with_its_steps(page: Page, server: RunningServer) -> 
     ]
 
 
+CHARTS = "[...document.querySelectorAll('.chart')].filter((one) => !one.hidden).map((one) => one.innerText)"
+
+
+def test_ensemble_has_no_charts_of_workers(page: Page, server: RunningServer) -> None:
+    server.infer("pipeline", 1)
+    page.go(console_of(server, "model/numbers/1"))
+    page.until(f"{CHARTS}.some((text) => text.startsWith('Memory of its workers'))")
+    page.go(console_of(server, "model/pipeline/1"))
+    page.until("document.querySelector('h1').textContent === 'pipeline'")
+    page.until(f"{CHARTS}.some((text) => text.startsWith('Throughput'))")
+    assert not any("workers" in text for text in page.run(CHARTS))
+
+
 def test_slow_and_failed_requests_have_their_error_and_waterfall(page: Page, server: RunningServer) -> None:
     server.infer("numbers", 700, request_id="slow-one")
     server.infer("numbers", 666)
@@ -104,12 +117,16 @@ def test_why_a_load_failed_stays_to_be_read(browser: Browser, tmp_path: Path) ->
         server.wait_until_listening()
         assert server.status("/console/api/models/broken") == 200  # though nobody has looked at the folders before
         page = browser.open(console_of(server, "model/broken/newest"))
+        page.until_text("Charts appear here when the model has been loaded")
+        assert page.run(f"{CHARTS}.length") == 0
         page.until("[...document.querySelectorAll('main button')].some((button) => button.textContent === 'Load')")
         page.click("main .spread button")
         page.click("dialog button.main")
         page.until_text("load failed for model 'broken'")
         time.sleep(2.5)  # as long as it takes the figures to move twice
         assert "load failed for model 'broken'" in page.text()
+        page.go(console_of(server))
+        page.until("document.querySelector('tbody .sub').innerText.includes('SyntaxError')")
         page.close()
 
 

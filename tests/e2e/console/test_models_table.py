@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from browser import Page
 from console_models import HOSTILE_NAME
 from running_server import RunningServer, exchange, int_request
@@ -46,7 +47,7 @@ def traffic(server: RunningServer, model: str) -> Iterator[None]:
 
 def test_every_model_has_a_row_with_its_state(page: Page, server: RunningServer) -> None:
     page.until_text("pipeline")
-    page.until("document.querySelectorAll('tbody tr').length === 10")
+    page.until("document.querySelectorAll('tbody tr').length === 13")
     assert cell(page, "numbers", "State") == "Ready"
     assert cell(page, "numbers", "Instances") == "1"
     assert cell(page, "numbers", "Device") == "cpu"
@@ -61,6 +62,21 @@ def test_figures_move_under_load_and_agree_with_the_metrics(page: Page, server: 
     counted = int(server.value("nv_inference_request_success", model="numbers", version="1"))
     assert counted > 10
     page.until(f"{row_of('numbers')}.querySelector('[data-label=Requests]').textContent === '{counted:,}'")
+
+
+SHOWN = "[...document.querySelectorAll('thead th')].filter((head) => head.offsetWidth).map((head) => head.textContent)"
+
+
+@pytest.mark.parametrize(("width", "missing"), [(1240, set()), (1100, {"Requests"}), (950, {"Requests", "10 min"})])
+def test_what_is_left_out_where_there_is_no_room(page: Page, width: int, missing: set[str]) -> None:
+    page.until(f"!!{row_of('numbers')}")
+    page.resize(1240)
+    every = set(page.run(SHOWN))
+    assert {"Device", "Memory", "Instances", "Batch"} < every
+    page.resize(width)
+    page.until(f"{SHOWN}.length === {len(every) - len(missing)}")
+    assert every - set(page.run(SHOWN)) == missing
+    assert page.run("document.querySelector('table').scrollWidth <= document.querySelector('table').clientWidth")
 
 
 def test_hostile_name_is_text(page: Page, server: RunningServer) -> None:

@@ -11,15 +11,15 @@ const instances = (row) => {
 export const COLUMNS = [
   {id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
   {id: "state", label: "State", sort: (row) => stateOf(row)[1]},
-  {id: "instances", label: "Instances", n: true, kind: "medium", show: instances},
-  {id: "device", label: "Device", kind: "wide", show: (row) => row.device || ""},
-  {id: "memory", label: "Memory", n: true, kind: "wide", show: (row) => (row.memory ? bytes(row.memory) : "")},
+  {id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
+  {id: "device", label: "Device", kind: "fine", show: (row) => row.device || ""},
+  {id: "memory", label: "Memory", n: true, kind: "fine", show: (row) => (row.memory ? bytes(row.memory) : "")},
   {id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: (row) => (row.rps ? "" : "zero")},
-  {id: "spark", label: "10 min", kind: "medium", sort: null},
+  {id: "spark", label: "10 min", kind: "wide", sort: null},
   {id: "p50", label: "p50", n: true, show: (row) => (row.p50 ? time(row.p50) : "–")},
   {id: "p99", label: "p99", n: true, show: (row) => (row.p99 ? time(row.p99) : "–")},
   {id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: (row) => (row.queue ? "" : "zero")},
-  {id: "batch", label: "Batch", n: true, kind: "medium", show: (row) => (row.batch ? row.batch.toFixed(1) : "–")},
+  {id: "batch", label: "Batch", n: true, kind: "fine", show: (row) => (row.batch ? row.batch.toFixed(1) : "–")},
   {
     id: "errors",
     label: "Errors",
@@ -27,7 +27,7 @@ export const COLUMNS = [
     show: (row) => count(row.errors),
     look: (row) => (row.eps > 0 ? "some-bad" : row.errors ? "" : "zero"),
   },
-  {id: "total", label: "Requests", n: true, kind: "wide", show: (row) => count(row.total)},
+  {id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
 ];
 
 export const classes = (column, look = "") =>
@@ -37,6 +37,7 @@ export class Line {
   constructor(row) {
     this.row = row;
     this.spark = sparkline();
+    this.words = h("div", {class: "sub"});
     this.shown = new Map(); // by cell, what stands in it
     this.cells = new Map(COLUMNS.map((column) => [column.id, this.#cell(column)]));
     this.node = h("tr", {role: "row"}, [...this.cells.values()]);
@@ -46,12 +47,11 @@ export class Line {
     const {row} = this;
     if (column.id === "spark") return h("td", {role: "cell", class: classes(column)}, this.spark.svg);
     if (column.id !== "name") return h("td", {role: "cell", class: classes(column), data: {label: column.label}});
-    const words = [row.version && `version ${row.version}`, row.backend].filter(Boolean).join(" · ");
     const link = h("a", {class: "name", href: modelLink(row.name, row.version)}, row.name);
     return h(
       "th",
       {role: "rowheader", scope: "row", class: "head"},
-      h("div", {}, link, h("div", {class: "sub"}, words)),
+      h("div", {}, link, this.words),
     );
   }
 
@@ -59,7 +59,7 @@ export class Line {
     this.row = row;
     this.stepAt = row.stepAt; // when its small chart went on
     const isServing = row.rps !== undefined;
-    if (this.#isNew("state", `${row.state} ${row.reason}`)) replace(this.cells.get("state"), badge(row));
+    if (this.#isNew("state", `${row.state} ${row.reason}`)) this.#tell(row);
     for (const column of COLUMNS) {
       if (!column.show) continue;
       const cell = this.cells.get(column.id);
@@ -69,6 +69,13 @@ export class Line {
       if (column.look && this.#isNew(`${column.id} look`, look)) cell.className = look;
     }
     this.spark.draw(isServing ? [...row.spark, row.rps] : []);
+  }
+
+  // Why a model does not serve is told beside its version.
+  #tell(row) {
+    replace(this.cells.get("state"), badge(row));
+    const reason = row.reason && row.reason !== "unloaded" && h("span", {class: "some-bad"}, ` · ${row.reason}`);
+    replace(this.words, [row.version && `version ${row.version}`, row.backend].filter(Boolean).join(" · "), reason);
   }
 
   #isNew(key, value) {

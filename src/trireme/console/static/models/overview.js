@@ -9,6 +9,7 @@ import {shapeText} from "../parts/tensors.js";
 const REFRESH_MS = 10000;
 const MOST_EVENTS = 20;
 const digits = (places) => (value) => (value === null || value === undefined ? "–" : value.toFixed(places));
+const cores = (value) => (value === null || value === undefined ? "–" : String(Number(value.toFixed(3))));
 const mebibytes = (value) => bytes(value === null || value === undefined ? null : value * 1048576);
 
 // Each with its series: name, column of the history, colour.
@@ -29,7 +30,7 @@ const CHARTS = [
   [{title: "Latency, median and 99th percentile", format: time}, ["p50", "p50_us", 1], ["p99", "p99_us", 2]],
   [{title: "Rows per execution", format: digits(1), least: 2}, ["Mean", "batch_size", 1]],
   [{title: "Requests in the queue", format: count, least: 4}, ["Waiting", "pending", 1]],
-  [{title: "Processor of its workers, cores", format: digits(2)}, ["Cores", "cpu", 1]],
+  [{title: "Processor of its workers, cores", format: cores, least: 0.1}, ["Cores", "cpu", 1]],
   [{title: "Memory of its workers", format: mebibytes}, ["Resident", "memory_mib", 1]],
 ];
 const WORKER_WORDS = {
@@ -48,6 +49,7 @@ export async function overviewView(body, {address, detail}) {
     chart({title: `${label}, share of time busy`, format: share, least: 1}),
   ]);
   const events = h("div");
+  const empty = h("p", {class: "quiet"}, "Charts appear here when the model has been loaded for some seconds.");
   const graph = h("div", {class: "graph"});
   const isEnsemble = detail.serving && detail.serving.is_ensemble;
   const nodes = [...charts, ...devices.map(([, one]) => [one])].map(([one]) => one.node);
@@ -58,12 +60,13 @@ export async function overviewView(body, {address, detail}) {
       {class: "stack"},
       isEnsemble ? h("section", {class: "card"}, h("h2", {}, "Steps"), graph) : null,
       h("div", {class: "cards"}, nodes),
+      empty,
       events,
       about(detail),
     ),
   );
   const draw = (found) => {
-    drawCharts(charts, devices, found);
+    empty.hidden = drawCharts(charts, devices, found);
     replace(events, workers(found.events));
     if (isEnsemble && found.serving) replace(graph, ensembleGraph(found.serving));
   };
@@ -78,6 +81,7 @@ export async function overviewView(body, {address, detail}) {
   };
 }
 
+// A chart of nothing is left out, as those of workers are where a model has none. Returns whether there are any.
 function drawCharts(charts, devices, detail) {
   const {times = [], ...columns} = detail.history;
   const nothing = times.map(() => null);
@@ -87,11 +91,14 @@ function drawCharts(charts, devices, detail) {
   for (const [one, series] of charts) {
     const lines = series.map(([name, key, color]) => ({name, values: columns[key] || nothing, color}));
     one.set({times, series: lines, events, eventName: "a worker failed"});
+    const isOfWorkers = series.some(([, key]) => key === "cpu" || key === "memory_mib");
+    one.node.hidden = !lines.some(({values}) => values.some((value) => (isOfWorkers ? value : value !== null)));
   }
   for (const [label, one] of devices) {
     const found = (detail.devices || {})[label] || {};
     one.set({times, series: [{name: "Busy", values: found.utilization || nothing, color: 1}]});
   }
+  return charts.some(([one]) => !one.node.hidden);
 }
 
 function workers(events) {

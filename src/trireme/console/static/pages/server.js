@@ -134,6 +134,6 @@ function showFlags(card, flags) {
 
 function flagLine({flag, value, help, is_given: isGiven}) {
   const mark = isGiven ? null : h("span", {class: "mark default"}, "default");
-  const name = h("td", {}, h("code", {}, `--${flag}`));
+  const name = h("td", {class: "flag"}, h("code", {}, `--${flag}`));
   return h("tr", {}, name, h("td", {class: "mono"}, value, mark), h("td", {class: "quiet medium"}, help));
 }

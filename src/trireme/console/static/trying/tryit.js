@@ -13,9 +13,10 @@ export function tryView(body, detail) {
     body,
     h(
       "div",
-      {class: "two"},
-      h("div", {class: "stack"}, trial.form, trial.more),
+      {class: "two trial"},
+      trial.form,
       h("section", {class: "card", "aria-label": "Answer"}, h("h2", {}, "Answer"), trial.answer),
+      trial.more,
     ),
   );
   return () => trial.leave();
