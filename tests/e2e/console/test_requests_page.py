@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from collections.abc import Iterator
 
 import pytest
 from browser import Page
 from console_address import console_of
 from console_models import HOSTILE_TEXT
+from held_addresses import COUNT_ADDRESSES, HELD, MADE
+from PIL import Image
 from running_server import RunningServer
 
+HOLD_CONTENTS = """(() => {
+  const {fetch} = window;
+  const released = new Promise((resolve) => { window.release = resolve; });
+  window.fetch = async (path, options) => {
+    if (path.includes("/contents/")) await released;
+    return fetch(path, options);
+  };
+})()"""
 ENTRY = "[...document.querySelectorAll('details.entry')].find((entry) => entry.innerText.includes(%s))"
 
 
@@ -63,6 +75,36 @@ def test_hostile_content_is_text(page: Page, server: RunningServer, recording: s
     text = open_entry(page, "hostile")
     page.until(f"{text}.includes({json.dumps(HOSTILE_TEXT)})")
     assert page.run("document.querySelectorAll('main b[onmouseover], main script').length") == 0
+
+
+def test_picture_that_comes_when_nobody_looks_any_more_is_given_back(
+    page: Page, server: RunningServer, recording: str
+) -> None:
+    send_picture(server, "picture")
+    page.run(COUNT_ADDRESSES)
+    page.run("location.hash = '#/requests'")
+    page.run(HOLD_CONTENTS)
+    open_entry(page, "picture")
+    page.run("location.hash = '#/server'")
+    page.until_text("Flags in force")
+    page.run("window.release()")
+    page.until(f"{MADE} === 2")  # of the request and of its answer
+    page.run("location.hash = '#/api'")
+    page.until_text("openapi.json")
+    page._call("HeapProfiler.collectGarbage")
+    page.until(f"{HELD} === 0")
+
+
+def send_picture(server: RunningServer, request_id: str) -> None:
+    made = io.BytesIO()
+    Image.new("RGB", (2, 2), (200, 20, 20)).save(made, "PNG")
+    data = struct.pack("<I", len(made.getvalue())) + made.getvalue()
+    tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"id": request_id, "inputs": [tensor]}).encode()
+    connection = server.connect()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    connection.request("POST", "/v2/models/echo/infer", head + data, headers)
+    assert connection.getresponse().status == 200
 
 
 def test_content_is_gone_when_the_recording_ends(page: Page, server: RunningServer, recording: str) -> None:

@@ -10,9 +10,10 @@ import wave
 from pathlib import Path
 
 import pytest
-from browser import Page
+from browser import Browser, Page
 from console_address import console_of
 from console_models import HOSTILE_TEXT
+from held_addresses import COUNT_ADDRESSES, HELD
 from PIL import Image
 from running_server import RunningServer
 
@@ -99,6 +100,33 @@ def test_boxes_and_masks_are_drawn_on_the_image(page: Page, server: RunningServe
     assert str(picture.stat().st_size) in answer(page)
 
 
+def test_image_that_was_taken_back_is_not_drawn_on(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    picture = tmp_path / "sea.png"
+    Image.new("RGB", (60, 40), (200, 220, 255)).save(picture)
+    open_form(page, server, "detector")
+    page.choose_file("input[type=file]", picture)
+    page.until("!!document.querySelector('img.preview')")
+    set_field(page, "[aria-label='How to give image']", "text")
+    page.type("[aria-label=image]", "no picture")
+    send(page)
+    until_answered(page, "<i>ship</i>")
+    assert page.run("document.querySelectorAll('.overlay').length") == 0
+
+
+def test_on_a_phone_the_answer_stands_below_the_request(browser: Browser, server: RunningServer) -> None:
+    page = browser.open(console_of(server, "model/numbers/1/try"), width=360)
+    page.until("!!document.querySelector('form.card')")
+    send(page)
+    page.until_text("Where the time went")
+    titles = page.run("[...document.querySelectorAll('main h2')].map((title) => title.textContent)")
+    assert titles == ["Request", "Answer", "Where the time went"]
+    edges = "[...document.querySelectorAll('fieldset, fieldset *')].map((one) => one.getBoundingClientRect().right)"
+    assert max(page.run(edges)) <= page.run("document.querySelector('form.card').getBoundingClientRect().right")
+    tabs = "[...document.querySelectorAll('.tabs a')].map((one) => one.getBoundingClientRect().right)"
+    assert max(page.run(tabs)) <= 360
+    page.close()
+
+
 def test_sound_goes_in_and_comes_out(page: Page, server: RunningServer, tmp_path: Path) -> None:
     open_form(page, server, "sound")
     page.choose_file("input[type=file]", beep(tmp_path / "beep.wav"))
@@ -106,15 +134,6 @@ def test_sound_goes_in_and_comes_out(page: Page, server: RunningServer, tmp_path
     page.until("!!document.querySelector('[aria-label=Answer] audio')")
     until_answered(page, "8000 samples")
     assert "1600" in answer(page)
-
-
-COUNT_ADDRESSES = """(() => {
-  const held = window.heldAddresses = new Set();
-  const {createObjectURL, revokeObjectURL} = URL;
-  URL.createObjectURL = (blob) => { const made = createObjectURL.call(URL, blob); held.add(made); return made; };
-  URL.revokeObjectURL = (address) => { held.delete(address); revokeObjectURL.call(URL, address); };
-})()"""
-HELD = "window.heldAddresses.size"
 
 
 def test_what_was_heard_is_given_back(page: Page, server: RunningServer, tmp_path: Path) -> None:
@@ -187,11 +206,62 @@ def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, way: 
     set_field(page, "[aria-label='IN value 1']", "41")
     send(page)
     until_answered(page, "42")
-    set_field(page, "[aria-label='The request as']", way)
-    text = page.run("document.querySelector('.snippets pre').textContent")
-    said = output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
+    said = run_snippet(page, way)
     assert "42" in said
     assert way != "curl" or json.loads(said)["outputs"][0]["data"][0] == 42
+
+
+WAYS = ("curl", "Python, tritonclient", "JavaScript")
+LARGE = (1 << 53) + 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_snippet_names_the_version_that_was_tried(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, "editions")  # its second version adds a thousand
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    assert "42" in run_snippet(page, way)
+
+
+@pytest.mark.parametrize("form", ["grid", "json"])
+def test_large_whole_numbers_stay_what_they_are(page: Page, server: RunningServer, form: str) -> None:
+    open_form(page, server, "longs")
+    if form == "json":
+        set_field(page, "[aria-label='How to give IN']", "json")
+        page.type("[aria-label='IN as JSON']", f"[{LARGE}, -{LARGE}]")
+    else:
+        set_field(page, "[aria-label='IN value 1']", str(LARGE))
+        set_field(page, "[aria-label='IN value 2']", str(-LARGE))
+    send(page)
+    until_answered(page, f"-{LARGE}")
+    assert answer(page).count(str(LARGE)) == 2
+    for way in ("curl", "Python, tritonclient"):
+        assert run_snippet(page, way).count(str(LARGE)) == 2
+    script = snippet(page, "JavaScript")
+    body = next(line for line in script.split("\n") if line.startswith("  body: "))
+    sent = page.run(f"({body.removeprefix('  body: ').removesuffix(',')})")
+    assert json.loads(sent)["inputs"][0]["data"] == [LARGE, -LARGE]
+
+
+def test_large_whole_numbers_in_streams_and_bodies(page: Page, server: RunningServer) -> None:
+    script = "import('/console/static/parts/tensors.js').then((found) => found.writeJson(found.parseJson(%s)))"
+    text = f'{{"data":[{LARGE},1.5,-{LARGE},"{LARGE}",null,true]}}'
+    assert page.run(script % json.dumps(text)) == text
+
+
+def snippet(page: Page, way: str) -> str:
+    set_field(page, "[aria-label='The request as']", way)
+    return str(page.run("document.querySelector('.snippets pre').textContent"))
+
+
+def run_snippet(page: Page, way: str) -> str:
+    """What the snippet prints: in a shell, in Python, or in this browser."""
+    text = snippet(page, way)
+    if way != "JavaScript":
+        return output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
+    told = text.replace("console.log(", "said.push(")
+    return str(page.run(f"(async () => {{ const said = []; {told} return JSON.stringify(said); }})()"))
 
 
 @pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
@@ -200,9 +270,7 @@ def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServ
     set_field(page, "[aria-label='IN value 1']", "3")
     send(page)
     until_answered(page, "3 responses")
-    set_field(page, "[aria-label='The request as']", way)
-    text = page.run("document.querySelector('.snippets pre').textContent")
-    said = output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
+    said = run_snippet(page, way)
     if way == "curl":
         assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
     else:

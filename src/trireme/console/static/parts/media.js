@@ -3,6 +3,7 @@
 import {h} from "./dom.js";
 
 const addresses = new WeakMap(); // by the element that shows it
+const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(address)); // made when its place was gone
 
 export function mediaNode(data, type) {
   const address = URL.createObjectURL(new Blob([data], {type}));
@@ -10,6 +11,7 @@ export function mediaNode(data, type) {
     ? h("img", {class: "preview", src: address, alt: "Image that the model made"})
     : h("audio", {controls: true, src: address});
   addresses.set(node, address);
+  forgotten.register(node, address, node);
   return node;
 }
 
@@ -20,5 +22,6 @@ export function releaseMedia(node) {
     if (!address) continue;
     URL.revokeObjectURL(address);
     addresses.delete(element);
+    forgotten.unregister(element);
   }
 }

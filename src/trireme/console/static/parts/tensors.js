@@ -22,6 +22,22 @@ export function shapeText(entry, serving) {
   return `[${dims.map((size) => (size === -1 ? "any" : size)).join(", ")}]`;
 }
 
+// JSON with whole numbers as they are written: those that a double cannot hold are BigInts here.
+const exact = (_, value, source) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && source && /^-?\d+$/.test(source.source)
+    ? BigInt(source.source)
+    : value;
+
+export const parseJson = (text) => JSON.parse(text, exact);
+
+export function writeJson(value) {
+  if (typeof value === "bigint") return String(value);
+  if (Array.isArray(value)) return `[${value.map(writeJson).join()}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  const members = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  return `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${writeJson(inner)}`).join()}}`;
+}
+
 export const asText = (value) => (value instanceof Uint8Array ? new TextDecoder().decode(value) : String(value));
 
 export function encodeStrings(items) {
@@ -47,7 +63,7 @@ export function encodeRequest(inputs, parameters, wantsBinary) {
   );
   const more = wantsBinary ? {...parameters, binary_data_output: true} : parameters;
   const head = {inputs: described, ...(Object.keys(more).length ? {parameters: more} : {})};
-  const text = new TextEncoder().encode(JSON.stringify(head));
+  const text = new TextEncoder().encode(writeJson(head));
   if (!isBinary) return {body: text, headers: {"Content-Type": "application/json"}};
   return {
     body: new Blob([text, ...inputs.filter((input) => input.data instanceof Uint8Array).map((input) => input.data)]),
@@ -57,7 +73,7 @@ export function encodeRequest(inputs, parameters, wantsBinary) {
 
 export async function decodeAnswer(answer) {
   const length = answer.headers.get("Inference-Header-Content-Length");
-  if (!length) return decodeJson(await answer.json());
+  if (!length) return decodeJson(parseJson(await answer.text()));
   const buffer = await answer.arrayBuffer();
   const head = JSON.parse(new TextDecoder().decode(buffer.slice(0, Number(length))));
   let at = Number(length);

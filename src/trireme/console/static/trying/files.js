@@ -78,12 +78,13 @@ function filePicker(name, accept, picked) {
   const stop = () => {
     if (address) URL.revokeObjectURL(address);
     address = "";
+    picked("");
   };
   const show = () => {
     stop();
     const [chosen] = input.files;
     if (chosen) address = URL.createObjectURL(chosen);
-    picked(chosen && chosen.type.startsWith("image/") ? address : "");
+    if (chosen && chosen.type.startsWith("image/")) picked(address);
     replace(preview, chosen && previewOf(chosen, address));
   };
   const input = h("input", {type: "file", accept, "aria-label": `File for ${name}`, onchange: show});

@@ -19,7 +19,8 @@ export function tritonclient(detail, inputs, parameters, isStream, isPlain) {
   const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
   const key = hasKey() ? ['headers={"authorization": "Bearer " + key}'] : [];
   const options = SEQUENCE.filter((name) => name in parameters).map((name) => `${name}=${python(parameters[name])}`);
-  const given = [python(detail.name), "inputs", ...options].join(", ");
+  const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
+  const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
   const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
   const once = [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs];
   return [

@@ -2,7 +2,7 @@
 import {h, time} from "../parts/dom.js";
 import {events, failure, send} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
-import {decodeAnswer, decodeJson, encodeRequest} from "../parts/tensors.js";
+import {decodeAnswer, decodeJson, encodeRequest, parseJson, writeJson} from "../parts/tensors.js";
 import {showOutputs} from "./answers.js";
 
 const MOST_EVENTS = 500;
@@ -30,7 +30,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
   place.show(counted, list);
   let number = 0;
   for await (const {event, data} of events(found)) {
-    const value = JSON.parse(data);
+    const value = parseJson(data);
     if (event === "explain") {
       place.explain(value);
       continue;
@@ -72,7 +72,7 @@ function formOf(inputs) {
   for (const input of inputs) {
     if (input.form) form.append(input.name, input.form, input.file);
     else if (input.data instanceof Uint8Array) form.append(input.name, new Blob([input.data.slice(4)]));
-    else form.append(input.name, JSON.stringify(input.data.length === 1 ? input.data[0] : input.data));
+    else form.append(input.name, writeJson(input.data.length === 1 ? input.data[0] : input.data));
   }
   return form;
 }

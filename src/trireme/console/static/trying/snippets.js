@@ -1,6 +1,7 @@
 // The same request as a command and as programs, to be copied.
 import {copyButton, h, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
+import {writeJson} from "../parts/tensors.js";
 import {python, tritonclient} from "./python.js";
 
 const MOST_VALUES = 64;
@@ -18,7 +19,7 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
   return snippetBox({
     curl: curl(address, inputs, isWhole ? body : null, isStream),
     "Python, tritonclient": tritonclient(detail, inputs, parameters, isStream, isPlain),
-    JavaScript: script(address, isWhole ? JSON.stringify(body) : '{inputs: "…"}', isStream),
+    JavaScript: script(address, isWhole ? body : null, isStream),
   });
 }
 
@@ -30,12 +31,18 @@ function curl(address, inputs, body, isStream) {
     const field = (input) => `${input.name}=${input.file ? `@${input.file}` : input.data[0]}`;
     return `${begin} ${inputs.map((input) => `-F ${quoted(field(input))}`).join(" ")}`;
   }
-  if (body) return `${begin} -d ${quoted(JSON.stringify(body))}`;
+  if (body) return `${begin} -d ${quoted(writeJson(body))}`;
   const held = inputs.map((input) => `${input.name} ${JSON.stringify(input.shape)}`).join(", ");
   return `# request.json holds ${held}\n${begin} -d @request.json`;
 }
 
 const isSingle = (input) => Array.isArray(input.data) && input.data.length === 1;
+
+// Numbers that the language would round stay in the text.
+function literal(body) {
+  const text = writeJson(body);
+  return text === JSON.stringify(JSON.parse(text)) ? `JSON.stringify(${text})` : JSON.stringify(text);
+}
 
 function script(address, body, isStream) {
   const headers = [
@@ -46,7 +53,7 @@ function script(address, body, isStream) {
     `const answer = await fetch(${JSON.stringify(address)}, {`,
     '  method: "POST",',
     ...(headers.length ? [`  headers: {${headers.join(", ")}},`] : []),
-    `  body: JSON.stringify(${body}),`,
+    `  body: ${body ? literal(body) : 'JSON.stringify({inputs: "…"})'},`,
     "});",
     isStream
       ? "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));"
@@ -61,7 +68,7 @@ export function chatSnippets(model, request) {
   return snippetBox({
     curl: `curl -N${keyFlag()} ${address} -d ${quoted(JSON.stringify(request))}`,
     "Python, openai": openai(model, request),
-    JavaScript: script(address, JSON.stringify(request), true),
+    JavaScript: script(address, request, true),
   });
 }
 

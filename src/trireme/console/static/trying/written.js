@@ -1,6 +1,6 @@
 // Inputs that are written: text, JSON, numbers in a grid.
 import {h, replace} from "../parts/dom.js";
-import {batched, sizeOf} from "../parts/tensors.js";
+import {batched, parseJson, sizeOf} from "../parts/tensors.js";
 
 export const MOST_CELLS = 400;
 
@@ -33,7 +33,7 @@ function json(input, serving) {
 
 function parsed(text, name) {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch (error) {
     throw new Error(`${name} is not JSON: ${error.message}`);
   }
@@ -60,7 +60,11 @@ function grid(input, serving) {
   return {node, read: async () => ({shape: batched(serving, sizes), data: cells.map(valueOf)})};
 }
 
-const valueOf = (cell) => (cell.type === "checkbox" ? cell.checked : Number(cell.value));
+function valueOf({type, checked, value}) {
+  if (type === "checkbox") return checked;
+  const number = Number(value);
+  return Number.isSafeInteger(number) || !/^-?\d+$/.test(value) ? number : BigInt(value);
+}
 
 function cellOf(input, at, value) {
   const label = {"aria-label": `${input.name} value ${at + 1}`};
