@@ -86,6 +86,16 @@ SOUND = (
 
 SAME = ADD_ONE.replace("given + 1", "given")
 
+HINTED = (
+    _HEAD
+    + """
+    def run(self, request):
+        given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        more = pb_utils.get_input_tensor_by_name(request, "MORE")
+        return answer(OUT=given, HINT=np.array([-1], np.float32) if more is None else more.as_numpy())
+"""
+)
+
 COUNTDOWN = """
 import time
 import numpy as np
@@ -95,6 +105,9 @@ class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
+            if pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().flat[0] == 666:
+                sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no such number")), 1)
+                continue
             start = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy().flat[0])
             for number in range(start, 0, -1):
                 if sender.is_cancelled():
@@ -136,6 +149,9 @@ def write_all(folder: Path) -> None:
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
     write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
+    write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))
+    hints = 'input { name: "MORE" data_type: TYPE_FP32 dims: [1] optional: true }'
+    write_model(folder, "hinted", HINTED, f"{config('IN INT32 1', 'OUT INT32 1, HINT FP32 1')}\n{hints}\n")
     editions = write_model(folder, "editions", ADD_ONE, f"{numbers}\nversion_policy {{ all {{}} }}")
     shutil.copytree(editions / "1", editions / "2")
     (editions / "2" / "model.py").write_text(ADD_ONE.replace("given + 1", "given + 1000"))

@@ -9,6 +9,7 @@ import sys
 import wave
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser import Browser, Page
 from console_address import console_of
@@ -253,6 +254,60 @@ def test_large_whole_numbers_in_streams_and_bodies(page: Page, server: RunningSe
 def snippet(page: Page, way: str) -> str:
     set_field(page, "[aria-label='The request as']", way)
     return str(page.run("document.querySelector('.snippets pre').textContent"))
+
+
+def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "halves")
+    for at, value in enumerate(("-1.5", "65504", "0.00006"), 1):
+        set_field(page, f"[aria-label='IN value {at}']", value)
+    send(page)
+    until_answered(page, "65504")
+    assert answer(page).split("\n")[-1].split() == ["-1.5", "65504", "0.000060022"]
+    assert "6.55e+04" in run_snippet(page, "Python, tritonclient").replace("6.550e", "6.55e")
+    assert "go as bytes" in snippet(page, "curl")
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_every_half_is_read_and_written_as_it_is(page: Page, server: RunningServer, datatype: str) -> None:
+    script = """import('/console/static/parts/tensors.js').then((found) => {
+      const bits = Uint16Array.from({length: 65536}, (_, at) => at);
+      const values = [...found.decode(%(kind)s, bits.buffer)];
+      const numbers = values.map((value) => (Number.isNaN(value) ? 0 : value));
+      const {body} = found.encodeRequest([{name: "x", datatype: %(kind)s, shape: [65536], data: numbers}], {}, true);
+      return body.arrayBuffer().then((all) => [
+        [...new Uint16Array(all.slice(all.byteLength - 131072))],
+        values.map((value) => (Number.isFinite(value) ? value : String(value))),
+      ]);
+    })"""
+    written, values = page.run(script % {"kind": json.dumps(datatype)})
+    patterns = np.arange(65536, dtype=np.uint16)
+    wide = (patterns.astype(np.uint32) << 16).view(np.float32)
+    known = patterns.view(np.float16).astype(np.float32) if datatype == "FP16" else wide
+    read = np.array([float(value) for value in values], np.float32)
+    assert np.array_equal(read, known, equal_nan=True)
+    is_number = ~np.isnan(known)
+    is_number[32768] = False  # a zero below zero is zero
+    assert np.array_equal(np.array(written, np.uint16)[is_number], patterns[is_number])
+
+
+def test_optional_input_is_sent_when_somebody_fills_it_in(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "hinted")
+    send(page)
+    until_answered(page, "HINT")
+    assert answer(page).split("\n")[-1].strip() == "-1"
+    set_field(page, "[aria-label='MORE value 1']", "4711")
+    send(page)
+    until_answered(page, "4711")
+
+
+def test_stream_that_fails_at_once_tells_its_error_alone(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "666")
+    send(page)
+    until_answered(page, "no such number")
+    assert "data:" not in answer(page)
+    assert "phases" not in answer(page)
+    page._browser.events.clear()  # a browser writes every answer of 400 or 500 into its log
 
 
 def run_snippet(page: Page, way: str) -> str:

@@ -1,5 +1,5 @@
 // The last hour of a model as charts, the life of its workers, the steps of an ensemble, its inputs and outputs.
-import {bytes, clock, count, h, rate, replace, share, span, time} from "../parts/dom.js";
+import {bytes, clock, count, h, isNone, rate, replace, share, span, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";
@@ -8,9 +8,9 @@ import {shapeText} from "../parts/tensors.js";
 
 const REFRESH_MS = 10000;
 const MOST_EVENTS = 20;
-const digits = (places) => (value) => (value === null || value === undefined ? "–" : value.toFixed(places));
-const cores = (value) => (value === null || value === undefined ? "–" : String(Number(value.toFixed(3))));
-const mebibytes = (value) => bytes(value === null || value === undefined ? null : value * 1048576);
+const digits = (places) => (value) => (isNone(value) ? "–" : value.toFixed(places));
+const cores = (value) => (isNone(value) ? "–" : String(Number(value.toFixed(3))));
+const mebibytes = (value) => bytes(isNone(value) ? value : value * 1048576);
 
 // Each with its series: name, column of the history, colour.
 const CHARTS = [

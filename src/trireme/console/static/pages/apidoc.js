@@ -14,21 +14,10 @@ export async function apiView(main) {
     oninput: () => draw(),
   });
   const body = h("div", {class: "stack"});
-  replace(
-    main,
-    h(
-      "div",
-      {class: "spread"},
-      h("div", {}, h("h1", {}, document.info.title), h("p", {class: "quiet"}, document.info.description)),
-      h(
-        "div",
-        {class: "row"},
-        filter,
-        h("a", {class: "button", href: "/openapi.json", download: "openapi.json"}, "openapi.json"),
-      ),
-    ),
-    body,
-  );
+  const {title, description} = document.info;
+  const file = h("a", {class: "button", href: "/openapi.json", download: "openapi.json"}, "openapi.json");
+  const head = h("div", {}, h("h1", {}, title), h("p", {class: "quiet"}, description));
+  replace(main, h("div", {class: "spread"}, head, h("div", {class: "row"}, filter, file)), body);
 
   function draw() {
     const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));

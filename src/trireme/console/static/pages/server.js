@@ -13,22 +13,10 @@ export async function serverView(main) {
   const live = h("div", {class: "stack"});
   const flags = h("section", {class: "card"});
   const lines = h("div");
-  replace(
-    main,
-    h(
-      "div",
-      {class: "stack"},
-      h("h1", {}, "Server"),
-      h(
-        "div",
-        {class: "cards"},
-        charts.map((one) => one.node),
-      ),
-      live,
-      flags,
-      h("section", {}, h("h2", {}, "Log"), lines),
-    ),
-  );
+  const nodes = charts.map((one) => one.node);
+  const log = h("section", {}, h("h2", {}, "Log"), lines);
+  const head = h("h1", {}, "Server");
+  replace(main, h("div", {class: "stack"}, head, h("div", {class: "cards"}, nodes), live, flags, log));
 
   async function load() {
     const server = await get("/console/api/server");
@@ -57,18 +45,8 @@ function meter(used, limit, label) {
   const part = limit ? Math.min(1, used / limit) : 0;
   const fill = h("div", {class: part > 0.9 ? "high" : undefined});
   fill.style.width = `${100 * part}%`;
-  return h(
-    "div",
-    {
-      class: "meter",
-      role: "meter",
-      "aria-label": label,
-      "aria-valuemin": 0,
-      "aria-valuemax": 100,
-      "aria-valuenow": Math.round(100 * part),
-    },
-    fill,
-  );
+  const range = {"aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * part)};
+  return h("div", {class: "meter", role: "meter", "aria-label": label, ...range}, fill);
 }
 
 const entry = (name, figures, more) =>

@@ -27,7 +27,8 @@ export async function send(path, options = {}) {
 }
 
 export async function failure(answer) {
-  const text = await answer.text();
+  const whole = await answer.text();
+  const [, text] = /^data: (.*)/.exec(whole) || [0, whole]; // a stream that failed at once
   try {
     const body = JSON.parse(text);
     const error = body.error;
@@ -85,33 +86,22 @@ export function changeKey() {
 function askForKey() {
   asking ||= new Promise((resolve) => {
     const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
-    const dialog = h(
-      "dialog",
-      {"aria-labelledby": "key-title", oncancel: (event) => event.preventDefault()},
-      h(
-        "form",
-        {
-          onsubmit: (event) => {
-            event.preventDefault();
-            key = field.value.trim();
-            sessionStorage.setItem("trireme-key", key);
-            dialog.close();
-            dialog.remove();
-            asking = null;
-            resolve();
-          },
-        },
-        h("h2", {id: "key-title"}, "This server asks for an API key"),
-        h(
-          "p",
-          {class: "quiet"},
-          key ? "The key was not accepted." : "It stays in this tab and is sent with every request.",
-        ),
-        h("label", {for: "key"}, "API key"),
-        field,
-        h("div", {class: "row end"}, h("button", {class: "main"}, "Continue")),
-      ),
-    );
+    const onsubmit = (event) => {
+      event.preventDefault();
+      key = field.value.trim();
+      sessionStorage.setItem("trireme-key", key);
+      dialog.close();
+      dialog.remove();
+      asking = null;
+      resolve();
+    };
+    const title = h("h2", {id: "key-title"}, "This server asks for an API key");
+    const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
+    const label = h("label", {for: "key"}, "API key");
+    const go = h("div", {class: "row end"}, h("button", {class: "main"}, "Continue"));
+    const form = h("form", {onsubmit}, title, h("p", {class: "quiet"}, words), label, field, go);
+    const stay = (event) => event.preventDefault();
+    const dialog = h("dialog", {"aria-labelledby": "key-title", oncancel: stay}, form);
     document.body.append(dialog);
     dialog.showModal();
   });

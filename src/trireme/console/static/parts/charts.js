@@ -172,7 +172,7 @@ function hours(from, length, marks, x) {
 }
 
 function lines(times, series, x, y) {
-  return series.map((one) => s("path", {class: `line s${one.color}`, d: linePath(times, one.values, x, y)}));
+  return series.map((one) => s("path", {class: `line f${one.color}`, d: linePath(times, one.values, x, y)}));
 }
 
 function areas(times, series, x, y) {

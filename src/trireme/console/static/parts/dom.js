@@ -39,8 +39,10 @@ export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
+export const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
+
 export function count(value) {
-  if (value === undefined || value === null || Number.isNaN(value)) return "–";
+  if (isNone(value)) return "–";
   const size = Math.abs(value);
   if (size >= 1e9) return (value / 1e9).toFixed(2) + " G";
   if (size >= 1e6) return (value / 1e6).toFixed(2) + " M";
@@ -49,14 +51,14 @@ export function count(value) {
 }
 
 export function rate(value) {
-  if (value === undefined || value === null || Number.isNaN(value)) return "–";
+  if (isNone(value)) return "–";
   if (value === 0) return "0";
   if (value < 10) return value.toFixed(value < 0.1 ? 2 : 1);
   return count(value);
 }
 
 export function time(us) {
-  if (us === undefined || us === null || Number.isNaN(us)) return "–";
+  if (isNone(us)) return "–";
   if (us === 0) return "0";
   if (us < 1000) return us.toFixed(us < 10 ? 1 : 0) + " µs";
   if (us < 1e6) return (us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0) + " ms";
@@ -64,7 +66,7 @@ export function time(us) {
 }
 
 export function bytes(value) {
-  if (value === undefined || value === null || Number.isNaN(value)) return "–";
+  if (isNone(value)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
   while (value >= 1024 && at < units.length - 1) {
@@ -75,7 +77,7 @@ export function bytes(value) {
 }
 
 export function share(value) {
-  return value === undefined || value === null ? "–" : (value * 100).toFixed(0) + " %";
+  return isNone(value) ? "–" : (value * 100).toFixed(0) + " %";
 }
 
 export function span(seconds) {
@@ -123,42 +125,25 @@ export function badge(row) {
 }
 
 export function copyButton(text) {
-  const button = h(
-    "button",
-    {
-      type: "button",
-      class: "small",
-      onclick: async () => {
-        try {
-          await navigator.clipboard.writeText(text());
-          button.textContent = "Copied";
-        } catch {
-          button.textContent = "Select the text to copy it";
-        }
-        setTimeout(() => {
-          button.textContent = "Copy";
-        }, 1500);
-      },
-    },
-    "Copy",
-  );
+  const onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select the text to copy it";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  };
+  const button = h("button", {type: "button", class: "small", onclick}, "Copy");
   return button;
 }
 
 export function confirmed(title, text, action) {
   return new Promise((resolve) => {
-    const dialog = h(
-      "dialog",
-      {"aria-labelledby": "ask"},
-      h("h2", {id: "ask"}, title),
-      h("p", {}, text),
-      h(
-        "div",
-        {class: "row end"},
-        h("button", {type: "button", autofocus: true, onclick: () => dialog.close("")}, "Cancel"),
-        h("button", {type: "button", class: "main", onclick: () => dialog.close("yes")}, action),
-      ),
-    );
+    const no = h("button", {type: "button", autofocus: true, onclick: () => dialog.close("")}, "Cancel");
+    const yes = h("button", {type: "button", class: "main", onclick: () => dialog.close("yes")}, action);
+    const words = [h("h2", {id: "ask"}, title), h("p", {}, text)];
+    const dialog = h("dialog", {"aria-labelledby": "ask"}, words, h("div", {class: "row end"}, no, yes));
     dialog.addEventListener("close", () => {
       resolve(dialog.returnValue === "yes");
       dialog.remove();

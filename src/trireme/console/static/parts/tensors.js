@@ -13,6 +13,9 @@ const ARRAYS = {
   BOOL: Uint8Array,
 };
 
+// Digits behind the point and the least power of two. Their values are not for JSON.
+export const HALVES = {FP16: [10, -14], BF16: [7, -126]};
+
 export const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
 export const batched = (serving, dims) => (serving.max_batch_size ? [1, ...dims] : dims);
@@ -54,7 +57,8 @@ export function encodeStrings(items) {
 }
 
 // inputs: [{name, datatype, shape, data}] with `data` a plain list, or a Uint8Array of the wire's bytes.
-export function encodeRequest(inputs, parameters, wantsBinary) {
+export function encodeRequest(given, parameters, wantsBinary) {
+  const inputs = given.map(({data, ...more}) => ({...more, data: wireData(more.datatype, data)}));
   const isBinary = inputs.some((input) => input.data instanceof Uint8Array);
   const described = inputs.map(({name, datatype, shape, data}) =>
     data instanceof Uint8Array
@@ -69,6 +73,11 @@ export function encodeRequest(inputs, parameters, wantsBinary) {
     body: new Blob([text, ...inputs.filter((input) => input.data instanceof Uint8Array).map((input) => input.data)]),
     headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)},
   };
+}
+
+function wireData(datatype, data) {
+  const half = HALVES[datatype];
+  return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half).buffer) : data;
 }
 
 export async function decodeAnswer(answer) {
@@ -97,10 +106,10 @@ export function decodeJson(head) {
 // The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
 export function decode(datatype, raw) {
   if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
-  const isHalf = datatype === "FP16" || datatype === "BF16";
-  const kind = isHalf ? Uint16Array : ARRAYS[datatype] || Uint8Array;
+  const half = HALVES[datatype];
+  const kind = half ? Uint16Array : ARRAYS[datatype] || Uint8Array;
   const values = new kind(raw, 0, Math.floor(raw.byteLength / kind.BYTES_PER_ELEMENT));
-  return isHalf ? halves(values, datatype === "BF16") : values;
+  return half ? fromHalves(values, half) : values;
 }
 
 function decodeStrings(data) {
@@ -114,19 +123,23 @@ function decodeStrings(data) {
   return items;
 }
 
-function halves(bits, isBrain) {
-  const word = new Uint32Array(1);
-  const float = new Float32Array(word.buffer);
-  return Float32Array.from(bits, (value) => {
-    if (isBrain) {
-      word[0] = value << 16;
-      return float[0];
-    }
-    const sign = value & 0x8000 ? -1 : 1;
-    const power = (value >> 10) & 31;
-    const rest = value & 1023;
-    if (power === 31) return rest ? NaN : sign * Infinity;
-    return sign * (power ? 2 ** (power - 15) * (1 + rest / 1024) : (2 ** -14 * rest) / 1024);
+function fromHalves(all, [digits, least]) {
+  return Float32Array.from(all, (bits) => {
+    const power = (bits & 0x7fff) >> digits;
+    const rest = (bits & (2 ** digits - 1)) / 2 ** digits;
+    const isLast = power === 2 ** (15 - digits) - 1;
+    const size = isLast ? (rest ? NaN : Infinity) : 2 ** (least + Math.max(0, power - 1)) * (rest + Math.min(1, power));
+    return bits & 0x8000 ? -size : size;
+  });
+}
+
+function toHalves(values, [digits, least]) {
+  const most = 2 ** 15 - 2 ** digits; // which stands for all that is too large
+  return Uint16Array.from(values, (value) => {
+    const size = Math.abs(Number(value));
+    const power = Math.min(200, Math.max(least, Math.floor(Math.log2(size))));
+    const bits = (power - least) * 2 ** digits + Math.round(size / 2 ** (power - digits));
+    return Math.min(most, bits) + (value < 0 ? 0x8000 : 0);
   });
 }
 

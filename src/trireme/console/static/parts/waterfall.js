@@ -37,26 +37,15 @@ export function waterfall(table) {
     return [name, h("div", {class: "lane"}, bar), h("span", {class: "n"}, time(duration))];
   };
   add(table, 0);
-  const engine = Object.entries(table.engine || {});
-  return h(
-    "div",
-    {},
-    h("div", {class: "wf"}, lanes),
-    h(
-      "p",
-      {class: "quiet"},
-      [
-        `${time(table.duration_us)} altogether`,
-        table.batch_size && `ran in a batch of ${table.batch_size}`,
-        ...engine.map(([key, value]) =>
-          key.endsWith("_us")
-            ? `${key.slice(0, -3).replaceAll("_", " ")} ${time(value)}`
-            : `${key.replaceAll("_", " ")} ${value}`,
-        ),
-        table.steps_left_out && `${table.steps_left_out} steps left out`,
-      ]
-        .filter(Boolean)
-        .join(" · "),
-    ),
-  );
+  const measured = ([key, value]) => {
+    const isTime = key.endsWith("_us");
+    return `${key.replace(/_us$/, "").replaceAll("_", " ")} ${isTime ? time(value) : value}`;
+  };
+  const words = [
+    `${time(table.duration_us)} altogether`,
+    table.batch_size && `ran in a batch of ${table.batch_size}`,
+    ...Object.entries(table.engine || {}).map(measured),
+    table.steps_left_out && `${table.steps_left_out} steps left out`,
+  ];
+  return h("div", {}, h("div", {class: "wf"}, lanes), h("p", {class: "quiet"}, words.filter(Boolean).join(" · ")));
 }

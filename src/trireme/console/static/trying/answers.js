@@ -21,15 +21,9 @@ export function showOutputs(outputs, context) {
     nodes.push(panel("On the image", overlay(context.image, box, mask, named)));
     if (mask) used.add(mask.name);
   }
-  if (
-    named.label &&
-    named.score &&
-    named.label.values.length === named.score.values.length &&
-    named.label.values.length
-  ) {
-    nodes.push(
-      panel("label and score", bars([...named.label.values].map(asText), [...named.score.values].map(Number))),
-    );
+  const [names, scores] = ["label", "score"].map((name) => (named[name] ? [...named[name].values] : []));
+  if (names.length && names.length === scores.length) {
+    nodes.push(panel("label and score", bars(names.map(asText), scores.map(Number))));
     used.add("label").add("score");
   }
   for (const output of outputs)
@@ -37,18 +31,11 @@ export function showOutputs(outputs, context) {
   return nodes;
 }
 
-const panel = (title, node, output) =>
-  h(
-    "section",
-    {class: "output", data: {output: title}},
-    h(
-      "h3",
-      {},
-      h("span", {class: "mono"}, title),
-      output && h("span", {class: "quiet"}, ` ${output.datatype} [${output.shape.join(", ")}]`),
-    ),
-    node,
-  );
+function panel(title, node, output) {
+  const kind = output && h("span", {class: "quiet"}, ` ${output.datatype} [${output.shape.join(", ")}]`);
+  const head = h("h3", {}, h("span", {class: "mono"}, title), kind);
+  return h("section", {class: "output", data: {output: title}}, head, node);
+}
 
 function view(output, context, named) {
   const {values, shape, datatype, name, isCut} = output;
@@ -65,12 +52,8 @@ function view(output, context, named) {
   }
   if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
     const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
-    return h(
-      "div",
-      {},
-      mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav"),
-      h("p", {class: "quiet"}, `${inner[0]} samples at ${rate} Hz`),
-    );
+    const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
+    return h("div", {}, sound, h("p", {class: "quiet"}, `${inner[0]} samples at ${rate} Hz`));
   }
   const drawn = picture(values, inner, datatype);
   return drawn || grid(values, shape);
@@ -126,33 +109,11 @@ function grid(values, shape) {
   const rows = columns ? Math.ceil(values.length / columns) : 0;
   const shown = Math.min(rows, MOST_ROWS);
   const wide = Math.min(columns, MOST_COLUMNS);
-  return h(
-    "div",
-    {class: "scroll"},
-    h(
-      "table",
-      {class: "numbers"},
-      h(
-        "tbody",
-        {},
-        Array.from({length: shown}, (_, row) =>
-          h(
-            "tr",
-            {},
-            Array.from({length: wide}, (_, column) => {
-              const value = values[row * columns + column];
-              return h(
-                "td",
-                {class: "n"},
-                value === undefined ? "" : typeof value === "boolean" ? String(value) : number(value),
-              );
-            }),
-          ),
-        ),
-      ),
-    ),
-    rows > shown || columns > wide
-      ? h("p", {class: "quiet"}, `${sizeOf(shape)} values, of which ${shown * wide} are shown`)
-      : null,
-  );
+  const word = (value) => (typeof value === "boolean" ? String(value) : number(value));
+  const cell = (value) => h("td", {class: "n"}, value === undefined ? "" : word(value));
+  const line = (from) => h("tr", {}, Array.from({length: wide}, (_, at) => cell(values[from + at])));
+  const lines = Array.from({length: shown}, (_, row) => line(row * columns));
+  const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
+  const more = (rows > shown || columns > wide) && h("p", {class: "quiet"}, words);
+  return h("div", {class: "scroll"}, h("table", {class: "numbers"}, h("tbody", {}, lines)), more);
 }

@@ -34,6 +34,9 @@ export function createField(input, serving, picked) {
     if (input.optional && !isIncluded.checked) return null;
     return {name: input.name, datatype: input.datatype, ...(await way.read())};
   };
+  const include = () => (isIncluded.checked = true); // whoever fills it in wants it sent
+  place.addEventListener("input", include);
+  place.addEventListener("change", include);
   return {node: h("fieldset", {class: "field", data: {input: input.name}}, legend, place), read, stop};
 }
 

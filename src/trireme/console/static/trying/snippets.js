@@ -1,10 +1,11 @@
 // The same request as a command and as programs, to be copied.
 import {copyButton, h, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
-import {writeJson} from "../parts/tensors.js";
+import {HALVES, writeJson} from "../parts/tensors.js";
 import {python, tritonclient} from "./python.js";
 
 const MOST_VALUES = 64;
+const NO_JSON = "# FP16 and BF16 go as bytes, which JSON has not: the Python client sends them.";
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const keyFlag = () => (hasKey() ? ' -H "Authorization: Bearer $KEY"' : "");
 
@@ -13,7 +14,7 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
   const version = detail.versions.length > 1 ? `/versions/${detail.version}` : "";
   const address = `${location.origin}/v2/models/${encodeURIComponent(detail.name)}${version}/infer`;
   const isPlain = (input) => Array.isArray(input.data) && input.data.length <= MOST_VALUES;
-  const isWhole = inputs.every(isPlain);
+  const isWhole = inputs.every((input) => isPlain(input) && !HALVES[input.datatype]);
   const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
   const body = {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})};
   return snippetBox({
@@ -31,6 +32,7 @@ function curl(address, inputs, body, isStream) {
     const field = (input) => `${input.name}=${input.file ? `@${input.file}` : input.data[0]}`;
     return `${begin} ${inputs.map((input) => `-F ${quoted(field(input))}`).join(" ")}`;
   }
+  if (inputs.some((input) => HALVES[input.datatype])) return NO_JSON;
   if (body) return `${begin} -d ${quoted(writeJson(body))}`;
   const held = inputs.map((input) => `${input.name} ${JSON.stringify(input.shape)}`).join(", ");
   return `# request.json holds ${held}\n${begin} -d @request.json`;
