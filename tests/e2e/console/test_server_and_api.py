@@ -28,6 +28,8 @@ def test_api_page_shows_every_path(page: Page, server: RunningServer) -> None:
     assert page.run("document.querySelectorAll('details.entry').length") == count
     page.run("for (const entry of document.querySelectorAll('details')) entry.open = true")
     page.until_text("The message.")
+    page.until_text("inputs[].datatype")  # what is inside a field is shown, too
+    page.until_text("choices[].message.content")
 
 
 def test_answers_have_what_the_description_promises(server: RunningServer) -> None:

@@ -44,27 +44,18 @@ function grouped(document, wanted) {
 }
 
 function operationNode(document, path, method, operation) {
-  const {summary, description, parameters = [], requestBody, responses} = operation;
-  const words = h(
-    "summary",
-    {class: "row"},
-    h("span", {class: `method ${method}`}, method.toUpperCase()),
-    h("code", {}, path),
-    h("span", {class: "quiet"}, summary),
-  );
-  const bodies = Object.entries((requestBody && requestBody.content) || {}).map(([type, {schema}]) =>
+  const {summary, description, parameters = [], requestBody = {}, responses} = operation;
+  const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
+  const words = h("summary", {class: "row"}, verb, h("code", {}, path), h("span", {class: "quiet"}, summary));
+  const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
     h("div", {}, h("h3", {}, `Body, ${type}`), schemaNode(document, schema)),
   );
-  const answers = Object.entries(responses).map(([status, answer]) => [
-    h("h3", {}, `${status}: ${answer.description}`),
-    Object.entries(answer.content || {}).map(([type, {schema}]) => [
-      h("p", {class: "quiet"}, type),
-      schemaNode(document, schema),
-    ]),
-  ]);
-  const inner = [description && h("p", {}, description), parameterNode(parameters), bodies];
-  const said = answers.map((parts) => h("div", {}, parts));
-  return h("details", {class: "entry"}, words, h("div", {class: "stack inner"}, inner, said));
+  const content = ([type, {schema}]) => [h("p", {class: "quiet"}, type), schemaNode(document, schema)];
+  const said = Object.entries(responses).map(([status, answer]) =>
+    h("div", {}, h("h3", {}, `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
+  );
+  const inner = [description && h("p", {}, description), parameterNode(parameters), bodies, said];
+  return h("details", {class: "entry"}, words, h("div", {class: "stack inner"}, inner));
 }
 
 function parameterNode(parameters) {
@@ -74,14 +65,20 @@ function parameterNode(parameters) {
 }
 
 function schemaNode(document, schema) {
-  const found = resolve(document, schema);
-  const fields = Object.entries(found.properties || {});
-  if (!fields.length) return h("p", {class: "quiet"}, found.description || typeText(document, schema));
-  const required = found.required || [];
-  const lines = fields.map(([name, inner]) =>
-    fieldLine(name, required.includes(name), typeText(document, inner), resolve(document, inner).description),
-  );
-  return h("div", {class: "scroll"}, h("table", {}, h("tbody", {}, lines)));
+  const lines = fieldLines(document, schema);
+  if (lines.length) return h("div", {class: "scroll"}, h("table", {}, h("tbody", {}, lines)));
+  return h("p", {class: "quiet"}, resolve(document, schema).description || typeText(schema));
+}
+
+// A line for each field, and for the fields inside it.
+function fieldLines(document, schema, before = "") {
+  const {properties = {}, required = []} = resolve(document, schema);
+  return Object.entries(properties).flatMap(([name, inner]) => {
+    const path = before + name;
+    const line = fieldLine(path, required.includes(name), typeText(inner), resolve(document, inner).description);
+    if (before.split(".").length > 3) return line;
+    return [line, ...fieldLines(document, inner.items || inner, `${path}${inner.items ? "[]" : ""}.`)];
+  });
 }
 
 function fieldLine(name, isRequired, kind, description) {
@@ -91,13 +88,12 @@ function fieldLine(name, isRequired, kind, description) {
 }
 
 function resolve(document, schema) {
-  if (!schema || !schema.$ref) return schema || {};
+  if (!schema.$ref) return schema;
   return document.components.schemas[schema.$ref.split("/").pop()] || {};
 }
 
-function typeText(document, schema) {
-  if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.type === "array") return `list of ${typeText(document, schema.items || {})}`;
-  if (schema.oneOf) return schema.oneOf.map((one) => typeText(document, one)).join(" or ");
-  return schema.type || "anything";
+function typeText({$ref, type, items = {}, oneOf}) {
+  if ($ref) return $ref.split("/").pop();
+  if (type === "array") return `list of ${typeText(items)}`;
+  return oneOf ? oneOf.map(typeText).join(" or ") : type || "anything";
 }
