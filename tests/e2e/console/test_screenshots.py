@@ -91,6 +91,7 @@ def keep(page: Page, name: str, folder: Path) -> None:
 
 def test_picture_of_the_models(view: Page, tmp_path: Path) -> None:
     view.until_text("tokenizer")
+    view.until_text("colours")  # which is not loaded: it comes when the repository has been read
     view.until("Number(document.querySelector('.cards.small .fact:nth-child(2) dd').textContent) > 5")
     keep(view, "models", tmp_path)
 
