@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": FOUNDATIONS | {"huggingface", "config", "observe", "scheduling", "backends"},
     "server": FOUNDATIONS | {"huggingface", "access", "config", "memory", "observe", "registry"},
     "console": {"core", "config", "observe", "registry", "server"},
-    "frontends": FOUNDATIONS | {"access", "protocol", "server", "console"},
+    "frontends": FOUNDATIONS | {"machine", "access", "protocol", "server", "console"},
     "app": LOWER | {"access", "scheduling", "backends", "registry", "server", "console", "frontends"},
     "tools": FACTS | FOUNDATIONS | {"config", "protocol", "devices", "observe", "llm"},
     "testing": LOWER | {"backends", "tools"},

@@ -1,1 +1,1 @@
-"""What this machine has: its memory, and the arithmetic of its processor."""
+"""What this machine has: its memory, the arithmetic of its processor, and its processes."""

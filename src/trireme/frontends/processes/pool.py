@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import ssl
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from trireme.frontends.accepting import ProtocolFactory
 from trireme.frontends.acceptor import Acceptor, ClientsHere
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, MESSAGE_BYTES, Starter
+from trireme.machine.process_state import is_stopped
 from trireme.server.call import Calls
 
 log = logging.getLogger(__name__)
@@ -262,17 +262,9 @@ def _how_it_hangs(pid: int, unanswered_count: int) -> str:
     """What is wrong with a process that leaves questions unanswered; empty where nothing is."""
     if unanswered_count >= _HANGS_COUNT:
         return f"has not answered for {_HANGS_COUNT * _WATCH_S:g} s"
-    if unanswered_count >= _STOPPED_COUNT and _is_stopped(pid):
+    if unanswered_count >= _STOPPED_COUNT and is_stopped(pid):
         return f"is stopped, and has not answered for {_STOPPED_COUNT * _WATCH_S:g} s"
     return ""
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        facts = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # it is gone, which its line will tell
-        return False
-    return facts.rpartition(") ")[2].startswith("T")
 
 
 def _kill(process: FrontProcess) -> None:

@@ -25,6 +25,7 @@ from trireme.backends.python.process.forked_worker import ForkedWorker
 from trireme.backends.python.process.process_marks import ProcessMarks
 from trireme.backends.python.process.variables import worker_environment
 from trireme.backends.python.worker.process_mark import end_marked
+from trireme.machine.process_state import is_stopped
 
 log = logging.getLogger(__name__)
 
@@ -205,9 +206,7 @@ class ForkServer:
         """Raises OSError where it was ended meanwhile."""
         if self._process is None:
             raise ConnectionResetError("it was ended")
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-        return False
+        return is_stopped(self._process.pid)
 
 
 def _duplicates(sock: int, side: int) -> tuple[int, int]:
