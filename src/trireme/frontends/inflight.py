@@ -49,7 +49,8 @@ class ConnectionBytes:
     def __init__(self, all_bytes: InflightBytes) -> None:
         self._all = all_bytes
         self.held_bytes = 0
-        """Of requests, as received and as inflated."""
+        """Of requests, as received and as inflated, and of large answers that are on their way to the front-end process
+        that holds the socket."""
         self.unsent_bytes = 0
         """Of answers that the client has not taken yet."""
         self._is_closed = False
@@ -58,7 +59,7 @@ class ConnectionBytes:
         self._refuse: Callable[[str], None] | None = None
 
     def hold(self, size_bytes: int) -> None:
-        """So much more, or less, of requests is there; nothing is where the connection is gone."""
+        """So much more, or less, is held; nothing is where the connection is gone."""
         if not self._is_closed:
             self.held_bytes += size_bytes
             self._all.add(size_bytes)
