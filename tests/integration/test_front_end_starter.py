@@ -7,13 +7,17 @@ import contextlib
 import errno
 import marshal
 import os
+import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from trireme.frontends.processes import messages
 from trireme.frontends.processes import pool as pool_module
 from trireme.frontends.processes.pool import FrontendProcesses
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, Starter, start_starter
@@ -25,7 +29,7 @@ class HandPlayedStarter(Starter):
 
     def __init__(self) -> None:
         ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        super().__init__(ours, 0)
+        super().__init__(ours, None)
         self.theirs.setblocking(False)
         self.open: list[int] = []
 
@@ -137,6 +141,8 @@ def test_a_late_pid_is_not_given_to_the_successor() -> None:
 
 
 def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_WATCH_S", 100)  # nobody answers here
+
     async def run() -> None:
         starter = HandPlayedStarter()
         processes = started(starter)
@@ -168,6 +174,46 @@ def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
+def test_clients_stay_in_the_systems_queue_while_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        starter = HandPlayedStarter()
+        processes = started(starter)
+        number, _ = await starter.request()
+        listening = socket.create_server(("127.0.0.1", 0))
+        address = listening.getsockname()
+        adopted: list[socket.socket] = []
+
+        def adopt(client: socket.socket, *_: Any) -> bool:
+            adopted.append(client)
+            return True
+
+        monkeypatch.setattr(processes, "_adopt", adopt)
+        accepting = processes.accept(0, listening, asyncio.Protocol, None)
+        with socket.create_connection(address):
+            await until(lambda: waiting_count(address[1]) == 1)
+            await asyncio.sleep(0.1)
+            assert waiting_count(address[1]) == 1
+            starter.reply(FORKED, number, 1 << 30)
+            await until(lambda: adopted)
+            assert waiting_count(address[1]) == 0
+        adopted[0].close()
+        accepting.close()
+        processes._is_stopping = True
+        starter.end(list(starter.open))
+        await processes.close(0)
+
+    asyncio.run(run())
+
+
+def waiting_count(port: int) -> int:
+    """The clients in the system's queue of a socket that listens."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, queues = line.split()[:5]
+        if local.endswith(f":{port:04X}") and state == "0A":
+            return int(queues.split(":")[1], 16)
+    raise AssertionError("nobody listens there")
+
+
 def test_a_process_that_fails_says_so_by_its_exit_code() -> None:
     def fail(sock: socket.socket, side: socket.socket) -> None:
         raise RuntimeError("a mistake")
@@ -182,6 +228,53 @@ def test_a_process_that_fails_says_so_by_its_exit_code() -> None:
     starter.close()
     sock.close()
     side.close()
+
+
+def _serve_until_told(sock: socket.socket, side: socket.socket) -> None:
+    """A front-end process that does nothing but end when it is to."""
+    with sock.makefile("rb") as told:
+        while size := int.from_bytes(told.read(8), "little"):
+            if (messages.STOP,) in marshal.loads(told.read(size)):
+                return
+
+
+def test_a_starter_that_is_stopped_has_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_WATCH_S", 0.02)
+
+    async def run() -> None:
+        starter = start_starter(_serve_until_told)
+        assert starter._pid is not None
+        os.kill(starter._pid, signal.SIGSTOP)
+        await until(lambda: starter.is_stopped)
+        processes = started(starter)
+        await until(lambda: processes._living)
+        assert not starter.is_stopped
+        os.kill(starter._pid, signal.SIGSTOP)
+        await until(lambda: starter.is_stopped)
+        began = time.monotonic()
+        await processes.close(30)
+        assert time.monotonic() - began < 10
+
+    asyncio.run(run())
+
+
+def test_a_starter_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_WATCH_S", 0.01)
+
+    async def run(silent: subprocess.Popen[bytes]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        starter = Starter(ours, silent.pid)
+        processes = started(starter)
+        await asyncio.to_thread(silent.wait, 20)
+        theirs.close()
+        await until(lambda: processes.is_alone)
+        await processes.close(0)
+
+    with subprocess.Popen(["sleep", "100"]) as silent:
+        try:
+            asyncio.run(run(silent))
+        finally:
+            silent.kill()
 
 
 def test_a_process_is_asked_for_again_where_there_are_no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,18 @@ Take = Callable[[socket.socket, Any], bool]
 """Gets a client and its address; false, and nothing is done, where nobody can have it now."""
 
 
-class Acceptor:
-    """Implements `AcceptingSocket`. Accepts from the beginning; used on the event loop's thread."""
+def _always() -> bool:
+    return True
 
-    def __init__(self, listening: socket.socket, take: Take) -> None:
+
+class Acceptor:
+    """Implements `AcceptingSocket`. Accepts from the beginning; used on the event loop's thread. While `has_taker` says
+    that nobody would take them, clients stay in the system's queue."""
+
+    def __init__(self, listening: socket.socket, take: Take, has_taker: Callable[[], bool] = _always) -> None:
         self.sockets = (listening,)
         self._take = take
+        self._has_taker = has_taker
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._held: tuple[socket.socket, Any] | None = None  # a client that nobody has taken yet, and its address
@@ -54,6 +60,9 @@ class Acceptor:
     def _on_client(self) -> None:
         for _ in range(_ACCEPTS):
             if self._is_closed:
+                return
+            if not self._has_taker():
+                self._pause()
                 return
             try:
                 client, peer = self._held or self.sockets[0].accept()

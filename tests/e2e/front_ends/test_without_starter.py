@@ -47,6 +47,20 @@ def test_without_starter_and_front_ends_the_server_process_serves(folder: Path) 
         assert server.interrupt(signal.SIGTERM) == 0
 
 
+def test_a_starter_that_is_stopped_replaces_front_ends_all_the_same(folder: Path) -> None:
+    with ProcessServer(folder, 2, "--load-model=echo") as server:
+        server.wait_until_ready()
+        before = server.front_ends()
+        os.kill(server.starter(), signal.SIGSTOP)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        assert server.infer("echo", 5, 6)[0] == 200
+        assert "has to go on" in server.log
+        server.until(lambda: server.value("trireme_frontend_processes") == 2)
+        os.kill(server.starter(), signal.SIGSTOP)
+        assert server.interrupt(signal.SIGTERM) == 0
+
+
 def ask_behind_tls(port: int, certificate: Path) -> list[list[int]]:
     given = triton.InferInput("IN", [1, 2], "INT32")
     given.set_data_from_numpy(np.array([[7, 8]], np.int32))

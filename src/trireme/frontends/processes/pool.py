@@ -33,6 +33,8 @@ _STOPPED_COUNT: Final = 4
 """With so many, a process that somebody has stopped is ended, and replaced."""
 _HANGS_COUNT: Final = 10
 """With so many, any process is."""
+_STARTER_HANGS_COUNT: Final = 40
+"""A starter that has not forked what it was asked for when the processes were looked at so often is given up."""
 _AGAIN_S: Final = 1.0
 """A process that ends sooner than this after its start is replaced after this time."""
 _END_S: Final = 2.0
@@ -57,6 +59,7 @@ class FrontendProcesses:
         self._acceptors: list[Acceptor] = []
         self._is_stopping = False
         self._is_starter_gone = False
+        self._starter_silent_count = 0  # how often it was looked since it was asked, and has not replied
         self._watch_timer: asyncio.TimerHandle | None = None
         self.restart_count = 0
         """How many processes were replaced."""
@@ -82,7 +85,7 @@ class FrontendProcesses:
                 return here.take(client, peer)
             return self._adopt(client, peer, service, connect)
 
-        acceptor = Acceptor(listening, take)
+        acceptor = Acceptor(listening, take, self._has_taker)
         self._acceptors.append(acceptor)
         return acceptor
 
@@ -94,6 +97,9 @@ class FrontendProcesses:
     @property
     def _living(self) -> list[FrontProcess]:
         return [process for process in self._slots if process is not None and process.pid is not None]
+
+    def _has_taker(self) -> bool:
+        return self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self._living)
 
     def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands a client to the process that has the fewest; false where there is none that keeps up."""
@@ -114,6 +120,7 @@ class FrontendProcesses:
         self._is_stopping = True
         if self._watch_timer is not None:
             self._watch_timer.cancel()
+        self._starter.go_on()  # it has to tell of the ends
         living = [process for process in self._slots if process is not None]
         for process in living:
             process.stop()
@@ -123,8 +130,9 @@ class FrontendProcesses:
                 _kill(process)
                 process.close()
         await self._wait_for_ends(living, _END_S)
-        self._loop.remove_reader(self._control.fileno())
-        self._starter.close()
+        if not self._is_starter_gone:
+            self._loop.remove_reader(self._control.fileno())
+            self._starter.close()
 
     async def _wait_for_ends(self, processes: list[FrontProcess], longest_s: float) -> None:
         end_s = monotonic() + longest_s
@@ -210,7 +218,21 @@ class FrontendProcesses:
                 process.close()
             else:
                 process.ping()
+        if self._asked:
+            self._watch_starter()
         self._watch_timer = self._loop.call_later(_WATCH_S, self._watch)
+
+    def _watch_starter(self) -> None:
+        """It owes a process: where somebody has stopped it, it is to go on, and where it hangs in another way, it is
+        ended, so that there is an end to the waiting of clients."""
+        self._starter_silent_count += 1
+        waited_s = self._starter_silent_count * _WATCH_S
+        if self._starter_silent_count >= _STARTER_HANGS_COUNT:
+            log.error("the process that forks front-end processes has not answered for %g s and is ended", waited_s)
+            self._starter.kill()
+        elif self._starter_silent_count % _STOPPED_COUNT == 0 and self._starter.is_stopped:
+            log.error("the process that forks front-end processes is stopped, and has to go on (SIGCONT)")
+            self._starter.go_on()
 
     def _on_starter(self) -> None:
         try:
@@ -223,6 +245,7 @@ class FrontendProcesses:
             self._loop.remove_reader(self._control.fileno())
             self._on_starter_gone()
             return
+        self._starter_silent_count = 0
         kind, *facts = marshal.loads(told)
         if kind == FORKED:
             self._on_forked(*facts)
@@ -240,6 +263,7 @@ class FrontendProcesses:
 
     def _on_starter_gone(self) -> None:
         self._is_starter_gone = True
+        self._starter.close()
         if self._is_stopping:
             return
         log.error("no front-end process can be started any more: the process that forks them has ended")

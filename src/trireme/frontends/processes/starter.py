@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from trireme.machine.process_state import is_stopped
+
 log = logging.getLogger(__name__)
 
 Serve = Callable[[socket.socket, socket.socket], None]
@@ -38,7 +40,7 @@ _PR_SET_NAME = 15
 class Starter:
     """The server's side of the process."""
 
-    def __init__(self, control: socket.socket, pid: int) -> None:
+    def __init__(self, control: socket.socket, pid: int | None) -> None:
         self.control = control
         """Over which it tells (FORKED, number, pid), (FAILED, number, reason) and (ENDED, pid, status)."""
         self._pid = pid
@@ -47,12 +49,32 @@ class Starter:
         """A process that serves these two sockets, please; its number is for the reply. Raises OSError."""
         socket.send_fds(self.control, [marshal.dumps(number)], [sock.fileno(), side.fileno()])
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it: what it is asked for waits."""
+        return self._pid is not None and is_stopped(self._pid)
+
+    def go_on(self) -> None:
+        """Has it go on where it is stopped."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends it; its control tells so, like any other end."""
+        self._signal(signal.SIGKILL)
+
     def close(self) -> None:
-        """Ends the process, which waits for nothing."""
+        """Ends the process, which waits for nothing. Later calls do nothing."""
+        self.kill()
         self.control.close()
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+        pid, self._pid = self._pid, None  # from now on it may be another process's
+        if pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
 
 def start_starter(serve: Serve) -> Starter:
