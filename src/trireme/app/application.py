@@ -291,14 +291,10 @@ class _Application:
         """Those that hold the sockets of clients, where there are any."""
         if self._starter is None:
             return None
-        from trireme.app.front_ends import FrontEndMetrics  # most servers do without
-        from trireme.frontends.processes.pool import FrontendProcesses
+        from trireme.app.front_ends import open_front_ends  # most servers do without
 
-        count = self._options.frontend_processes
-        self._processes = FrontendProcesses(self._starter, count, self._server.calls)
-        self._metrics.others.append(FrontEndMetrics(self._processes))
-        self._processes.start()
-        log.info("Started %d front-end processes", count)
+        configs = self._registry.available_configs()
+        self._processes = open_front_ends(self._options, self._starter, configs, self._server, self._metrics)
         return self._processes
 
     async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from trireme.app import options as app_options
 from trireme.app.platforms import is_oci
 from trireme.backends.catalog import ModelSource
+from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import InternalError
 from trireme.core.ports import Backend
+from trireme.devices.cpu import core_count
+from trireme.frontends.processes.count import front_end_count
 from trireme.frontends.processes.front_loop import FrontPlan, serve_clients
 from trireme.frontends.processes.pool import FrontendProcesses
 from trireme.frontends.processes.starter import Starter, start_starter
@@ -23,6 +27,8 @@ from trireme.observe.prometheus import PageWriter, label_text
 from trireme.registry.options import RegistryOptions
 from trireme.registry.registry import ModelRegistry
 from trireme.server.server import InferenceServer
+
+log = logging.getLogger(__name__)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -34,6 +40,26 @@ def start_front_ends(
     if sys.platform != "linux":
         return None
     return start_starter(partial(serve_clients, _front_plan(options, loop_factory, gc_thresholds)))
+
+
+def open_front_ends(
+    options: ServerOptions,
+    starter: Starter,
+    configs: Sequence[ModelConfig],
+    server: InferenceServer,
+    metrics: MetricsRegistry,
+) -> FrontendProcesses | None:
+    """Has them forked, as many as the options and these models ask for; None where that is none."""
+    instance_counts = (sum(group.count for group in config.instance_groups) for config in configs)
+    count = front_end_count(options.frontend_processes, core_count(), max(instance_counts, default=0))
+    if count == 1:
+        starter.close()
+        return None
+    processes = FrontendProcesses(starter, count, server.calls)
+    metrics.others.append(FrontEndMetrics(processes))
+    processes.start()
+    log.info("Started %d front-end processes", count)
+    return processes
 
 
 def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]) -> FrontPlan:

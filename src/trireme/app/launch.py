@@ -10,7 +10,9 @@ from trireme.backends.python.process.fork_server import ForkServer
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.load_failure import LoadFailure
+from trireme.devices.cpu import core_count
 from trireme.devices.inventory import DeviceSearch
+from trireme.frontends.processes.count import front_end_count
 
 if TYPE_CHECKING:
     from trireme.frontends.processes.starter import Starter
@@ -25,7 +27,7 @@ def run(
     before that which models could not be loaded, and then shows their errors in the log's place."""
     fork_server = ForkServer.start()  # imports elsewhere what workers need, while this process imports the server
     try:
-        starter = _front_end_starter(options) if options.frontend_processes > 1 else None
+        starter = _front_end_starter(options) if _may_have_front_ends(options) else None
         search = DeviceSearch(options.devices)
         with ending_at_once():
             from trireme.app.application import run as run_application
@@ -34,6 +36,11 @@ def run(
     finally:
         if fork_server is not None:
             fork_server.close()
+
+
+def _may_have_front_ends(options: ServerOptions) -> bool:
+    """How many there are is known when the models are loaded, which is too late to fork."""
+    return front_end_count(options.frontend_processes, core_count(), 0) > 1
 
 
 def _front_end_starter(options: ServerOptions) -> Starter | None:

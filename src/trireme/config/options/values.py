@@ -65,6 +65,15 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> ValueKind
     return ValueKind("integer", read)
 
 
+def _or_auto(kind: ValueKind) -> ValueKind:
+    """The same, or `auto`, which is None: the server chooses."""
+
+    def read(text: str, flag: str) -> Any:
+        return None if text == "auto" else kind.read(text, flag)
+
+    return ValueKind(f"{kind.placeholder}|auto", read)
+
+
 def choice(*allowed: str) -> ValueKind:
     """One of a few words."""
 
@@ -157,6 +166,7 @@ PATTERN = ValueKind("regular expression", parse_pattern)
 INTEGER = integer()
 COUNT = integer(0)
 POSITIVE = integer(1)
+POSITIVE_OR_AUTO = _or_auto(POSITIVE)
 PORT = integer(0, 65535)
 NUMBER = ValueKind("float", parse_float)
 VERBOSITY = ValueKind("integer", _read_verbosity)

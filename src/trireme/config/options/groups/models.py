@@ -11,6 +11,7 @@ from trireme.config.options.values import (
     BOOLEAN,
     COUNT,
     POSITIVE,
+    POSITIVE_OR_AUTO,
     REQUIRED_TEXT,
     SWITCH,
     TEXT,
@@ -30,11 +31,11 @@ class ProcessOptions:
     exit_timeout_secs: int = option(
         30, COUNT, "How long a shutdown waits for requests in flight before it gives up and exits with 1."
     )
-    frontend_processes: int = option(
+    frontend_processes: int | None = option(
         1,
-        POSITIVE,
+        POSITIVE_OR_AUTO,
         "Experimental: how many processes hold the connections of HTTP and gRPC clients and read their requests; with "
-        "1 the server process does that itself.",
+        "1 the server process does that itself, with auto the number follows from the cores and the instances.",
         is_extension=True,
     )
     debug: str | None = option(
