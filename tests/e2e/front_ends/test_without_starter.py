@@ -54,6 +54,7 @@ def test_a_starter_that_is_stopped_replaces_front_ends_all_the_same(folder: Path
         os.kill(server.starter(), signal.SIGSTOP)
         for pid in before:
             os.kill(pid, signal.SIGKILL)
+        server.until(lambda: server.value("trireme_frontend_processes") == 0)
         assert server.infer("echo", 5, 6)[0] == 200
         assert "has to go on" in server.log
         server.until(lambda: server.value("trireme_frontend_processes") == 2)

@@ -146,7 +146,7 @@ class FrontendProcesses:
     @property
     def connection_counts(self) -> list[int | None]:
         """The clients of each process; None for one that is not there."""
-        return [None if process is None else process.connection_count for process in self._slots]
+        return [None if process is None or process.pid is None else process.connection_count for process in self._slots]
 
     # --- one process
 
