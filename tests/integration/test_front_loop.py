@@ -46,6 +46,32 @@ def answer_to(call: int) -> tuple[Any, ...]:
     return (messages.ANSWER, call, "1", [("OUT", "INT32", (1, 1), b"abcd")], {})
 
 
+def test_no_more_is_read_of_a_client_than_the_server_process_looks_at() -> None:
+    window, most = messages.READ_WINDOW_BYTES, messages.READ_WINDOW_BYTES + (1 << 18)
+    large = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000)
+
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, large))
+        await until(lambda: read_bytes(stage) > window)
+        handed = 0
+        while handed < len(large):
+            await asyncio.sleep(0.02)
+            assert read_bytes(stage) - handed <= most
+            step = min(200_000, read_bytes(stage) - handed)
+            stage.line.send((messages.HANDED, 1, step))
+            handed += step
+        await sending
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def read_bytes(stage: FrontLoopStage) -> int:
+    return sum(len(message[2]) for message in stage.taken if message[0] == messages.READ)
+
+
 class Call:
     """Keeps how it ends."""
 

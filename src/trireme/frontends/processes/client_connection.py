@@ -36,7 +36,8 @@ class ClientConnection(asyncio.Protocol):
         self._written_bytes = 0  # since TAKEN was said
         self._told_unsent_bytes = 0
         self._is_write_paused = False
-        self._is_paused_by_server = False
+        self._ahead_bytes = 0  # of what was read and the server process has not looked at
+        self._is_far_ahead = False
         self._is_paused_by_line = False
         self._is_lost = False
 
@@ -78,7 +79,7 @@ class ClientConnection(asyncio.Protocol):
     # --- what the server process says
 
     def told(self, kind: int, data: bytes) -> None:
-        """One of WRITE, PAUSE, RESUME, END_WRITING, CLOSE and ABORT."""
+        """One of WRITE, END_WRITING, CLOSE and ABORT."""
         transport = self._transport
         if transport is None:
             if kind == messages.ABORT or (kind == messages.CLOSE and not self._early):
@@ -90,12 +91,6 @@ class ClientConnection(asyncio.Protocol):
             self._written_bytes += len(data)
             if self._written_bytes >= messages.TAKEN_STEP_BYTES and not self._is_write_paused:
                 self._tell_taken()
-        elif kind == messages.PAUSE:
-            self._is_paused_by_server = True
-            transport.pause_reading()
-        elif kind == messages.RESUME:
-            self._is_paused_by_server = False
-            self._resume()
         elif kind == messages.END_WRITING:
             if transport.can_write_eof():
                 transport.write_eof()
@@ -120,6 +115,13 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._resume()
 
+    def handed(self, size_bytes: int) -> None:
+        """The server process has looked at so much more."""
+        self._ahead_bytes -= size_bytes
+        if self._is_far_ahead and self._ahead_bytes <= messages.READ_WINDOW_BYTES // 2:
+            self._is_far_ahead = False
+            self._resume()
+
     def idle(self, received_bytes: int) -> None:
         """The server process had answered all that it had received by then."""
 
@@ -136,6 +138,11 @@ class ClientConnection(asyncio.Protocol):
     def relay(self, data: bytes) -> None:
         """Hands bytes of the client to the server process."""
         self._line.send_bytes(messages.READ, self.number, data)
+        self._ahead_bytes += len(data)
+        if self._ahead_bytes > messages.READ_WINDOW_BYTES and not self._is_far_ahead:
+            self._is_far_ahead = True
+            if self._transport is not None:
+                self._transport.pause_reading()
         if self._line.is_full:
             self._owner.check_line()
 
@@ -162,6 +169,6 @@ class ClientConnection(asyncio.Protocol):
             self._written_bytes = 0
 
     def _resume(self) -> None:
-        is_paused = self._is_paused_by_server or self._is_paused_by_line or self._is_write_paused
+        is_paused = self._is_far_ahead or self._is_paused_by_line or self._is_write_paused
         if self._transport is not None and not is_paused:
             self._transport.resume_reading()

@@ -37,9 +37,7 @@ _STOP_POLL_S: Final = 0.02
 _SWEEP_S: Final = 2.0
 """How often the server process is told which connections are used, and it is looked for clients that do not go on."""
 _FOR_CALLS: Final = frozenset((messages.ANSWER, messages.REFUSE, messages.FAIL, messages.SEND_WHOLE))
-_FOR_CLIENTS: Final = frozenset(
-    (messages.WRITE, messages.PAUSE, messages.RESUME, messages.END_WRITING, messages.CLOSE, messages.ABORT)
-)
+_FOR_CLIENTS: Final = frozenset((messages.WRITE, messages.END_WRITING, messages.CLOSE, messages.ABORT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +136,10 @@ class FrontLoop:
             connection = self.connections.get(message[1])
             if connection is not None:
                 connection.told(kind, message[2] if kind == messages.WRITE else b"")
+        elif kind == messages.HANDED:
+            connection = self.connections.get(message[1])
+            if connection is not None:
+                connection.handed(message[2])
         elif kind == messages.IDLE:
             connection = self.connections.get(message[1])
             if connection is not None:

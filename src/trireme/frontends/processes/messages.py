@@ -15,9 +15,8 @@ OPEN: Final = 1
 """(connection, service, whether requests may be read here): a client; its socket has been sent ahead."""
 WRITE: Final = 2
 """(connection, bytes): for the client."""
-PAUSE: Final = 3
-"""(connection,): nothing is to be read of the client until RESUME."""
-RESUME: Final = 4
+HANDED: Final = 3
+"""(connection, size): so much of what was READ has been looked at; as much more may come."""
 END_WRITING: Final = 5
 """(connection,): what is written so far is all there will be; the client may go on sending."""
 CLOSE: Final = 6
@@ -71,3 +70,7 @@ WINDOW_BYTES: Final = 1 << 20
 """So much of a connection may be on its way to the client before some of it is TAKEN."""
 TAKEN_STEP_BYTES: Final = 1 << 18
 """TAKEN is said in steps of at least this size."""
+READ_WINDOW_BYTES: Final = 1 << 19
+"""With more than this of a client READ and not HANDED, nothing more is read of it."""
+HANDED_STEP_BYTES: Final = 1 << 17
+"""HANDED is said in steps of at least this size."""

@@ -44,7 +44,7 @@ class RelayedTransport(asyncio.Transport):
         self._is_over = False  # the protocol has been told, or is about to be
         self._is_closing = False
         self._is_reading_paused = False
-        self._has_paused_client = False
+        self._handed_bytes = 0  # since HANDED was said
         self._unread: deque[bytes] = deque()  # came while reading was paused; b"" is the client's end
         self._is_delivering = False
         self._on_way_bytes = 0  # written and not yet taken
@@ -71,9 +71,6 @@ class RelayedTransport(asyncio.Transport):
         self._received_bytes += len(data)
         if self._unread or self._is_reading_paused:
             self._unread.append(data)
-            if not self._has_paused_client:
-                self._has_paused_client = True
-                self._line.send((messages.PAUSE, self._number))
         else:
             self._hand_over(data)
 
@@ -158,9 +155,7 @@ class RelayedTransport(asyncio.Transport):
         if not self._is_reading_paused:
             return
         self._is_reading_paused = False
-        if not self._unread:
-            self._resume_client()
-        elif not self._is_delivering:
+        if self._unread and not self._is_delivering:
             self._is_delivering = True
             self._loop.call_soon(self._deliver)
 
@@ -193,14 +188,6 @@ class RelayedTransport(asyncio.Transport):
         unread = self._unread
         while unread and not self._is_reading_paused and not self._is_over:
             self._hand_over(unread.popleft())
-        if not unread and not self._is_reading_paused:
-            self._resume_client()
-
-    def _resume_client(self) -> None:
-        """Nothing that came is left: protocols pause and resume many times while they read it."""
-        if self._has_paused_client and not self._is_closing:
-            self._has_paused_client = False
-            self._line.send((messages.RESUME, self._number))
 
     def _hand_over(self, data: bytes) -> None:
         if self._is_over or not self._is_made:
@@ -209,7 +196,7 @@ class RelayedTransport(asyncio.Transport):
             if not data:
                 self._end_reading()
             else:
-                self._feed(data)
+                self._note_handed(self._feed(data))
         except Exception:
             log.exception("a connection failed")
             self.abort()
@@ -219,13 +206,21 @@ class RelayedTransport(asyncio.Transport):
         if not isinstance(protocol, (asyncio.Protocol, asyncio.BufferedProtocol)) or not protocol.eof_received():
             self.close()
 
-    def _feed(self, data: bytes) -> None:
+    def _note_handed(self, size_bytes: int) -> None:
+        """Lets the front-end process read as much more of the client."""
+        self._handed_bytes += size_bytes
+        if self._handed_bytes >= messages.HANDED_STEP_BYTES and not self._is_closing:
+            self._line.send((messages.HANDED, self._number, self._handed_bytes))
+            self._handed_bytes = 0
+
+    def _feed(self, data: bytes) -> int:
+        """Gives the protocol as much as it wants; how much that was. The rest is kept for later."""
         rest = memoryview(data)
         while len(rest) and not self._is_over:
             protocol = self._protocol
             if isinstance(protocol, asyncio.Protocol):
                 protocol.data_received(data if len(rest) == len(data) else bytes(rest))
-                return
+                return len(data)
             assert isinstance(protocol, asyncio.BufferedProtocol)
             buffer = memoryview(protocol.get_buffer(len(rest)))
             size = min(len(buffer), len(rest))
@@ -234,7 +229,8 @@ class RelayedTransport(asyncio.Transport):
             protocol.buffer_updated(size)
             if len(rest) and self._is_reading_paused:
                 self._unread.appendleft(bytes(rest))
-                return
+                return len(data) - len(rest)
+        return len(data)
 
     def _pump(self) -> None:
         """Lets go as much of what waits as the window allows."""

@@ -15,6 +15,7 @@ from trireme.frontends.processes.relayed_transport import RelayedTransport
 
 NUMBER = 7
 WINDOW = messages.WINDOW_BYTES
+STEP = messages.HANDED_STEP_BYTES
 
 
 class RecordedLine:
@@ -90,6 +91,7 @@ class Filled(asyncio.BufferedProtocol):
         self.buffer = bytearray(size)
         self.count = 0
         self._after = after
+        self.on_full: Callable[[], None] = lambda: None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self.buffer)[self.count :]
@@ -98,6 +100,7 @@ class Filled(asyncio.BufferedProtocol):
         self.count += nbytes
         if self.count == len(self.buffer):
             self._transport.set_protocol(self._after)
+            self.on_full()
 
 
 @pytest.fixture
@@ -141,47 +144,42 @@ def test_bytes_that_come_while_reading_is_paused_come_later_and_in_order(
     transport.received(b"one")
     transport.received(b"two")
     assert protocol.told == ["made"]
-    assert line.kinds() == [messages.PAUSE]
     transport.resume_reading()
     transport.received(b"three")
     loop.turn()
     assert protocol.told == ["made", b"one", b"two", b"three"]
-    assert line.kinds() == [messages.PAUSE, messages.RESUME]
+    assert line.sent == []
 
 
-def test_a_client_goes_on_when_all_that_it_sent_is_read(
+def test_a_client_may_send_as_much_more_as_was_read(
     transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
 ) -> None:
-    """A protocol that reads a little at a time pauses behind each; meanwhile no more may gather here."""
+    """A protocol that reads a little at a time pauses behind each."""
     protocol.on_data = transport.pause_reading
-    for data in (b"one", b"two", b"three"):
-        transport.received(data)
+    for _ in range(4):
+        transport.received(b"x" * (STEP - 1))
+    assert line.sent == []
+    transport.resume_reading()
+    loop.turn()
+    assert line.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))]
     for _ in range(2):
         transport.resume_reading()
         loop.turn()
-        assert line.kinds() == [messages.PAUSE]
-    assert protocol.told == ["made", b"one", b"two", b"three"]
-    transport.resume_reading()
-    assert line.kinds() == [messages.PAUSE, messages.RESUME]
+    assert line.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))] * 2
 
 
-def test_what_comes_behind_unread_bytes_pauses_the_client(
+def test_what_a_protocol_leaves_of_a_piece_is_not_read(
     transport: RelayedTransport, line: RecordedLine, loop: ManualLoop, protocol: Recorder
 ) -> None:
-    transport.pause_reading()
-    transport.received(b"one")
+    filled = Filled(transport, STEP, protocol)
+    filled.on_full = transport.pause_reading
+    transport.set_protocol(filled)
+    transport.received(b"x" * (2 * STEP))
+    assert line.sent == [(messages.HANDED, NUMBER, STEP)]
     transport.resume_reading()
-    transport.received(b"two")
-    assert line.kinds() == [messages.PAUSE]
     loop.turn()
-    assert protocol.told == ["made", b"one", b"two"]
-    assert line.kinds() == [messages.PAUSE, messages.RESUME]
-
-
-def test_a_pause_that_nothing_meets_costs_no_message(transport: RelayedTransport, line: RecordedLine) -> None:
-    transport.pause_reading()
-    transport.resume_reading()
-    assert line.sent == []
+    assert protocol.told == ["made", b"x" * STEP]
+    assert line.sent == [(messages.HANDED, NUMBER, STEP)] * 2
 
 
 def test_the_end_of_the_client_waits_its_turn(
