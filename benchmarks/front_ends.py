@@ -1,8 +1,10 @@
 """Processor time per request of each process of the server, with one process and with front-end processes.
 
     python benchmarks/front_ends.py --processes 1,2,4 --instances 1,8 --clients 64,256
+    python benchmarks/front_ends.py --processes 1,2,4,1,2,4 --instances 1 --clients 1
 
-The time that a process takes for a request says what it can do at most, also on a machine where it shares the cores with
+Beside it: the mean batch, how long a client waits for an answer on average, from the command to ready, and the memory that
+is a front-end process's own, at the start and behind the load. The time that a process takes for a request says what it can do at most, also on a machine where it shares the cores with
 the load; what the whole server does says `serving.py`, where there are cores for all. The model and the requests are the
 same. The load comes from wrk and h2load (Debian: wrk, nghttp2-client).
 """
@@ -34,8 +36,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3)
     arguments = parser.parse_args()
     instances = [int(text) for text in arguments.instances.split(",")]
-    print("processes instances protocol clients  requests  batch  server  front ends  ceiling")
-    print("                                                      us/req    us/req  requests/s")
+    print("processes instances protocol clients  requests  batch  waits  server  front ends  ceiling")
+    print("                                                         us  us/req    us/req  requests/s")
     with tempfile.TemporaryDirectory() as folder:
         write_models(pathlib.Path(folder), instances)
         for count in (int(text) for text in arguments.processes.split(",")):
@@ -45,6 +47,7 @@ def main() -> None:
                         for protocol in ("http", "grpc"):
                             server.load(protocol, instance_count, clients, WARM_UP_S)
                             print(server.measure(protocol, instance_count, clients, arguments.seconds), flush=True)
+                print(server.cost(), flush=True)
 
 
 class Server:
@@ -57,19 +60,32 @@ class Server:
         command = [str(pathlib.Path(sys.executable).with_name("tritonserver")), "--model-repository", str(folder)]
         command += [f"--{kind}-port={port}" for kind, port in self._ports.items()]
         command += [f"--frontend-processes={count}", "--log-info=false"]
+        self._began_s = time.monotonic()
+        self._ready_s = 0.0
+        self._first_mb: list[float] = []
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def __enter__(self) -> Server:
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self._ports['http']}/v2/health/ready", timeout=1)
-                return self
+                break
             except OSError:
-                time.sleep(0.1)
+                time.sleep(0.01)
+        self._ready_s = time.monotonic() - self._began_s
+        self._first_mb = self._own_mb()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
+
+    def cost(self) -> str:
+        """What the processes take, as a line of text."""
+        line = f"{self._count:9} ready after {self._ready_s:.2f} s"
+        if self._first_mb:
+            line += f"; MB of a front-end process's own {_range(self._first_mb)}, now {_range(self._own_mb())}"
+        return line
 
     def measure(self, protocol: str, instances: int, clients: int, seconds: int) -> str:
         """A line of the table."""
@@ -82,7 +98,7 @@ class Server:
         busiest_us = max([server_us, *(1e6 * each / requests for each in spent[1:])])
         return (
             f"{self._count:9} {instances:9} {protocol:8} {clients:7} {requests:9} {requests / executions:6.2f}"
-            f" {server_us:7.1f} {front_us:9.1f} {1e6 / busiest_us:11,.0f}"
+            f" {1e6 * seconds * clients / requests:6.0f} {server_us:7.1f} {front_us:9.1f} {1e6 / busiest_us:11,.0f}"
         )
 
     def load(self, protocol: str, instances: int, clients: int, seconds: int) -> None:
@@ -95,6 +111,9 @@ class Server:
         url = f"http://127.0.0.1:{self._ports['http']}/v2/models/identity{instances}/stats"
         (stats,) = json.load(urllib.request.urlopen(url))["model_stats"]
         return stats["inference_count"], stats["execution_count"]
+
+    def _own_mb(self) -> list[float]:
+        return [own_mb(pid) for pid in self._front_ends()]
 
     def _front_ends(self) -> list[int]:
         return [pid for child in children_of(self._process.pid) for pid in children_of(child) if is_front_end(pid)]
@@ -114,6 +133,19 @@ def cpu_s(pid: int) -> float:
     """The processor time of all threads of the process so far, which the scheduler counts to the nanosecond."""
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def own_mb(pid: int) -> float:
+    """The memory that the process shares with no other."""
+    sizes = {}
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, size, *_ = line.split()
+        sizes[name] = int(size)
+    return (sizes["Private_Clean:"] + sizes["Private_Dirty:"]) / 1024
+
+
+def _range(sizes: list[float]) -> str:
+    return f"{min(sizes):.1f} to {max(sizes):.1f}"
 
 
 def write_models(folder: pathlib.Path, instances: list[int]) -> None:
