@@ -109,8 +109,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    tile = tiles + tl.program_id(0) * 4
-    head = tl.program_id(1)
+    tile, head = tiles + tl.program_id(0) * 4, tl.program_id(1)
     kv_head = head // GROUP
     table = tables + tl.load(tile).to(tl.int64) * table_width
     first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
@@ -119,8 +118,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     stored = (r < count)[:, None] & (d < HEAD)[None, :]
     q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
     position = first_position + r
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
+    peak, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
     begin = 0
     if HAS_WINDOW:
