@@ -114,6 +114,14 @@ def test_datatype_is_told_by_the_name_it_has_here(server: RunningServer) -> None
         )
     unknown = {"inputs": [{**QUESTION["inputs"][0], "datatype": "FP99"}]}
     assert ask(server, "misnamed_output", unknown) == (400, {"error": "invalid datatype for input INPUT0"})
+    for member in ("type", "dtype"):  # and not 'data', which is its own
+        renamed = {member if key == "datatype" else key: value for key, value in QUESTION["inputs"][0].items()}
+        status, told = ask(server, "misnamed_output", {"inputs": [renamed]})
+        assert status == 500
+        assert told["error"].endswith(f"non-existing object member 'datatype'; '{member}' is there instead")
+    missing = {key: value for key, value in QUESTION["inputs"][0].items() if key != "datatype"}
+    status, told = ask(server, "misnamed_output", {"inputs": [missing]})
+    assert told["error"].endswith("non-existing object member 'datatype'")
 
 
 def test_fields_of_generate_are_told_by_the_names_of_inputs(server: RunningServer) -> None:

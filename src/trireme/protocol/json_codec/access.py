@@ -9,6 +9,8 @@ from trireme.core.errors import InternalError
 
 _MAX_UINT: Final = 2**64 - 1
 _ABSENT: Final = object()
+_MEMBERS = frozenset(("id", "inputs", "outputs", "parameters", "name", "shape", "datatype", "data"))
+"""Of requests: what stands under these names is not in another's place."""
 
 
 def members_of(value: Any) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def member_of(value: Any, name: str) -> Any:
 
 def _meant(name: str, value: Any) -> str:
     """What stands there in the place of the member, where a name is close."""
-    close = closest(name, value, 0.7) if isinstance(value, dict) else None
+    close = closest(name, (key for key in value if key not in _MEMBERS), 0.65) if isinstance(value, dict) else None
     return f"; '{close}' is there instead" if close is not None else ""
 
 
