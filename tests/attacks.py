@@ -79,6 +79,13 @@ def json_strings(ports: Ports, count: int = 15 * MILLION) -> int:
     return send_http(ports, http_request("/v2/models/text/infer", body, "Content-Encoding: gzip"))
 
 
+def json_escapes(ports: Ports, count: int = 10 * MILLION) -> int:
+    """One string of escapes."""
+    entry = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":["%b"]}]}'
+    body = gzip.compress(entry % (b"\\u00e9" * count), 9)
+    return send_http(ports, http_request("/v2/models/text/infer", body, "Content-Encoding: gzip"))
+
+
 def brackets(ports: Ports, count: int = 40, depth: int = 130_000) -> int:
     body = gzip.compress(b"[" * depth, 9)
     return send_http(ports, http_request("/v2/models/text/infer", body, "Content-Encoding: gzip") * count, count)
@@ -184,6 +191,7 @@ ATTACKS: dict[str, Attack] = {
         empty_raw_contents,
         many_shapes,
         json_strings,
+        json_escapes,
         brackets,
         objects_in_turn,
         compressed_calls,

@@ -36,6 +36,7 @@ ATTACKS = {
     "empty raw contents": lambda ports: attacks.empty_raw_contents(ports, 2 * MILLION),
     "dims": lambda ports: attacks.many_shapes(ports, 2 * MILLION),
     "strings in JSON": lambda ports: attacks.json_strings(ports, 5 * MILLION),
+    "escapes in JSON": lambda ports: attacks.json_escapes(ports, 5 * MILLION),
     "brackets": attacks.brackets,
     "pipelined": lambda ports: attacks.objects_in_turn(ports, 100),
     "compressed calls": lambda ports: attacks.compressed_calls(ports, 100),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from codecs import getincrementaldecoder
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
@@ -16,7 +17,7 @@ from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import Buffer, decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.tensor import Tensor
-from trireme.protocol.json_codec.slices import SLICE, join_slices, types_of
+from trireme.protocol.json_codec.slices import SLICE, TEXT_SLICE_BYTES, join_slices, slice_texts, types_of
 from trireme.protocol.json_codec.text import encode_number, escape_bytes
 
 MAX_NESTING: Final = 100
@@ -121,13 +122,26 @@ def _encode_many_numbers(tensor: Tensor) -> bytes:
 
 def encode_text_list(elements: list[bytes]) -> bytes:
     """A JSON list of strings; elements that are not UTF-8 are written as they are."""
-    if len(elements) > SLICE:
-        starts = range(0, len(elements), SLICE)
-        return b"[%b]" % b",".join([encode_text_list(elements[start : start + SLICE])[1:-1] for start in starts])
+    if len(elements) > SLICE or sum(map(len, elements)) > TEXT_SLICE_BYTES:
+        if len(elements) == 1:
+            return b'["%b"]' % _encode_long_text(elements[0])
+        return b"[%b]" % b",".join([encode_text_list(group)[1:-1] for group in slice_texts(elements)])
     try:
         return orjson.dumps([element.decode() for element in elements])
     except UnicodeDecodeError:
         return b"[%b]" % b",".join(map(escape_bytes, elements))
+
+
+def _encode_long_text(element: bytes) -> bytes:
+    """The inside of a JSON string, written in pieces."""
+    pieces = [element[start : start + TEXT_SLICE_BYTES] for start in range(0, len(element), TEXT_SLICE_BYTES)]
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        written = [orjson.dumps(decoder.decode(piece))[1:-1] for piece in pieces]
+        decoder.decode(b"", True)
+    except UnicodeDecodeError:
+        written = [escape_bytes(piece)[1:-1] for piece in pieces]
+    return b"".join(written)
 
 
 def pack_string(raw: bytes) -> bytes:

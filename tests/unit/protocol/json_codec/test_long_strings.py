@@ -1,4 +1,4 @@
-"""Long strings with escapes: read in pieces, as quickly as others, and in little more memory than they have."""
+"""Long strings: read and written in pieces, whatever is in them, and in little more memory than they have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tracemalloc
 
 import pytest
 
-from trireme.protocol.json_codec import reader
+from trireme.protocol.json_codec import reader, slices, tensor
 
 ATOMS = ("a", "\n", "é", "€", "\U0001f600", '"', "\\", "/", "\\ud83d", "\x7f", "\x1f", "\ud7ff", "\ue000")
 
@@ -58,6 +58,26 @@ def test_escapes_cost_no_more_memory_than_their_text(escape: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * len(text)
+
+
+@pytest.mark.parametrize("sizes", [[9], [3, 20, 1], [0, 8, 0, 100], [8] * 5, [1] * 30, []])
+@pytest.mark.parametrize("atom", [b"x", "é".encode(), b"\n", b"\xff\x01"])
+def test_strings_are_written_in_pieces_as_they_are_at_once(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], atom: bytes
+) -> None:
+    elements = [atom * size for size in sizes]
+    wanted = tensor.encode_text_list(elements)
+    for module in (slices, tensor):
+        monkeypatch.setattr(module, "TEXT_SLICE_BYTES", 8)
+    assert tensor.encode_text_list(elements) == wanted
+
+
+def test_no_piece_of_written_strings_is_long() -> None:
+    elements = [b"x" * 100_000] * 9 + [b"y" * 1_000_000] + [b""] * 50_000
+    groups = list(slices.slice_texts(elements))
+    assert [element for group in groups for element in group] == elements
+    assert all(len(group) <= slices.SLICE for group in groups)
+    assert all(len(group) == 1 or sum(map(len, group)) <= slices.TEXT_SLICE_BYTES for group in groups)
 
 
 def test_what_has_to_be_read_step_by_step_is_bounded_over_all_strings(monkeypatch: pytest.MonkeyPatch) -> None:
