@@ -71,7 +71,6 @@ class TritonPythonModel:
 """
 MODELS = ("busy", "fragile", "poisoned", "shared", "failing", "patient")
 EXIT, CRASH, LEAVE, SLEEP, ALLOCATE, UNSEALED = range(1, 7)
-pytestmark = pytest.mark.usefixtures("fresh_interpreters")  # a crash lists every extension that is imported
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,6 @@ class TritonPythonModel:
         return answers
 """
 EACCES, EMFILE = 13, 24
-pytestmark = pytest.mark.usefixtures("fresh_interpreters")  # what a forked worker has imported counts as its memory
 
 
 def serve(folder: Path, *flags: str) -> RunningServer:
