@@ -14,7 +14,7 @@ from pathlib import Path
 _ALWAYS = {"deploy", "chat"}
 """Commands whose models are of the hub."""
 _FILES = ("config.pbtxt", "*/config.pbtxt", "*/*/*.py")
-_SAYS_SO = re.compile(rb"torch|transformers|llm|neuron|optimum|habana", re.IGNORECASE)
+_SAYS_SO = re.compile(rb"torch|transformers|llm|gaudi|habana|neuron|optimum|hugging.?face", re.IGNORECASE)
 _LOOKED_AT = 200
 
 
