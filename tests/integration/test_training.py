@@ -54,7 +54,7 @@ def test_a_few_steps_lower_the_loss_and_transformers_loads_the_folder(prepared: 
     printed, _ = process.communicate(timeout=110)
     assert process.returncode == 0, printed
     losses = _held_back(printed)
-    assert losses[-1] < losses[0] - 1.0
+    assert losses[-1] < losses[0] / 2
 
     import torch
     import transformers

@@ -127,6 +127,7 @@ def test_server_ends_cleanly_while_models_hold_cores(folder: Path) -> None:
         assert not any(Path(f"/proc/{pid}/comm").exists() for pid in workers)
 
 
+@pytest.mark.usefixtures("fresh_interpreters")  # what a forked worker was given is not what the system shows of it
 def test_server_that_has_neuron_cores_books_them_before_the_process_starts(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "rn50").symlink_to(folder / "rn50")
     generate(tmp_path, "onnx", "--triton_model_instance_count", "4", name="first")
