@@ -45,11 +45,12 @@ def read_settings(
     args: Mapping[str, str],
     around_texts: Callable[[], AbstractContextManager[None]],
     *,
-    open_kinds: Collection[str] = ("MODEL",),
+    self_placed_kinds: Collection[str] = ("MODEL",),
 ) -> Settings:
     """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed.
 
-    An instance of one of the `open_kinds` chooses its device itself, unless the parameter `device` names one.
+    An engine whose instance is of one of the `self_placed_kinds` chooses its device itself, unless the parameter
+    `device` names one.
     """
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
     reader = _Reader(config["name"], given)
@@ -65,8 +66,8 @@ def read_settings(
     folder = _folder(named, revision, model_dir, version)
     tool_parser, reasoning_parser, max_new_tokens = _answer_parameters(reader)
     reader.refuse_rest()
-    is_open = args["model_instance_kind"] in open_kinds and given.get("device", "") in ("", "auto")
-    device = "numpy" if executor == "numpy" else _placed(args, is_open)
+    is_self_placed = args["model_instance_kind"] in self_placed_kinds and given.get("device", "") in ("", "auto")
+    device = "numpy" if executor == "numpy" else _placed(args, is_self_placed)
     return Settings(folder, device, dtype, options, tool_parser, reasoning_parser, max_new_tokens)
 
 
@@ -154,11 +155,11 @@ def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | N
     return folder
 
 
-def _placed(args: Mapping[str, str], is_open: bool) -> str:
+def _placed(args: Mapping[str, str], is_self_placed: bool) -> str:
     """Where the server has put the worker; "auto" where it did not say, or left it to the model."""
     if os.environ.get(DEVICE_VARIABLE):
         device = device_of_worker()
-        return "auto" if is_open and device == CPU else device
+        return "auto" if is_self_placed and device == CPU else device
     return f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "auto"
 
 

@@ -62,7 +62,7 @@ def read_token_settings(
     meant |= {key: given[key] for key in _OWN if key in given}
     parameters = {key: {"string_value": value} for key, value in {**meant, "model": str(folder)}.items()}
     engine = read_settings(
-        {"name": config["name"], "parameters": parameters}, args, around_answers, open_kinds=SELF_PLACED
+        {"name": config["name"], "parameters": parameters}, args, around_answers, self_placed_kinds=SELF_PLACED
     )
     return TokenSettings(engine, not _flag(given, "exclude_input_in_output"))
 

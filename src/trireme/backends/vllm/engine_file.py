@@ -72,7 +72,7 @@ def read_own_settings(
     if arguments.get("enforce_eager"):
         meant.setdefault("graphs", "false")
     parameters = {key: {"string_value": value} for key, value in meant.items()}
-    return read_settings({"name": name, "parameters": parameters}, args, around_texts, open_kinds=SELF_PLACED)
+    return read_settings({"name": name, "parameters": parameters}, args, around_texts, self_placed_kinds=SELF_PLACED)
 
 
 def _check(name: str, arguments: Mapping[str, Any]) -> None:

@@ -9,6 +9,9 @@ import triton.language as tl
 from trireme.llm.kernels.activations import activate
 from trireme.llm.kernels.launch import overlap
 
+NO_TOKEN = -1
+"""In place of a token where the logits are infinite or not numbers."""
+
 
 @triton.jit
 def _norm_kernel(  # type: ignore[no-untyped-def]
@@ -302,16 +305,12 @@ def begin_decode(
     )  # fmt: skip
 
 
-NO_TOKEN = -1
-"""In place of a token where the logits are infinite or not numbers."""
-
-
 @triton.jit
-def _take_kernel(logits, likeliest, slots, last_tokens, tokens, stride):  # type: ignore[no-untyped-def]
+def _take_kernel(logits, likeliest, slots, last_tokens, tokens, stride, NOTHING: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0)
     token = tl.load(likeliest + row)
     is_number = tl.abs(tl.load(logits + row.to(tl.int64) * stride + token).to(tl.float32)) < float("inf")
-    tl.store(tokens + row, tl.where(is_number, token, -1).to(tl.int32))
+    tl.store(tokens + row, tl.where(is_number, token, NOTHING).to(tl.int32))
     tl.store(last_tokens + tl.load(slots + row), tl.where(is_number, token, 0).to(tl.int32))
 
 
@@ -319,5 +318,7 @@ def take_largest(logits: torch.Tensor, slots: torch.Tensor, last_tokens: torch.T
     """The most likely token of each row, or NO_TOKEN; it becomes the input of its slot's next step."""
     likeliest = logits.argmax(-1)  # NaN is the largest of its row
     tokens = torch.empty(len(likeliest), dtype=torch.int32, device=logits.device)
-    _take_kernel[(len(likeliest),)](logits, likeliest, slots, last_tokens, tokens, logits.stride(0), num_warps=1)
+    _take_kernel[(len(likeliest),)](
+        logits, likeliest, slots, last_tokens, tokens, logits.stride(0), NOTHING=NO_TOKEN, num_warps=1
+    )
     return tokens

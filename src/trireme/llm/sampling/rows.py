@@ -37,8 +37,8 @@ def all_sampled_rows(chunks: Iterable[Chunk]) -> list[SampledRow]:
     return [row for chunk in chunks for row in sampled_rows(chunk)]
 
 
-def numbers_alone(tokens: Iterable[int], rows: Iterable[SampledRow]) -> list[int]:
-    """The tokens; a negative one stands where the model computed no numbers: its sequence fails, and 0 is put there."""
+def fail_without_tokens(tokens: Iterable[int], rows: Iterable[SampledRow]) -> list[int]:
+    """Ends the sequences of rows whose token is negative, where the model computed no numbers; gives them 0 for it."""
     found = []
     for token, row in zip(tokens, rows, strict=True):
         if token < 0:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
+from trireme.backends.python.worker_device import DEVICE_VARIABLE
 from trireme.backends.vllm.engine_file import read_engine_file, read_own_settings
 from trireme.backends.vllm.vllm_engine import VllmEngine
 
@@ -39,6 +40,12 @@ def test_arguments_have_their_meaning(model: Path) -> None:
     assert (options.max_length, options.max_sequences, options.memory_share) == (99, 3, 0.25)
     assert (options.has_prefix_cache, options.has_graphs, options.block_size) == (False, False, 32)
     assert options.max_waiting == 7
+
+
+def test_the_engine_looks_for_a_gpu_itself(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "cpu")
+    assert settings(model).device == "auto"
+    assert settings(model, {"device": "cpu"}).device == "cpu"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
-from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, numbers_alone
+from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without_tokens
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
 from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
 
@@ -151,7 +151,7 @@ class CudaExecutor:
         handle.event.synchronize()
         tokens = handle.tokens[: len(handle.rows)].tolist()
         if min(tokens, default=0) < 0:
-            tokens = numbers_alone(tokens, handle.rows)
+            tokens = fail_without_tokens(tokens, handle.rows)
         prompts = {
             number: tuple(one for part in parts for one in told(part)) for number, parts in handle.prompts.items()
         }

@@ -88,7 +88,7 @@ def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
 
 
 def count_tiles(chunks: Items[Chunk]) -> int:
-    """Of chunks so cut."""
+    """How many tiles chunks are cut into."""
     return sum(-(-chunk.count // CHUNK_ROWS) for chunk in chunks)
 
 

@@ -37,17 +37,21 @@ class StepRecorder:
         """On the current stream, whose work is done; nothing runs yet. The device is not waited for as a whole."""
         graph = torch.cuda.CUDAGraph()
         with _ONE_AT_A_TIME:
-            pool, self._pool = (
-                self._pool,
-                torch.cuda.graph_pool_handle(),
-            )  # of a recording that fails the old one is lost
-            graph.capture_begin(pool, capture_error_mode="thread_local")  # others may use the device meanwhile
             try:
-                logits, tokens = step()
-            finally:
-                graph.capture_end()
-            self._pool = pool
+                logits, tokens = self._capture(graph, step)
+            except BaseException:
+                self._pool = torch.cuda.graph_pool_handle()  # that of a recording that failed is lost
+                raise
         return RecordedStep(graph, inputs, logits, tokens)
+
+    def _capture(
+        self, graph: torch.cuda.CUDAGraph, step: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        graph.capture_begin(self._pool, capture_error_mode="thread_local")  # others may use the device meanwhile
+        try:
+            return step()
+        finally:
+            graph.capture_end()
 
 
 def give_memory_back() -> None:

@@ -11,7 +11,7 @@ import torch
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.request import TokenLogprobs
-from trireme.llm.sampling.rows import SampledRow, numbers_alone, sampled_rows
+from trireme.llm.sampling.rows import SampledRow, fail_without_tokens, sampled_rows
 from trireme.llm.sampling.torch_sampler import TorchSampler, describe, told, told_one
 from trireme.llm.step_plan import StepPlan
 
@@ -83,7 +83,7 @@ class ResultBuilder:
     ) -> tuple[list[int], dict[int, TokenLogprobs]]:
         special = [number for number, row in enumerate(sampled) if not row.sequence.params.is_plain_greedy]
         if likeliest is not None and not special:
-            return numbers_alone(likeliest, sampled), {}
+            return fail_without_tokens(likeliest, sampled), {}
         values = logits(0, len(sampled))
         largest = values.max(-1)  # as argmax, but in a third of the time on a CPU; NaN is the largest of a row
         for row in (~largest.values.isfinite()).nonzero().flatten().tolist():
