@@ -150,8 +150,9 @@ def test_a_probe_that_shows_more_than_the_model_believes_is_measured_at_length()
     assert server.measured_at_length[1:] == [lucky]
 
 
-def test_what_the_machine_did_for_a_while_does_not_cost_the_best() -> None:
-    server, rank = PlayedServer(waiting), ranking(Constraint("perf_latency_p99", most=60.0))
+@pytest.mark.parametrize("constraints", [(), (Constraint("perf_latency_p99", most=60.0),)], ids=["free", "bounded"])
+def test_what_the_machine_did_for_a_while_does_not_cost_the_best(constraints: tuple[Constraint, ...]) -> None:
+    server, rank = PlayedServer(waiting), ranking(*constraints)
     at_length: list[Result] = []
 
     def measure(trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:

@@ -29,11 +29,17 @@ _PROBES_FOR_ONE = 3
 _WORTH = 1.02
 """A promise that is not this much better than the best that was measured is not worth a measurement."""
 _SHORTLIST = 24
+"""So many of a rough look are looked at closely, and besides them all that are nearly as good as the first."""
 _NEARLY = 1.05
+"""In a rough look, scores this near to the best may be the best."""
 _ROUGH_SLACK = 0.2
+"""In a rough look, a bound that is passed by less than this share counts as kept."""
 _DISTURBED = 1.25
+"""Where a trial was so many times faster before, something else was on the machine."""
 _MOST_PROBE_CHECKS = 2
+"""So many probes that showed more than the model believes are measured at length."""
 _MOST_DOUBTED = 3
+"""So many measurements that fell short of their promise are repeated."""
 _CURVE = 3
 """Loads of a configuration that make a curve."""
 _EVEN = 1.02
@@ -94,7 +100,7 @@ class _Search:
         self._results: dict[Trial, Result | None] = {}
         self._is_checked: set[Trial] = set()
         self._doubted: list[tuple[tuple[bool, float], Trial]] = []
-        """What was promised of trials that broke a bound, against their promise."""
+        """What was promised of trials that, against it, broke a bound or were much slower than their probe."""
         values = {axis.field: axis.values for axis in self._tunable.axes}
         self._instances: tuple[int | None, ...] = values.get("instances", (None,))
         batches: tuple[int | None, ...] = values.get("max_batch_size", (None,))
@@ -118,9 +124,10 @@ class _Search:
             elif self._learn(trial, is_probe=True) is None:
                 self._is_checked.add(trial)
         self._check_best_probes()
-        self._check_doubted()
         self._fill_curve()
         self._compare_default()
+        if self._check_doubted():
+            self._fill_curve()
         seen = {trial.settings for trial, result in self._results.items() if result is not None}
         return [
             Prediction(trial, self._predictor.predict(self._point(trial)))
@@ -246,17 +253,23 @@ class _Search:
         else a machine does for a moment can only make things slower."""
         promised = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
         key = (self._ranking.violation([promised]) == 0, self._ranking.score([promised]))
+        before = self._results.get(trial)
         self._is_checked.add(trial)
         result = self._learn(trial, is_probe=False)
-        if result is not None and key[0] and not self._ranking.is_satisfying(result):
+        if result is None or not key[0]:
+            return
+        if _is_disturbed(result, before) or not self._ranking.is_satisfying(result):
             self._doubted.append((key, trial))
 
-    def _check_doubted(self) -> None:
-        """At another moment, where the promise is better than all that was measured."""
+    def _check_doubted(self) -> bool:
+        """At another moment, where the promise is better than all that was measured; whether something was."""
+        is_any = False
         for key, trial in sorted(self._doubted, key=_first, reverse=True)[:_MOST_DOUBTED]:
             if self._is_worth(key):
                 again = self._measure_trial(trial, is_again=True)
                 self._results[trial] = again or self._results[trial]
+                is_any = True
+        return is_any
 
     def _compare_default(self) -> None:
         """The model's own configuration under the load that serves it best; at length where it may be the best."""
@@ -338,7 +351,7 @@ class _Search:
 
 
 def _is_disturbed(result: Result, before: Result | None) -> bool:
-    """Whether the same was much faster before: then something else was on the machine."""
+    """Whether the same was much faster before."""
     if before is None:
         return False
     rates = [one.measured[0].metrics["perf_throughput"] for one in (before, result)]
