@@ -81,6 +81,27 @@ def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, nu
     assert "Interrupted: the numbers are of the requests that were answered." in shown
 
 
+def test_a_signal_in_the_warm_up_measures_nothing(scribe: RunningServer, tmp_path: Path) -> None:
+    words = ["-m", "scribe", "-u", f"127.0.0.1:{scribe.ports['grpc']}", "--streaming", "--isl", "8", "--osl", "8"]
+    words += ["--warmup-request-count", "100000", "--request-count", "2", "--artifact-dir", "out", "--progress"]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    terminal, other = os.openpty()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=other, text=True) as process:
+        os.close(other)
+        shown = ""
+        while not re.search(r"warm-up, .* \d\d+ answered, 1 under way", shown, re.DOTALL):
+            shown += os.read(terminal, 10000).decode()
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # which ends a terminal whose other side is closed
+            while part := os.read(terminal, 10000):
+                shown += part.decode()
+        output, _ = process.communicate(timeout=30)
+    os.close(terminal)
+    assert process.returncode == 130, output
+    assert "Interrupted before the measurement began." in shown
+    assert "Request Latency (ms)" not in output
+
+
 def test_answers_in_one_piece_have_no_first_token(scribe: RunningServer, tmp_path: Path) -> None:
     place = f"127.0.0.1:{scribe.ports['http']}"
     words = ["-m", "scribe", "--endpoint-type", "chat", "-u", place, "--isl", "8", "--osl", "4", "--request-count", "3"]

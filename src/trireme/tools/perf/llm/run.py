@@ -45,8 +45,11 @@ def run(options: LlmOptions) -> int:
     interruption = Interruption()
     try:
         with interruption:
-            _send(load, options, options.warmup_request_count, "warm-up", interruption)
-            load.take()
+            if options.warmup_request_count:
+                _send(load, options, options.warmup_request_count, "warm-up", interruption)
+                load.take()
+            if interruption.is_set:
+                raise PerfError("Interrupted before the measurement began.", INTERRUPTED)
             _send(load, options, options.request_count, f"{options.request_count} requests", interruption)
             records, state = load.take()
     finally:
