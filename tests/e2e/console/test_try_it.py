@@ -286,8 +286,16 @@ def test_every_half_is_read_and_written_as_it_is(page: Page, server: RunningServ
     read = np.array([float(value) for value in values], np.float32)
     assert np.array_equal(read, known, equal_nan=True)
     is_number = ~np.isnan(known)
-    is_number[32768] = False  # a zero below zero is zero
     assert np.array_equal(np.array(written, np.uint16)[is_number], patterns[is_number])
+
+
+@pytest.mark.parametrize("value", ['"abc"', '"1"', "null", "true"])
+def test_a_half_that_is_no_number_is_named(page: Page, server: RunningServer, value: str) -> None:
+    open_form(page, server, "halves")
+    set_field(page, "[aria-label='How to give IN']", "json")
+    page.type("[aria-label='IN as JSON']", f"[1, {value}, 2]")
+    send(page)
+    until_answered(page, f"IN: {value} is no number.")
 
 
 def test_optional_input_is_sent_when_somebody_fills_it_in(page: Page, server: RunningServer) -> None:

@@ -58,7 +58,7 @@ export function encodeStrings(items) {
 
 // inputs: [{name, datatype, shape, data}] with `data` a plain list, or a Uint8Array of the wire's bytes.
 export function encodeRequest(given, parameters, wantsBinary) {
-  const inputs = given.map(({data, ...more}) => ({...more, data: wireData(more.datatype, data)}));
+  const inputs = given.map(({data, ...more}) => ({...more, data: wireData(more, data)}));
   const isBinary = inputs.some((input) => input.data instanceof Uint8Array);
   const described = inputs.map(({name, datatype, shape, data}) =>
     data instanceof Uint8Array
@@ -75,9 +75,9 @@ export function encodeRequest(given, parameters, wantsBinary) {
   };
 }
 
-function wireData(datatype, data) {
+function wireData({name, datatype}, data) {
   const half = HALVES[datatype];
-  return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half).buffer) : data;
+  return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half, name).buffer) : data;
 }
 
 export async function decodeAnswer(answer) {
@@ -133,13 +133,14 @@ function fromHalves(all, [digits, least]) {
   });
 }
 
-function toHalves(values, [digits, least]) {
+function toHalves(values, [digits, least], name) {
   const most = 2 ** 15 - 2 ** digits; // which stands for all that is too large
   return Uint16Array.from(values, (value) => {
+    if (typeof value !== "bigint" && value !== +value) throw new Error(`${name}: ${writeJson(value)} is no number.`);
     const size = Math.abs(Number(value));
     const power = Math.min(200, Math.max(least, Math.floor(Math.log2(size))));
     const bits = (power - least) * 2 ** digits + Math.round(size / 2 ** (power - digits));
-    return Math.min(most, bits) + (value < 0 ? 0x8000 : 0);
+    return Math.min(most, bits) + (value < 0 || Object.is(value, -0) ? 0x8000 : 0);
   });
 }
 
