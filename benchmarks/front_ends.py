@@ -3,10 +3,11 @@
     python benchmarks/front_ends.py --processes 1,2,4 --instances 1,8 --clients 64,256
     python benchmarks/front_ends.py --processes 1,2,4,1,2,4 --instances 1 --clients 1
 
-Beside it: the mean batch, how long a client waits for an answer on average, from the command to ready, and the memory that
-is a front-end process's own, at the start and behind the load. The time that a process takes for a request says what it can do at most, also on a machine where it shares the cores with
-the load; what the whole server does says `serving.py`, where there are cores for all. The model and the requests are the
-same. The load comes from wrk and h2load (Debian: wrk, nghttp2-client).
+Beside it: the mean batch, how long a client waits for an answer on average, from the command to ready, and the memory
+that is a front-end process's own, at the start and behind the load. The time that a process takes for a request says what
+it can do at most, also on a machine where it shares the cores with the load; what the whole server does says `serving.py`,
+where there are cores for all. The model and the requests are the same. The load comes from wrk and h2load (Debian: wrk,
+nghttp2-client).
 """
 
 from __future__ import annotations
