@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.observe.cache_stats import CacheStats
 from trireme.observe.custom_metrics import CustomMetrics
+from trireme.observe.failure_reasons import FAILURE_REASONS
 from trireme.observe.host_metrics import HostMetrics
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries, LatencySummary
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.prometheus import PageWriter, label_text
 from trireme.observe.recent.requests import RecentRequests
-from trireme.observe.stats import FAILURE_REASONS, ModelStats
+from trireme.observe.stats import ModelStats
 from trireme.observe.worker_health import WorkerHealth
 
 if TYPE_CHECKING:

@@ -12,20 +12,15 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
+from trireme.observe.failure_reasons import FAILURE_REASONS
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 from trireme.observe.recent.requests import NEVER_NS, RequestWatch
 
 log = logging.getLogger(__name__)
 
-REJECTED: Final = "REJECTED"
-CANCELED: Final = "CANCELED"
-BACKEND: Final = "BACKEND"
-OTHER: Final = "OTHER"
 _BOUNDS_NS: Final = DEFAULT_BOUNDS_NS
 MAX_RESPONSE_POSITIONS: Final = 1024
 """Responses of a stream that are counted each by its place; those behind them are counted with the last."""
-FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
-"""Why a request failed, as the failure metric labels it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from trireme.core.errors import CancelledError, stopping_error
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, ModelStats
+from trireme.observe.failure_reasons import CANCELED
+from trireme.observe.stats import ModelStats
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate

@@ -13,7 +13,8 @@ from trireme.core.errors import UnavailableError, stopping_error
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import REJECTED, ModelStats
+from trireme.observe.failure_reasons import REJECTED
+from trireme.observe.stats import ModelStats
 from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.response_order import ResponseOrder

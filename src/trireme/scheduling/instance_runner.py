@@ -14,7 +14,8 @@ from trireme.core.errors import InternalError
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.stats import ModelStats
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.streamed_requests import StreamedRequests

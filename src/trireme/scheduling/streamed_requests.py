@@ -6,7 +6,8 @@ from trireme.core.batch import Batch, BatchTiming
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.stats import ModelStats
 
 
 class _Stream:

@@ -7,7 +7,8 @@ import pytest
 from trireme.console.figures import IDLE, figures_between, quantiles_us, read
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.stats import ModelStats
 
 
 def request(arrival_ns: int, queue_ns: int) -> InferenceRequest:

@@ -16,9 +16,10 @@ from trireme.core.errors import InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.failure_reasons import BACKEND
 from trireme.observe.recent.excerpts import MOST_EXCERPTS
 from trireme.observe.recent.requests import RecentRequests
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.stats import ModelStats
 
 TIMING = BatchTiming(0, 1, 0)
 

@@ -9,8 +9,9 @@ from trireme.core import trace as marks
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
+from trireme.observe.failure_reasons import BACKEND
 from trireme.observe.recent.requests import RecentRequests
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.stats import ModelStats
 
 
 def watched(requests: RecentRequests, name: str) -> ModelStats:

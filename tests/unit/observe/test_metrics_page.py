@@ -9,11 +9,12 @@ import pytest
 
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
+from trireme.observe.failure_reasons import BACKEND
 from trireme.observe.host_metrics import HostMetrics
 from trireme.observe.metrics import FIRST_RESPONSE, MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.prometheus import number
-from trireme.observe.stats import BACKEND, ModelStats
+from trireme.observe.stats import ModelStats
 
 MS = 1_000_000
 NOWHERE = Path("/nonexistent/proc")

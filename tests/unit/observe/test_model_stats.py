@@ -8,8 +8,9 @@ from trireme.core.batch import BatchTiming
 from trireme.core.errors import InternalError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
+from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.latency import LatencySummaries
-from trireme.observe.stats import BACKEND, CANCELED, MAX_RESPONSE_POSITIONS, DurationStats, ModelStats
+from trireme.observe.stats import MAX_RESPONSE_POSITIONS, DurationStats, ModelStats
 
 TIMING = BatchTiming(10, 200, 30)
 

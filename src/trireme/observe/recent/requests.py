@@ -12,6 +12,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
+from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.recent.excerpts import RecentExcerpts
 
 NEVER_NS: Final = 1 << 60
@@ -22,7 +23,6 @@ _SLOWEST: Final = 5
 _FAILED: Final = 20
 _REFUSED: Final = 50
 _MAX_MESSAGE: Final = 1000
-_CANCELED: Final = "CANCELED"
 _MAX_ID: Final = 256
 """Characters of what clients call their requests."""
 
@@ -99,7 +99,7 @@ class RequestWatch:
         """Takes a request that ended with an error; some are counted twice, and kept once."""
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
-        why = _CANCELED if request.is_cancelled else reason
+        why = CANCELED if request.is_cancelled else reason
         self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
 
     def turn(self, oldest_ns: int) -> None:

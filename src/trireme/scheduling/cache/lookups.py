@@ -10,7 +10,8 @@ from trireme.core.clock import Clock
 from trireme.core.errors import CancelledError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, ModelStats
+from trireme.observe.failure_reasons import CANCELED
+from trireme.observe.stats import ModelStats
 
 F = TypeVar("F")
 

@@ -11,7 +11,8 @@ from trireme.core.errors import CancelledError, ErrorKind, ServingError, stoppin
 from trireme.core.ports import InferencePort
 from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_calling_steps
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, OTHER, ModelStats
+from trireme.observe.failure_reasons import CANCELED, OTHER
+from trireme.observe.stats import ModelStats
 from trireme.scheduling.ensemble.plan import EnsemblePlans
 from trireme.scheduling.ensemble.run import EnsembleRun
 

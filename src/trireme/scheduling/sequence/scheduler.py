@@ -15,7 +15,8 @@ from trireme.core.errors import CancelledError, ServingError, UnavailableError, 
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import SEQUENCE_START, InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.stats import CANCELED, OTHER, REJECTED, ModelStats
+from trireme.observe.failure_reasons import CANCELED, OTHER, REJECTED
+from trireme.observe.stats import ModelStats
 from trireme.scheduling.dynamic_batch import Defer
 from trireme.scheduling.instance_runner import InstanceRunner
 from trireme.scheduling.rate_limiter import InstanceGate

@@ -5,10 +5,11 @@ from __future__ import annotations
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
+from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.recent.requests import NEVER_NS, RecentRequests
-from trireme.observe.stats import BACKEND, CANCELED, ModelStats
+from trireme.observe.stats import ModelStats
 
 MINUTE_NS = 60_000_000_000
 TIMING = BatchTiming(10, 200, 30)
