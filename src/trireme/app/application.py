@@ -21,7 +21,6 @@ from trireme.app import console as app_console
 from trireme.app import devices as app_devices
 from trireme.app import options as app_options
 from trireme.app.access import Access
-from trireme.app.early_interrupt import INTERRUPTED
 from trireme.app.free_memory import keep_giving_back
 from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
 from trireme.app.start_tables import log_tables
@@ -34,6 +33,7 @@ from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.console.console import Console
 from trireme.core.errors import InternalError, ServingError
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.core.load_failure import LoadFailure
 from trireme.core.ports import Backend
 from trireme.devices.cpu import core_count

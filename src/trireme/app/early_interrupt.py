@@ -8,8 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl+C ended before it served."""
+from trireme.core.exit_codes import INTERRUPTED
 
 
 @contextlib.contextmanager

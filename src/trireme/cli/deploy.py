@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from trireme.app.early_interrupt import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 
 SUMMARY = "serve a Hugging Face model: fetch it, write its folder, start"
 

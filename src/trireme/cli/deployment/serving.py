@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from trireme.app.early_interrupt import INTERRUPTED, ending_at_once
+from trireme.app.early_interrupt import ending_at_once
 from trireme.cli import mpi
 from trireme.cli.serve import greeting_lines
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import UnavailableError
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.core.load_failure import LoadFailure
 from trireme.tools.deploy.plan import Plan
 from trireme.tools.deploy.progress import Progress, children_bytes

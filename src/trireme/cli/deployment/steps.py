@@ -7,12 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from trireme.app.early_interrupt import INTERRUPTED
 from trireme.app.listening import port_problem
 from trireme.cli.deployment.arguments import parse_arguments, read_server_options
 from trireme.cli.deployment.serving import LOADING_ALL, serve_deployed, warn
 from trireme.cli.endings import CommandEnded
 from trireme.config.options.server import ServerOptions
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.observe.terminal.appearance import line_width
 from trireme.observe.terminal.table import render_table
 from trireme.tools.deploy.checks.task import is_conversing, is_engine_served

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trireme.app.early_interrupt import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from trireme.tools.client.http_client import HttpClient

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trireme.app.early_interrupt import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from trireme.tools.record.reading import RecordingReader

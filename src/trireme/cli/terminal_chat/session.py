@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any, TextIO
 
-from trireme.app.early_interrupt import INTERRUPTED
 from trireme.cli.terminal_chat.client import ChatClient, ChatDelta, ChatError, Message
+from trireme.core.exit_codes import INTERRUPTED
 
 COMMANDS = """/reset         begin anew; what /system said stays
 /system TEXT   tell the model how to behave, and begin anew

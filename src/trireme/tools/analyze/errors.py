@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.client.errors import ClientError, InputError
-from trireme.tools.exit_codes import INTERRUPTED
 
 __all__ = ["INTERRUPTED", "ClientError", "InputError"]
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from trireme import __version__
-from trireme.tools.exit_codes import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.perf.command_line.reading import make_parser, options_of
 from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.run import run_llm

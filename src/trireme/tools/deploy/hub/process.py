@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.deploy.hub.hub import Hub, fetchable
 from trireme.tools.deploy.hub.model_files import ModelFile, ModelFiles, read_folder
 from trireme.tools.deploy.options import DeployError, HubUnreachableError, ModelNotUsableError
 from trireme.tools.deploy.progress import Progress, folder_bytes
-from trireme.tools.exit_codes import INTERRUPTED
 
 _ERRORS = {kind.__name__: kind for kind in (DeployError, HubUnreachableError, ModelNotUsableError)}
 

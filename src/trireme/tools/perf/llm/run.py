@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trireme.tools.exit_codes import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 from trireme.tools.perf.errors import SUCCESS, PerfError
 from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import compute

@@ -7,7 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from trireme.tools.exit_codes import INTERRUPTED
+from trireme.core.exit_codes import INTERRUPTED
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Exit codes that all commands have in common."""
+"""Exit codes that all commands, and the server, have in common."""
 
 from __future__ import annotations
 
