@@ -23,6 +23,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Many processes compute side by side: a thread that waits for another one leaves it the core instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# A test that uses a gRPC client leaves handlers behind that end the processes which later tests fork.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # A run that a shell has put into the background ignores Ctrl+C, and so would every server that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
