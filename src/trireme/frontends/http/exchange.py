@@ -135,7 +135,8 @@ class Exchange:
         self.connection.inflight.hold(size_bytes)
 
     def let_go(self, size_bytes: int) -> None:
-        """So much of it is there no longer, before the end of the answer."""
+        """So much of it is there no longer; nothing is done where all was released at the end of the answer."""
+        size_bytes = min(size_bytes, self.held_bytes)
         self.held_bytes -= size_bytes
         self.connection.inflight.hold(-size_bytes)
 

@@ -61,6 +61,21 @@ def test_an_answer_of_a_client_that_left_is_counted_no_longer(
     loop.run_until_complete(scenario())
 
 
+def test_an_answer_that_is_given_up_is_given_back_once(
+    client: Any, way: bytes, loop: asyncio.AbstractEventLoop
+) -> None:
+    async def scenario() -> None:
+        inflight = client.connection.inflight
+        client.feed(way)
+        assert inflight.held_bytes == json_memory_bytes(LARGE)
+        client.connection.answer_rest()
+        for _ in range(200):  # what was being written comes back meanwhile
+            await asyncio.sleep(0.005)
+            assert (inflight.held_bytes, inflight._all.used_bytes) == (0, 0)
+
+    loop.run_until_complete(scenario())
+
+
 def test_an_answer_without_room_is_refused_with_the_limits_name(
     client: Any, way: bytes, loop: asyncio.AbstractEventLoop
 ) -> None:
