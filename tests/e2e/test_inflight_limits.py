@@ -90,7 +90,7 @@ def test_half_received_bodies_wait_for_room_and_are_refused(server: RunningServe
         assert resident_bytes(server.process.pid) < before + 140 * MEGABYTE
         status, answer = read_answer(clients[-1])
         assert (status, IN_ALL.encode() in answer) == (503, True)
-    server.until(lambda: ask(server, b"".join(binary_request("text", 24 * MEGABYTE)))[0] == 200)
+    server.until(lambda: ask(server, b"".join(binary_request("slow", 24 * MEGABYTE)))[0] == 200)
 
 
 def test_what_inflates_beyond_the_limit_is_refused(server: RunningServer) -> None:
