@@ -6,12 +6,15 @@ import asyncio
 import errno
 import socket
 import ssl
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from trireme.core.errors import UnavailableError
+from trireme.frontends import listening as listening_module
 from trireme.frontends.accepting import GRPC_SERVICE
+from trireme.frontends.acceptor import Acceptor
 from trireme.frontends.listening import ListeningPlace, bind_sockets, listen
 
 HOSTS = {
@@ -60,6 +63,39 @@ def test_clients_are_accepted_on_every_address_of_a_name(is_tls: bool) -> None:
         listening.close()
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.2", port)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["server", "acceptor", "processes"])
+def test_no_address_stays_open_where_accepting_on_a_later_one_fails(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted: list[socket.socket] = []
+
+    def fail_later(listening: socket.socket) -> None:
+        accepted.append(listening)
+        if len(accepted) > 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    def accept_once(listening: socket.socket, *_: Any) -> Acceptor:
+        fail_later(listening)
+        return Acceptor(listening, lambda client, peer: True)
+
+    async def scenario() -> None:
+        create_server = asyncio.get_running_loop().create_server
+
+        async def serve_once(connect: Any, *, sock: socket.socket, backlog: int) -> asyncio.Server:
+            fail_later(sock)
+            return await create_server(connect, sock=sock, backlog=backlog)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_server", serve_once, raising=False)
+        monkeypatch.setattr(listening_module, "Acceptor", accept_once)
+        processes = cast(Any, SimpleNamespace(accept=lambda service, listening, *_: accept_once(listening)))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if way == "acceptor" else None
+        place = ListeningPlace("both", 0, False)
+        with pytest.raises(OSError, match="Too many open files"):
+            await listen(GRPC_SERVICE, place, asyncio.Protocol, context, processes if way == "processes" else None)
+        await asyncio.sleep(0)
+        assert [listening.fileno() for listening in accepted] == [-1, -1]
 
     asyncio.run(scenario())
 

@@ -64,16 +64,25 @@ async def listen(
     context: ssl.SSLContext | None,
     accepting: Accepting | None,
 ) -> ListeningSockets:
-    """Accepts clients of a service (`HTTP_SERVICE`, `GRPC_SERVICE`) from now on; raises UnavailableError."""
+    """Accepts clients of a service (`HTTP_SERVICE`, `GRPC_SERVICE`) from now on, on all addresses or, where it raises,
+    on none; raises UnavailableError."""
     loop = asyncio.get_running_loop()
     parts: list[AcceptingSocket | asyncio.Server] = []
-    for listening in bind_sockets(place):
-        if accepting is not None:
-            parts.append(accepting.accept(service, listening, connect, context))
-        elif context is not None:
-            parts.append(Acceptor(listening, ClientsHere(connect, context).take))
-        else:
-            parts.append(await loop.create_server(connect, sock=listening, backlog=_BACKLOG))
+    bound = bind_sockets(place)
+    try:
+        for listening in bound:
+            if accepting is not None:
+                parts.append(accepting.accept(service, listening, connect, context))
+            elif context is not None:
+                parts.append(Acceptor(listening, ClientsHere(connect, context).take))
+            else:
+                parts.append(await loop.create_server(connect, sock=listening, backlog=_BACKLOG))
+    except BaseException:
+        for part in parts:
+            part.close()
+        for listening in bound[len(parts) :]:
+            listening.close()
+        raise
     return ListeningSockets(parts)
 
 
