@@ -132,7 +132,7 @@ class GrpcConnection(asyncio.Protocol):
             self.context.loop.call_soon(self.data_received, b"")
 
     def _abort_excess(self) -> None:
-        self.abort("beyond --max-connections or --max-connections-per-address")
+        self.abort("beyond --max-connections" + ("-per-address" if self._place.is_counted else ""))
 
     def eof_received(self) -> bool:
         return False
