@@ -35,7 +35,7 @@ def test_the_models_instances_decide_when_they_are_known(
     async def run() -> None:
         starter = start_starter(_wait_for_the_end)
         server, metrics = SimpleNamespace(calls=None), SimpleNamespace(others=[])
-        arguments = cast(Any, (configs, server, metrics))
+        arguments = cast(Any, (lambda: configs, server, metrics))
         processes = front_ends.open_front_ends(OPTIONS, starter, *arguments)
         if processes is None:
             assert expected is None
@@ -44,5 +44,20 @@ def test_the_models_instances_decide_when_they_are_known(
         else:
             assert len(processes.connection_counts) == expected
             await processes.close(0)
+
+    asyncio.run(run())
+
+
+def test_no_configuration_is_read_for_a_number_that_is_given() -> None:
+    options = parse_options(["--model-repository=models", "--frontend-processes=2"], {}).options
+
+    async def run() -> None:
+        starter = start_starter(_wait_for_the_end)
+        server, metrics = SimpleNamespace(calls=None), SimpleNamespace(others=[])
+        arguments = cast(Any, (lambda: pytest.fail("the models have no say"), server, metrics))
+        processes = front_ends.open_front_ends(options, starter, *arguments)
+        assert processes is not None
+        assert len(processes.connection_counts) == 2
+        await processes.close(0)
 
     asyncio.run(run())

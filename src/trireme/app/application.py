@@ -293,8 +293,8 @@ class _Application:
             return None
         from trireme.app.front_ends import open_front_ends  # most servers do without
 
-        configs = self._registry.available_configs()
-        self._processes = open_front_ends(self._options, self._starter, configs, self._server, self._metrics)
+        find_configs = self._registry.available_configs
+        self._processes = open_front_ends(self._options, self._starter, find_configs, self._server, self._metrics)
         return self._processes
 
     async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:

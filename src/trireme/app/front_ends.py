@@ -45,11 +45,13 @@ def start_front_ends(
 def open_front_ends(
     options: ServerOptions,
     starter: Starter,
-    configs: Sequence[ModelConfig],
+    find_configs: Callable[[], Sequence[ModelConfig]],
     server: InferenceServer,
     metrics: MetricsRegistry,
 ) -> FrontendProcesses | None:
-    """Has them forked, as many as the options and these models ask for; None where that is none."""
+    """Has them forked, as many as the options or, where these leave it open, the models ask for; None where that is
+    none."""
+    configs = find_configs() if options.frontend_processes is None else ()
     instance_counts = (sum(group.count for group in config.instance_groups) for config in configs)
     count = front_end_count(options.frontend_processes, core_count(), max(instance_counts, default=0))
     if count == 1:
