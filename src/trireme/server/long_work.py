@@ -32,9 +32,10 @@ INLINE_JSON_BYTES: Final = 256 << 10
 """Larger tensors are written as JSON there."""
 INLINE_CLASSES_BYTES: Final = 256 << 10
 """The best classes of larger tensors are found there."""
-_NUMBER_GROWTH: Final = 5
-"""How many times its bytes a number takes as JSON: FP32 and BOOL have the longest text for their size."""
-_TEXT_GROWTH: Final = 1
+_JSON_GROWTHS: Final = {"BOOL": 15, "FP32": 15, "INT8": 13, "UINT8": 11, BYTES: 16}
+"""How many times its bytes a tensor takes at most while it is written as JSON, as measured: itself, its text in pieces
+and joined. Of strings those with control characters take most. The slices that threads write at a time come on top."""
+_OTHER_JSON_GROWTH: Final = 9
 _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
@@ -57,8 +58,7 @@ def is_long_json(outputs: list[Tensor]) -> bool:
 
 def json_memory_bytes(outputs: list[Tensor]) -> int:
     """What outputs take while they are written as JSON, and until they are sent: as they are, and as the text."""
-    growths = ((_TEXT_GROWTH if tensor.datatype == BYTES else _NUMBER_GROWTH, len(tensor.data)) for tensor in outputs)
-    return sum(size_bytes * (1 + growth) for growth, size_bytes in growths)
+    return sum(len(tensor.data) * _JSON_GROWTHS.get(tensor.datatype, _OTHER_JSON_GROWTH) for tensor in outputs)
 
 
 def has_many_strings(inputs: dict[str, Tensor]) -> bool:

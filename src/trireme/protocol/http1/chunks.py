@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trireme.core.errors import InvalidArgumentError
 
 LAST_CHUNK = b"0\r\n\r\n"
@@ -14,6 +16,11 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 def frame(data: bytes) -> bytes:
     """One chunk of an answer; the data must not be empty."""
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def frame_pieces(pieces: Sequence[bytes]) -> list[bytes]:
+    """The same of data in pieces, which are not copied; they must not all be empty."""
+    return [b"%x\r\n" % sum(map(len, pieces)), *pieces, b"\r\n"]
 
 
 class ChunkedDecoder:

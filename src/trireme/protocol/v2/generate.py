@@ -81,9 +81,13 @@ def encode_generate(model: tuple[str, str], request_id: str, response: Inference
     for name, value in (response.parameters or {}).items():
         found[name] = encode_scalar(value)
     for tensor in response.outputs:
-        elements = encode_elements(tensor)
-        found[tensor.name] = elements[1:-1] if element_count(tensor.shape) == 1 else elements
-    return b"{%b}" % b",".join(b"%b:%b" % (encode_string(name), found[name]) for name in sorted(found))
+        is_single = element_count(tensor.shape) == 1
+        found[tensor.name] = encode_elements(tensor)[1:-1] if is_single else encode_elements(tensor)
+    pieces = [b"{"]
+    for name in sorted(found):
+        pieces += encode_string(name), b":", found[name], b","
+    pieces[-1] = b"}"
+    return b"".join(pieces)  # at once: a long text is not copied more often than it must be
 
 
 def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, InputForm], limit: int) -> None:

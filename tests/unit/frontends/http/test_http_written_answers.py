@@ -29,9 +29,9 @@ def way(request: pytest.FixtureRequest, server: Any, post: Any) -> bytes:
     return bytes(post(path, body))
 
 
-def test_what_it_takes_is_the_tensor_and_its_text() -> None:
+def test_outputs_are_counted_by_their_kinds() -> None:
     text = Tensor("OUTPUT0", "BYTES", (1,), bytes(10))
-    assert json_memory_bytes([*LARGE, text]) == 800_000 * 6 + 10 * 2
+    assert json_memory_bytes([*LARGE, text]) == 800_000 * 15 + 10 * 16
 
 
 def test_an_answer_is_counted_until_it_is_sent(client: Any, way: bytes, loop: asyncio.AbstractEventLoop) -> None:

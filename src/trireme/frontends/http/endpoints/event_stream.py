@@ -13,8 +13,8 @@ from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.traced import closing_event
 from trireme.frontends.http.exchange import Exchange
-from trireme.protocol.http1.chunks import LAST_CHUNK, frame
-from trireme.protocol.http1.sse import encode_event
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame_pieces
+from trireme.protocol.http1.sse import event_pieces
 from trireme.server.long_work import OrderedWork, is_long_json, json_memory_bytes
 
 Encoded = tuple[bytes, int]
@@ -65,24 +65,27 @@ class EventStream(ABC):
         self._send(response.is_final, self.encode(request, response))
 
     def _send_held(self, held_bytes: int, is_final: bool, encoded: Encoded) -> None:
-        self._exchange.let_go(held_bytes)
         self._send(is_final, encoded)
+        self._exchange.let_go(held_bytes)
 
     def _send(self, is_final: bool, encoded: Encoded) -> None:
         body, status = encoded
         exchange = self._exchange
         is_chunked = exchange.head.takes_chunks
-        data = encode_event(body) if body else b""
+        pieces = event_pieces(body) if body else []
         if is_final and exchange.received_ns:
-            data += closing_event(exchange, monotonic_ns())
-        if data and is_chunked:
-            data = frame(data)
+            pieces.append(closing_event(exchange, monotonic_ns()))
+        if any(pieces) and is_chunked:
+            pieces = frame_pieces(pieces)
         if not self._is_begun:
             self._is_begun = True
-            data = answers.stream_head(exchange.head, status, answers.EVENT_STREAM, self._extra) + data
+            pieces.insert(0, answers.stream_head(exchange.head, status, answers.EVENT_STREAM, self._extra))
             if not is_chunked:
                 exchange.connection.close_after(exchange)
+        if is_final and is_chunked:
+            pieces.append(LAST_CHUNK)
+        data = b"".join(pieces)  # at once: a long text is not copied more often than it must be
         if is_final:
-            exchange.send(data + LAST_CHUNK if is_chunked else data)
+            exchange.send(data)
         else:
             exchange.write(data)

@@ -22,7 +22,7 @@ from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
 from trireme.frontends.http.status import status_of
-from trireme.protocol.http1.chunks import LAST_CHUNK, frame
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame_pieces
 from trireme.protocol.http1.compression import IDENTITY
 from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError, encode_error
 from trireme.protocol.v2.form import FormDocument
@@ -203,7 +203,7 @@ class GenerateAnswer:
             exchange.send(answers.typed(exchange.head, status, body, extra=extra))
             return
         head = answers.stream_head(exchange.head, status, answers.JSON, extra)
-        exchange.send(head + frame(body) + LAST_CHUNK)
+        exchange.send(b"".join((head, *frame_pieces((body,)), LAST_CHUNK)))
 
 
 class GenerateStreamAnswer(EventStream):

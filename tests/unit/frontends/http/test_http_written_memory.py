@@ -1,0 +1,77 @@
+"""What answers take while they are written as JSON is no more than what is counted for them."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends.http import answers
+from trireme.frontends.http.endpoints.generation import encode_response
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame_pieces
+from trireme.protocol.http1.sse import event_pieces
+from trireme.protocol.v2.binary import InferEncoder
+from trireme.server.long_work import json_memory_bytes
+
+SIZE_BYTES = 2_000_000
+REQUEST = cast(Any, SimpleNamespace(model_name="m", served_version="1", id=""))
+HEAD = cast(Any, SimpleNamespace(connection_line=b"", is_bodiless=False))
+LONG_FLOATS = -np.random.default_rng(1).random(SIZE_BYTES // 4)
+
+
+def _strings(text: bytes) -> bytes:
+    element = struct.pack("<I", len(text)) + text
+    return element * (SIZE_BYTES // len(element))
+
+
+DATA = {
+    "BOOL": bytes(SIZE_BYTES),
+    "INT8": b"\x80" * SIZE_BYTES,
+    "UINT8": b"\xff" * SIZE_BYTES,
+    "INT16": b"\x00\x80" * (SIZE_BYTES // 2),
+    "INT32": b"\x00\x00\x00\x80" * (SIZE_BYTES // 4),
+    "UINT64": b"\xff" * SIZE_BYTES,
+    "FP32": (LONG_FLOATS * 1e-30).astype("<f4").tobytes(),
+    "FP64": (LONG_FLOATS[: SIZE_BYTES // 8] * 1e-200).tobytes(),
+    "BYTES": _strings(b"x" * (SIZE_BYTES - 4)),
+    "BYTES of control characters": _strings(b"\x01" * (SIZE_BYTES - 4)),
+    "BYTES of eight characters": _strings(b"12345678"),
+}
+
+
+def _infer(tensor: Tensor) -> bytes:
+    document = cast(Any, SimpleNamespace(outputs={}, is_binary_by_default=False))
+    body, _ = InferEncoder().encode(("m", "1"), "", [tensor], None, document)
+    return answers.typed(HEAD, 200, body)
+
+
+def _generate(tensor: Tensor) -> bytes:
+    body, _ = encode_response(REQUEST, InferenceResponse([tensor]))
+    return b"".join((b"head", *frame_pieces((body,)), LAST_CHUNK))
+
+
+def _generate_stream(tensor: Tensor) -> bytes:
+    body, _ = encode_response(REQUEST, InferenceResponse([tensor]))
+    return b"".join((b"head", *frame_pieces(event_pieces(body)), LAST_CHUNK))
+
+
+@pytest.mark.parametrize("write", [_infer, _generate, _generate_stream])
+@pytest.mark.parametrize("kind", DATA)
+def test_no_kind_takes_more_than_is_counted(kind: str, write: Callable[[Tensor], bytes]) -> None:
+    data, datatype = DATA[kind], kind.split()[0]
+    item_bytes = len(data) if kind == "BYTES" or "control" in kind else 12 if datatype == "BYTES" else 1
+    tensor = Tensor("OUTPUT0", datatype, (len(data) // item_bytes,), data)
+    tracemalloc.start()
+    try:
+        assert len(write(tensor)) > len(data) // 2
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data) + peak_bytes <= json_memory_bytes([tensor])
