@@ -16,6 +16,9 @@ def folder_advice(folder: Path) -> str:
     names = _names_in(folder)
     if not names:
         return f"the folder '{folder}' is empty: put a model there ({_USUAL}), or remove it"
+    model = folder.parent
+    if folder.name.isdecimal() and (model / "config.pbtxt").exists():
+        return f"'{folder}' is a version of the model '{model}': serve the folder around that, '{model.parent}'"
     versions = sorted((name for name in names if name.isdecimal()), key=int)
     if versions:
         return _of_version(folder, versions[-1])

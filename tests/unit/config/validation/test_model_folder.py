@@ -42,3 +42,12 @@ def test_load_of_such_a_folder_fails_with_tritons_words_and_the_advice(tmp_path:
         )
     assert caught.value.message.startswith("Invalid model name: Could not determine backend for model 'odd' with no")
     assert "Here the folder" in caught.value.message
+
+
+def test_a_version_is_told_from_a_model(tmp_path: Path) -> None:
+    version = tmp_path / "repository" / "reverse" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").touch()
+    (version.parent / "config.pbtxt").touch()
+    wanted = f"'{version}' is a version of the model '{version.parent}': serve the folder around that, "
+    assert folder_advice(version) == f"{wanted}'{tmp_path / 'repository'}'"
