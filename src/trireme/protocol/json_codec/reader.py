@@ -239,6 +239,9 @@ def _read_constant(text: bytes, position: int) -> tuple[float, int]:
 def _read_string(text: bytes, position: int) -> tuple[str, int, int]:
     """The string whose opening quote is just behind, the position behind it, and how many steps it counts for; bytes
     that are not UTF-8 become surrogate escapes."""
+    plain = _PLAIN.match(text, position, position + _RUN_BYTES)
+    if plain is not None and text[plain.end() : plain.end() + 1] == b'"':  # as most are
+        return plain.group().decode("utf-8", "surrogateescape"), plain.end() + 1, 0
     parts: list[bytes] = []
     steps = 0
     while True:

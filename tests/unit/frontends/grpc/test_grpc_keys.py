@@ -74,6 +74,8 @@ def test_a_key_for_another_group_is_denied(guarded: Any, tools: Any) -> None:
     message = service_pb2.ModelStatisticsRequest()
     assert status(guarded, guarded.call(statistics, message, metadata=bearer("infer"))) == grpc.PERMISSION_DENIED
     assert status(guarded, guarded.call(statistics, message, metadata=bearer("ops"))) == grpc.OK
+    index, asked = f"{tools.SERVICE}RepositoryIndex", service_pb2.RepositoryIndexRequest()
+    assert status(guarded, guarded.call(index, asked, metadata=bearer("infer"))) == grpc.PERMISSION_DENIED
 
 
 def test_a_key_that_is_removed_ends_on_connections_that_used_it(guarded: Any, tools: Any, gate: Gate) -> None:
