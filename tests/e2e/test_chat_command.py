@@ -79,7 +79,8 @@ def test_unknown_command_is_told(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["nobody"], "has no model 'nobody'; it has: rhymer, talker"),
+        (["nobody"], "has no model 'nobody' that writes texts; it has: rhymer, talker"),
+        (["talkr"], "has no model 'talkr' that writes texts; did you mean 'talker'?"),
         ([], "say which model: rhymer, talker"),
         (["./nowhere"], "there is no folder './nowhere'"),
     ],

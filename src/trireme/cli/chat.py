@@ -14,6 +14,7 @@ from trireme.cli.terminal_chat.client import ChatClient, ChatError
 from trireme.cli.terminal_chat.local_server import local_server
 from trireme.cli.terminal_chat.session import COMMANDS, ChatSession
 from trireme.config.options.flag_parser import FlagParser
+from trireme.core.close_names import closest
 from trireme.tools.client.connect import KEY_VARIABLE
 
 SUMMARY = "talk to a model in the terminal"
@@ -77,7 +78,9 @@ def _choose(client: ChatClient, wanted: str | None) -> str:
     names = client.models()
     if wanted is not None:
         if wanted not in names:
-            raise ChatError(f"the server at {client.url} has no model '{wanted}'; it has: {', '.join(names) or 'none'}")
+            near = closest(wanted, names)
+            meant = f"; did you mean '{near}'?" if near is not None else f"; it has: {', '.join(names) or 'none'}"
+            raise ChatError(f"the server at {client.url} has no model '{wanted}' that writes texts{meant}")
         return wanted
     if len(names) != 1:
         raise ChatError(
