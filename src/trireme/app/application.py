@@ -23,7 +23,7 @@ from trireme.app import options as app_options
 from trireme.app.access import Access
 from trireme.app.free_memory import keep_giving_back
 from trireme.app.platforms import oci_translation, sagemaker_translation, vertex_ai_translation
-from trireme.app.start_tables import log_tables
+from trireme.app.start_tables import log_tables, tell_of_debugging
 from trireme.app.worker_limits import worker_limits
 from trireme.app.worker_memory import resident_bytes
 from trireme.backends.catalog import BackendServices, ModelSource, backend_names, create_backend
@@ -255,6 +255,7 @@ class _Application:
         metadata = self._server.metadata.server()
         rows = [(name, version, _state(status) if is_told else status) for name, version, status in report.rows]
         log_tables(self._options, backends, rows, metadata, is_brief=self._on_ready is not None)
+        tell_of_debugging(self._options, [name for name, _, _ in rows])
         if self._on_failures is not None:
             self._on_failures(report.failures)
         if report.is_ok:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from trireme.config.options.server import ServerOptions
+from trireme.core.close_names import closest
 from trireme.observe.terminal.appearance import line_width
 from trireme.observe.terminal.table import render_table
 from trireme.server.metadata import ServerMetadata
@@ -32,6 +33,14 @@ def log_tables(
     log.info("\n%s\n", render_table(("Backend", "Path", "Config"), backends, width))
     log.info("\n%s\n", render_table(("Model", "Version", "Status"), models, width))
     log.info("\n%s\n", render_table(("Option", "Value"), option_rows(options, server), width))
+
+
+def tell_of_debugging(options: ServerOptions, names: Sequence[str]) -> None:
+    """Warns where the model that is to be debugged is none of those that were loaded: nobody would see a debugger."""
+    if options.debug is not None and options.debug not in names:
+        near = closest(options.debug, names)
+        meant = f", did you mean '{near}'?" if near is not None else ""
+        log.warning("--debug names '%s', and no model of that name was loaded%s", options.debug, meant)
 
 
 def option_rows(options: ServerOptions, server: ServerMetadata) -> list[tuple[str, str]]:
