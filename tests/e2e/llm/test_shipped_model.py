@@ -87,7 +87,7 @@ def test_a_stop_string_ends_the_text_before_it(scribe: RunningServer) -> None:
     [
         ({"text_input": "a", "max_tokens": 0}, "'max_tokens' must be at least 1, found 0"),
         ({"text_input": "a", "temperature": -1}, "'temperature' must be 0 or more"),
-        ({"text_input": "a", "max_tokenz": 3}, "there is no option 'max_tokenz'"),
+        ({"text_input": "a", "max_tokenz": 3}, "there is no option 'max_tokenz'; did you mean 'max_tokens'?"),
         ({"max_tokens": 3}, "one of 'text_input', 'messages' and 'input_ids'"),
         ({"text_input": "word " * 2000}, "the model takes 512"),
         ({"input_ids": [1, 99999]}, "token id 99999 is not one of the 4096"),

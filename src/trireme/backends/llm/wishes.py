@@ -19,6 +19,7 @@ from trireme.backends.llm.sampling_options import (
 from trireme.backends.llm.tensors import OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
+from trireme.core.close_names import closest
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Prompt
 from trireme.llm.tokenizer.port import Tokenizer
@@ -134,7 +135,10 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
         options |= found
     options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
     for key in options.keys() - KNOWN:
-        raise WishError(f"there is no option '{key}'; known are: {', '.join(sorted(KNOWN - IGNORED))}")
+        names = sorted(KNOWN - IGNORED)
+        near = closest(key, names)
+        told = f"did you mean '{near}'?" if near is not None else f"known are: {', '.join(names)}"
+        raise WishError(f"there is no option '{key:.100}'; {told}")
     return {key: value for key, value in options.items() if value is not None}
 
 
