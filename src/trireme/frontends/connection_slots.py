@@ -86,7 +86,7 @@ class ConnectionPlace:
     def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
         self._is_counted = slots.take()
-        self._address: str | None = None  # where it is counted
+        self._address: str | None = None  # of its client, once that is known and not refused
         self._abort: Abort = _nothing
         self._timer: asyncio.TimerHandle | None = None  # where it is not
 

@@ -61,14 +61,31 @@ def test_tokens_are_measured(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, number: int) -> None:
+    shown_first = r"100000 requests, .* \d\d+ answered, 1 under way"
+    code, output, shown = signalled(scribe, tmp_path, number, shown_first, "--request-count", "100000")
+    assert code == 0, shown
+    assert "Time To First Token (ms)" in output
+    assert "Interrupted: the numbers are of the requests that were answered." in shown
+
+
+def test_a_signal_in_the_warm_up_measures_nothing(scribe: RunningServer, tmp_path: Path) -> None:
+    words = ["--warmup-request-count", "100000", "--request-count", "2"]
+    shown_first = r"warm-up, .* \d\d+ answered, 1 under way"
+    code, output, shown = signalled(scribe, tmp_path, signal.SIGINT, shown_first, *words)
+    assert code == 130, output
+    assert "Interrupted before the measurement began." in shown
+    assert "Request Latency (ms)" not in output
+
+
+def signalled(scribe: RunningServer, folder: Path, number: int, shown_first: str, *more: str) -> tuple[int, str, str]:
+    """The exit code, output and terminal of a load that gets a signal once this is shown."""
     words = ["-m", "scribe", "-u", f"127.0.0.1:{scribe.ports['grpc']}", "--streaming", "--isl", "8", "--osl", "8"]
-    words += ["--request-count", "100000", "--artifact-dir", "out", "--progress"]
-    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
+    command = [sys.executable, "-m", "trireme", "perf", "llm", *words, *more, "--artifact-dir", "out", "--progress"]
     terminal, other = os.openpty()
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=other, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=other, text=True) as process:
         os.close(other)
         shown = ""
-        while not re.search(r"100000 requests, .* \d\d+ answered, 1 under way", shown, re.DOTALL):
+        while not re.search(shown_first, shown, re.DOTALL):
             shown += os.read(terminal, 10000).decode()
         process.send_signal(number)
         with contextlib.suppress(OSError):  # which ends a terminal whose other side is closed
@@ -76,30 +93,7 @@ def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, nu
                 shown += part.decode()
         output, _ = process.communicate(timeout=30)
     os.close(terminal)
-    assert process.returncode == 0, shown
-    assert "Time To First Token (ms)" in output
-    assert "Interrupted: the numbers are of the requests that were answered." in shown
-
-
-def test_a_signal_in_the_warm_up_measures_nothing(scribe: RunningServer, tmp_path: Path) -> None:
-    words = ["-m", "scribe", "-u", f"127.0.0.1:{scribe.ports['grpc']}", "--streaming", "--isl", "8", "--osl", "8"]
-    words += ["--warmup-request-count", "100000", "--request-count", "2", "--artifact-dir", "out", "--progress"]
-    command = [sys.executable, "-m", "trireme", "perf", "llm", *words]
-    terminal, other = os.openpty()
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=other, text=True) as process:
-        os.close(other)
-        shown = ""
-        while not re.search(r"warm-up, .* \d\d+ answered, 1 under way", shown, re.DOTALL):
-            shown += os.read(terminal, 10000).decode()
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(OSError):  # which ends a terminal whose other side is closed
-            while part := os.read(terminal, 10000):
-                shown += part.decode()
-        output, _ = process.communicate(timeout=30)
-    os.close(terminal)
-    assert process.returncode == 130, output
-    assert "Interrupted before the measurement began." in shown
-    assert "Request Latency (ms)" not in output
+    return process.returncode, output, shown
 
 
 def test_answers_in_one_piece_have_no_first_token(scribe: RunningServer, tmp_path: Path) -> None:
