@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +40,9 @@ _DTYPES: Mapping[str, type[np.generic]] = {
 _POINTER = b"version https://git-lfs"
 _IS_POINTER = "is a pointer of Git LFS, not the weights themselves; run `git lfs pull` in the folder"
 _MAX_HEADER_BYTES = 100_000_000
+_MANY_BYTES = 16 * 2**20
+_PIECE_BYTES = 4 * 2**20
+_THREADS = 8
 DOWNLOAD_AGAIN = "download the checkpoint again"
 
 
@@ -90,7 +95,25 @@ def join(weights: Sequence[StoredWeight], axis: int = 0) -> StoredWeight:
     if packed and len({weight.dtype for weight in plain}) > 1:
         plain = [Weight(to_float32(weight), "F32") for weight in plain]
     _check_same_type(plain)
-    return Weight(np.concatenate([weight.array for weight in plain], axis), plain[0].dtype)
+    return Weight(_concatenated([weight.array for weight in plain], axis), plain[0].dtype)
+
+
+def _concatenated(arrays: Sequence[AnyArray], axis: int) -> AnyArray:
+    """`np.concatenate`, large ones by several threads: each waits for a file's pages, and for memory's."""
+    shape = list(arrays[0].shape)
+    shape[axis] = sum(array.shape[axis] for array in arrays)
+    if sum(array.nbytes for array in arrays) < _MANY_BYTES:
+        return np.concatenate(arrays, axis)
+    target = np.empty(shape, arrays[0].dtype)
+    pieces, first = [], 0
+    for array in arrays:
+        view = target.swapaxes(0, axis)[first : first + array.shape[axis]].swapaxes(0, axis)
+        rows = max(1, _PIECE_BYTES * array.shape[0] // max(array.nbytes, 1))
+        pieces += [(view[row : row + rows], array[row : row + rows]) for row in range(0, array.shape[0], rows)]
+        first += array.shape[axis]
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+        list(threads.map(lambda piece: np.copyto(*piece), pieces))
+    return target
 
 
 def stack(weights: Sequence[StoredWeight]) -> Weight:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks
+from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks, send_blocks
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling_params import SamplingParams
@@ -42,10 +42,19 @@ def test_sequences_that_share_their_blocks_may_join_in_one_step() -> None:
         one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), len(tokens) + 1)
         one.slot, one.blocks = slot, list(range(blocks))
         chunks.append(Chunk(one, len(tokens) - 1, 1, True, False, 1))
-    missing = known.missing(chunks)
-    assert missing is not None
     ring = InputRing(8 * slots + 2 * blocks, DEVICE)
+    table = torch.full((slots + 1, blocks), -1, dtype=torch.int32).to(DEVICE)
     ring.begin_step()
-    places, found = ring.send(missing).view(2, -1)
-    assert found.tolist() == list(range(blocks)) * slots
-    assert places.tolist() == [slot * blocks + place for slot in range(slots) for place in range(blocks)]
+    send_blocks(known.missing(chunks), table, ring)
+    assert table.tolist() == [list(range(blocks))] * slots + [[-1] * blocks]
+
+
+def test_blocks_of_one_sequence_are_written_behind_those_that_are_known() -> None:
+    one = Sequence(0, [1] * 20, 20, SamplingParams(), lambda news: None, BlockKeys(4), 40)
+    one.slot, known = 1, KnownBlocks(3, 4, 6)
+    ring, table = InputRing(4, DEVICE), torch.full((3, 6), -1, dtype=torch.int32).to(DEVICE)
+    for blocks in ([7, 5], [7, 5], [7, 5, 9, 2, 4]):
+        one.blocks = blocks
+        ring.begin_step()
+        send_blocks(known.missing([Chunk(one, 0, 20, True, False, 1)]), table, ring)
+        assert table.tolist() == [[-1] * 6, blocks + [-1] * (6 - len(blocks)), [-1] * 6]

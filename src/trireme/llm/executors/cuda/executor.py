@@ -24,6 +24,7 @@ from trireme.llm.executors.cuda.packing import (
     KnownBlocks,
     chunk_rows,
     count_tiles,
+    send_blocks,
     single_rows,
     tiles_of,
 )
@@ -177,17 +178,21 @@ class CudaExecutor:
         count = len(chunks)
         bucket = next(size for size in self._buckets if size >= count)
         packed = single_rows(chunks, bucket, self._spare_slot)
-        self._send_blocks(self._known.missing(chunks, packed))
-        rows = self._inputs.send(packed)
+        send_blocks(self._known.missing(chunks, packed), self._cache.tables, self._inputs)
         longest = max(chunk.start for chunk in chunks) + 1
         if not self._has_graphs:
             splits = self._decoder.splits_for(bucket, longest)
             with self._preparing((bucket, splits)):
-                logits, tokens = self._decode_step(rows, bucket, splits)
+                logits, tokens = self._decode_step(self._inputs.send(packed), bucket, splits)
             return self._finish(chunks, logits[:count], tokens[:count])
-        recorded = self._recorded_decode(bucket, longest)
-        recorded.play(rows)
+        recorded = self._play(self._recorded_decode(bucket, longest), packed)
         return self._finish(chunks, recorded.logits[:count], recorded.tokens[:count])
+
+    def _play(self, recorded: RecordedStep, inputs: Ints) -> RecordedStep:
+        """Runs a recorded step with these inputs."""
+        self._inputs.send(inputs, recorded.inputs)
+        recorded.graph.replay()
+        return recorded
 
     def _recorded_decode(self, bucket: int, longest: int) -> RecordedStep:
         reach = 256
@@ -223,10 +228,9 @@ class CudaExecutor:
         splits = self._decoder.chunk_splits_for(count_tiles(chunks), longest)
         tiles = tiles_of(chunks, 0, tile_count(splits), self._spare_slot)
         parts = (chunk_rows(chunks, bucket, self._spare_slot), tiles, ends)
-        self._send_blocks(self._known.missing(chunks))
-        inputs = self._inputs.send(np.concatenate([part.reshape(-1) for part in parts]))
-        recorded = self._recorded_prompt(bucket, splits, ends.shape[1])
-        recorded.play(inputs)
+        send_blocks(self._known.missing(chunks), self._cache.tables, self._inputs)
+        inputs = np.concatenate([part.reshape(-1) for part in parts])
+        recorded = self._play(self._recorded_prompt(bucket, splits, ends.shape[1]), inputs)
         return self._finish(chunks, recorded.logits[:found], recorded.tokens[:found])
 
     def _recorded_prompt(self, bucket: int, splits: int, samples: int = PROMPT_SAMPLES[0]) -> RecordedStep:
@@ -258,7 +262,7 @@ class CudaExecutor:
         count = sum(chunk.count for chunk in ordered)
         packed = chunk_rows(ordered, count, self._spare_slot)
         ends = sampled_ends(ordered)[0]
-        self._send_blocks(self._known.missing(ordered))
+        send_blocks(self._known.missing(ordered), self._cache.tables, self._inputs)
         rows, tiles, ends_there = (
             self._inputs.send(part) for part in (packed, tiles_of(ordered[singles:], singles), ends)
         )
@@ -362,11 +366,6 @@ class CudaExecutor:
         event = torch.cuda.Event()
         event.record(self._stream)
         return _Handle(host, rows, event, logprobs, prompts or {})
-
-    def _send_blocks(self, missing: Ints | None) -> None:
-        if missing is not None:
-            places, blocks = self._inputs.send(missing).view(2, -1)
-            self._cache.tables.view(-1).index_copy_(0, places.long(), blocks)
 
 
 def _block_count(

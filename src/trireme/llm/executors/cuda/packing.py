@@ -42,8 +42,8 @@ class InputRing:
         self._used = 0
         self._extra[self._turn].clear()
 
-    def send(self, values: Ints) -> torch.Tensor:
-        """On the current stream."""
+    def send(self, values: Ints, target: torch.Tensor | None = None) -> torch.Tensor:
+        """On the current stream; to the device's own memory of this step, unless `target` says where to."""
         begin, end = self._used, self._used + values.size
         if end <= self._size:
             host, device = (memory[begin:end] for memory in self._pairs[self._turn])
@@ -52,6 +52,7 @@ class InputRing:
             host, device = self._pair(values.size)
             self._extra[self._turn].append((host, device))
         host.numpy()[:] = values.reshape(-1)
+        device = device if target is None else target
         device.copy_(host, non_blocking=True)
         return device
 
@@ -116,13 +117,12 @@ class KnownBlocks:
         """Another sequence has the slot now."""
         self._counts[slot] = 0
 
-    def missing(self, chunks: Items[Chunk], singles: Ints | None = None) -> Ints | None:
-        """`[2, count]`: places in the table, and the blocks for them.
+    def missing(self, chunks: Items[Chunk], singles: Ints | None = None) -> list[tuple[int, list[int]]]:
+        """By sequence: the first place in the table, and the blocks from there on.
 
         A block at the place of a single token's own position goes into that token's row instead.
         """
-        places: list[int] = []
-        blocks: list[int] = []
+        found = []
         for row, chunk in enumerate(chunks):
             sequence = chunk.sequence
             have, want = int(self._counts[sequence.slot]), len(sequence.blocks)
@@ -132,6 +132,18 @@ class KnownBlocks:
             if singles is not None and want == have + 1 and chunk.start // self._block_size == have:
                 singles[row, 2] = sequence.blocks[-1]
                 continue
-            places += range(sequence.slot * self._width + have, sequence.slot * self._width + want)
-            blocks += sequence.blocks[have:]
-        return np.array([places, blocks], dtype=np.int32) if places else None
+            found.append((sequence.slot * self._width + have, sequence.blocks[have:]))
+        return found
+
+
+def send_blocks(missing: Items[tuple[int, list[int]]], table: torch.Tensor, ring: InputRing) -> None:
+    """Writes blocks that `KnownBlocks` misses into the table: those of one sequence in one copy."""
+    places = table.view(-1)
+    if len(missing) == 1:
+        ((first, blocks),) = missing
+        ring.send(np.array(blocks, dtype=np.int32), places[first : first + len(blocks)])
+    elif missing:
+        numbers = [place for first, blocks in missing for place in range(first, first + len(blocks))]
+        packed = np.array([numbers, [block for _, blocks in missing for block in blocks]], dtype=np.int32)
+        where, what = ring.send(packed).view(2, -1)
+        places.index_copy_(0, where.long(), what)

@@ -21,11 +21,6 @@ class RecordedStep:
     logits: torch.Tensor
     tokens: torch.Tensor
 
-    def play(self, inputs: torch.Tensor) -> None:
-        """On the current stream."""
-        self.inputs.copy_(inputs)
-        self.graph.replay()
-
 
 class StepRecorder:
     """Records the steps of one engine, whose passing memory they share."""
