@@ -58,17 +58,20 @@ def _sum_of_parts(  # type: ignore[no-untyped-def]
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
-    for index in range(sharers):
-        state = partial_state + (first + index) * 2 * ROWS + r
-        other = tl.load(state, cache_modifier=".cg")
-        weight = tl.load(state + ROWS, cache_modifier=".cg")
-        part = tl.load(partial + (first + index) * ROWS * HEAD_TILE + inner, cache_modifier=".cg")
-        new_peak = tl.maximum(peak, other)
-        settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-        fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
-        acc = acc * fade[:, None] + part * grow[:, None]
-        total = total * fade + weight * grow
-        peak = new_peak
+    for begin in range(0, sharers, 4):
+        for offset in tl.static_range(4):  # which are read at once
+            index = tl.minimum(begin + offset, sharers - 1)
+            state = partial_state + (first + index) * 2 * ROWS + r
+            other = tl.load(state, cache_modifier=".cg")
+            weight = tl.load(state + ROWS, cache_modifier=".cg")
+            part = tl.load(partial + (first + index) * ROWS * HEAD_TILE + inner, cache_modifier=".cg")
+            other = tl.where(begin + offset < sharers, other, float("-inf"))
+            new_peak = tl.maximum(peak, other)
+            settled = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+            fade, grow = tl.exp(peak - settled), tl.exp(other - settled)
+            acc = acc * fade[:, None] + part * grow[:, None]
+            total = total * fade + weight * grow
+            peak = new_peak
     return acc, total
 
 
@@ -106,20 +109,10 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
 
     `tiles` has slot, first row, row count and first position of each.
     """
-    if OVERLAPS:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
     tile, head = tiles + tl.program_id(0) * 4, tl.program_id(1)
     kv_head = head // GROUP
     table = tables + tl.load(tile).to(tl.int64) * table_width
     first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
-    d, r = tl.arange(0, HEAD_TILE), tl.arange(0, ROWS)
-    rows = (first_row + r).to(tl.int64)
-    stored = (r < count)[:, None] & (d < HEAD)[None, :]
-    q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
-    position = first_position + r
-    peak, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
@@ -128,6 +121,17 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     sharers = 1
     if IS_SPLIT:
         begin, edge, end, sharers = _own_share(begin, edge, end, splits, STEP)
+        sharers = tl.where(count > 0, sharers, 0)
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    d, r = tl.arange(0, HEAD_TILE), tl.arange(0, ROWS)
+    rows = (first_row + r).to(tl.int64)
+    stored = (r < count)[:, None] & (d < HEAD)[None, :]
+    q = tl.load(qkv + rows[:, None] * stride_qkv + head * HEAD + d[None, :], mask=stored, other=0.0)
+    position = first_position + r
+    peak, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
     if not IS_SPLIT or tl.program_id(2) < sharers:
         if not HAS_WINDOW and not IS_UNIFORM:
             acc, peak, total = _attend(
