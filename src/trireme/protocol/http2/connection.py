@@ -8,7 +8,7 @@ from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.elements import Buffer
 from trireme.protocol.http2.frame_reader import FrameReader, HeaderBlockAssembly, without_padding
 from trireme.protocol.http2.headers import HeaderBlockDecoder, read_request_headers
-from trireme.protocol.http2.limits import Budget, Http2Limits
+from trireme.protocol.http2.limits import Budget, Http2Limits, WindowUpdateBudget
 from trireme.protocol.http2.outbound import Outbound
 from trireme.protocol.http2.stream import Stream
 from trireme.protocol.http2.wire import (
@@ -51,7 +51,6 @@ from trireme.protocol.http2.wire import (
 
 _SMALL_BYTES: Final = 4096
 """Below this a copy of a payload is cheaper than a view of it."""
-_BYTES_PER_WINDOW_UPDATE: Final = 1024.0
 _STREAMS_PER_CONTROL: Final = 64.0
 """How many streams one SETTINGS frame may get going at the price of another control frame."""
 
@@ -105,7 +104,6 @@ class Http2Connection(FrameReader):
         "_block",
         "_clock",
         "_control_budget",
-        "_credited_bytes",
         "_decoder",
         "_expects_settings",
         "_limits",
@@ -133,8 +131,7 @@ class Http2Connection(FrameReader):
         self._block = HeaderBlockAssembly(limits.max_header_list_bytes, limits.max_continuations)
         self._reset_budget = Budget("stream resets", limits.reset_budget, limits.resets_per_s, clock)
         self._control_budget = Budget("control frames", limits.control_budget, limits.controls_per_s, clock)
-        self._window_budget = Budget("window updates", limits.window_update_budget, limits.window_updates_per_s, clock)
-        self._credited_bytes = 0  # of what was sent, those that window updates were earned with
+        self._window_budget = WindowUpdateBudget(limits, clock)
         self._expects_settings = True
         self._receive_left = limits.connection_window_bytes
         self._stalled_since_ns: int | None = None
@@ -369,7 +366,7 @@ class Http2Connection(FrameReader):
             raise ConnectionFault(FRAME_SIZE_ERROR, "a malformed WINDOW_UPDATE frame")
         increment = int.from_bytes(payload, "big") & LARGEST_STREAM_ID
         stream = self.streams.get(stream_id)
-        self._spend_window_update()
+        self._window_budget.spend_one(self.outbound.sent_bytes, self.outbound.message_count)
         if stream_id and stream is None:
             self._check_not_idle(stream_id, "WINDOW_UPDATE")
             return
@@ -380,13 +377,6 @@ class Http2Connection(FrameReader):
         if stream is None:
             raise ConnectionFault(code, "a malformed WINDOW_UPDATE of the connection")
         self._fault_stream(stream, code)
-
-    def _spend_window_update(self) -> None:
-        """Whoever reads much may open windows often."""
-        sent_bytes = self.outbound.sent_bytes
-        self._window_budget.earn((sent_bytes - self._credited_bytes) / _BYTES_PER_WINDOW_UPDATE)
-        self._credited_bytes = sent_bytes
-        self._window_budget.spend()
 
     def _check_not_idle(self, stream_id: int, what: str) -> None:
         if not stream_id & 1 or stream_id > self.last_stream_id:

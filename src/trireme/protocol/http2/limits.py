@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from trireme.core.clock import Clock
 from trireme.protocol.http2.wire import ENHANCE_YOUR_CALM, ConnectionFault
+
+_BYTES_PER_WINDOW_UPDATE: Final = 1024.0
+_WINDOW_UPDATES_PER_MESSAGE: Final = 4.0
+"""Clients in C++ and Python open a stream's window once or twice and the connection's once for each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Http2Limits:
     """PING, SETTINGS, PRIORITY, empty DATA and unknown frames at once."""
     controls_per_s: int = 200
     window_update_budget: int = 20_000
-    """WINDOW_UPDATE frames at once; besides, each kilobyte that was sent allows one."""
+    """WINDOW_UPDATE frames at once; besides, each kilobyte that was sent allows one, and each message four."""
     window_updates_per_s: int = 5_000
     stall_s: float = 300.0
     """How long responses may wait for a client that grants no window at all."""
@@ -64,3 +69,23 @@ class Budget:
             if self._level < tokens:
                 raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many {self._what}")
         self._level -= tokens
+
+
+class WindowUpdateBudget(Budget):
+    """Whoever reads much, or many messages, may open windows often. Frames earn nothing: a peer that opens windows byte
+    by byte gets as many of them as it likes."""
+
+    __slots__ = ("_credited_bytes", "_credited_messages")
+
+    def __init__(self, limits: Http2Limits, clock: Clock) -> None:
+        super().__init__("window updates", limits.window_update_budget, limits.window_updates_per_s, clock)
+        self._credited_bytes = 0
+        self._credited_messages = 0
+
+    def spend_one(self, sent_bytes: int, messages: int) -> None:
+        """Takes a token after as many bytes and messages have been sent in all."""
+        earned = (sent_bytes - self._credited_bytes) / _BYTES_PER_WINDOW_UPDATE
+        self.earn(earned + (messages - self._credited_messages) * _WINDOW_UPDATES_PER_MESSAGE)
+        self._credited_bytes = sent_bytes
+        self._credited_messages = messages
+        self.spend()

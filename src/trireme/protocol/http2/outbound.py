@@ -55,6 +55,7 @@ class Outbound:
         "abandoned",
         "has_sent_data",
         "initial_window",
+        "message_count",
         "pieces",
         "queued_bytes",
     )
@@ -66,6 +67,8 @@ class Outbound:
         """Streams we ended before the peer did; what it still sends on them is not its fault."""
         self.has_sent_data = False
         """Whether HEADERS or DATA were sent since somebody set this to False."""
+        self.message_count = 0
+        """Messages that were handed over to be sent, however many frames they take."""
         self.queued_bytes = 0
         """DATA that waits for a window or for the socket."""
         self._streams = streams
@@ -94,6 +97,7 @@ class Outbound:
             self.send_trailers(stream, trailers.block)
         elif self._streams.pop(stream.id, None) is not None:
             self._window -= size
+            self.message_count += 1
             self.has_sent_data = True
             id_bytes = stream.id_bytes
             parts = (block.head, id_bytes, block.block, (size << 16).to_bytes(5, "big"), id_bytes)
@@ -118,6 +122,7 @@ class Outbound:
         """DATA of `size` bytes in pieces; what the windows do not let through waits."""
         if stream.id not in self._streams or not size:
             return
+        self.message_count += 1
         if stream.queue is None:
             stream_window = self.initial_window + stream.send_credit
             if self._is_clear and size <= self._max_frame and size <= self._window and size <= stream_window:

@@ -158,6 +158,26 @@ def test_window_updates_have_a_budget_that_reading_fills() -> None:
     assert not peer.machine.is_closed
 
 
+def test_a_client_that_opens_windows_with_every_small_message_is_served_on() -> None:
+    """As clients in C++ do: three window updates for each answer of some bytes, as fast as the server answers."""
+    peer = Peer(window=65_535)
+    for number in range(20_000):
+        stream_id = 2 * number + 1
+        peer.feed(headers(stream_id))
+        peer.send(stream_id, b"0123456789")
+        peer.machine.outbound.send_trailers(peer.streams.pop(stream_id), BLOCK)
+        peer.feed(wire.window_update_frame(stream_id, 5) * 2, wire.window_update_frame(0, 10))
+        assert not peer.machine.is_closed, (number, peer.machine.close_reason)
+
+
+def test_windows_that_are_opened_byte_by_byte_use_the_budget_up() -> None:
+    peer = Peer(window=0)
+    peer.open(1)
+    peer.send(1, bytes(100_000))
+    peer.feed(wire.window_update_frame(1, 1) * 30_000)
+    assert peer.machine.close_reason == "too many window updates"
+
+
 def test_a_connection_that_has_ended_holds_nothing() -> None:
     peer = waiting_calls(10)
     peer.machine.end()
