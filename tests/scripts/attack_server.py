@@ -3,6 +3,7 @@
     python tests/scripts/attack_server.py                          # starts a server of its own, and stops it
     python tests/scripts/attack_server.py --only brackets          # one attack, or several
     python tests/scripts/attack_server.py --command tritonserver   # another server with Triton's flags
+    python tests/scripts/attack_server.py --fresh                  # each attack meets a server that was just started
     python tests/scripts/attack_server.py --http 8000 --grpc 8001 --pid 4711    # a server that runs, on loopback
 
 A server that runs needs the models that `write_models` and `write_bad_models` write, and to be told to load some
@@ -72,7 +73,8 @@ class Target:
         if options.pid:
             return Ports(options.http, options.grpc), int(options.pid)
         server = self._server
-        if server is None or server.process.poll() is not None or open_files != self._open_files:
+        is_usable = server is not None and server.process.poll() is None and not options.fresh
+        if server is None or not is_usable or open_files != self._open_files:
             self.stop()
             self._open_files = open_files
             server = self._server = AttackedServer(self._folder, options.command, open_files, options.flag)
@@ -147,6 +149,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=ALL, help="these attacks alone")
     parser.add_argument("--command", default="", help="the server to start, in place of this project's")
     parser.add_argument("--flag", action="append", default=[], help="a flag for the server that is started")
+    parser.add_argument("--fresh", action="store_true", help="start the server anew for each attack")
     parser.add_argument("--log", action="store_true", help="print the end of its log")
     parser.add_argument("--http", type=int, default=8000)
     parser.add_argument("--grpc", type=int, default=8001)
