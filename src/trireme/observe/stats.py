@@ -86,8 +86,15 @@ class CountingFailures:
         self._name = name
         self.count = 0
 
-    def note(self, error: Exception) -> None:
-        """Something was not counted or traced; the 1st, 2nd, 4th and so on are logged, so that a flood fills no log."""
+    def guard(self, observe: Callable[..., object], *told: object) -> None:
+        """Tells an observer something. It must not raise; where it does, the 1st, 2nd, 4th time and so on are logged, so
+        that a flood fills no log."""
+        try:
+            observe(*told)
+        except Exception as error:
+            self._note(error)
+
+    def _note(self, error: Exception) -> None:
         self.count += 1
         if self.count & (self.count - 1) == 0:
             told = "failed to count a request of model '%s', which is answered all the same (%d times so far)"
@@ -95,8 +102,8 @@ class CountingFailures:
 
 
 class ModelStats:
-    """The mutable owner of one model version's counts; every method is called on the event loop's thread, and none that
-    records raises."""
+    """The mutable owner of one model version's counts; every method is called on the event loop's thread. Observers that
+    are told of single requests are guarded: none that fails costs a request its answer."""
 
     __slots__ = (
         "_batches",
@@ -169,57 +176,53 @@ class ModelStats:
 
     def record_execution(self, batch_size: int, timing: BatchTiming) -> None:
         """One execution is over, whatever became of its requests."""
-        try:
-            self.execution_count += 1
-            totals = self._batches.get(batch_size)
-            if totals is None:
-                totals = self._batches[batch_size] = [0, 0, 0, 0]
-            totals[0] += 1
-            totals[1] += timing[0]
-            totals[2] += timing[1]
-            totals[3] += timing[2]
-        except Exception as error:
-            self.counting_failures.note(error)
+        self.execution_count += 1
+        totals = self._batches.get(batch_size)
+        if totals is None:
+            totals = self._batches[batch_size] = [0, 0, 0, 0]
+        totals[0] += 1
+        totals[1] += timing[0]
+        totals[2] += timing[1]
+        totals[3] += timing[2]
 
     def record_success(
         self, requests: Sequence[InferenceRequest], start_ns: int, end_ns: int, timing: BatchTiming
     ) -> None:
         """These requests of one execution were answered well; each is charged the whole execution's phases."""
-        try:
-            request_buckets, queue_buckets = self.request_buckets, self.queue_buckets
-            inference_count = request_ns = queue_ns = 0
-            slow_ns = self.slow_ns
+        request_buckets, queue_buckets = self.request_buckets, self.queue_buckets
+        inference_count = request_ns = queue_ns = 0
+        for request in requests:
+            arrival_ns = request.arrival_ns
+            latency = end_ns - arrival_ns
+            wait = start_ns - request.queue_ns
+            request_ns += latency
+            queue_ns += wait
+            request_buckets[_bucket(latency)] += 1
+            queue_buckets[_bucket(wait)] += 1
+            inference_count += request.batch_size
+            if latency >= self.slow_ns:
+                self.counting_failures.guard(self._watch_slow, request, start_ns, end_ns, timing)
+        count = len(requests)
+        compute_input_ns, compute_infer_ns, compute_output_ns = timing
+        compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
+        self.compute_buckets[_bucket(compute_ns)] += count
+        self.success_count += count
+        self.inference_count += inference_count
+        self.request_ns += request_ns
+        self.queue_ns += queue_ns
+        self.compute_input_ns += compute_input_ns * count
+        self.compute_infer_ns += compute_infer_ns * count
+        self.compute_output_ns += compute_output_ns * count
+        self.last_arrival_ns = arrival_ns
+        summaries = self.summaries
+        if summaries is not None:
             for request in requests:
-                arrival_ns = request.arrival_ns
-                latency = end_ns - arrival_ns
                 wait = start_ns - request.queue_ns
-                request_ns += latency
-                queue_ns += wait
-                request_buckets[_bucket(latency)] += 1
-                queue_buckets[_bucket(wait)] += 1
-                inference_count += request.batch_size
-                if latency >= slow_ns and self.watch is not None:
-                    try:
-                        slow_ns = self.slow_ns = self.watch.slow(request, start_ns, end_ns, timing)
-                    except Exception as error:
-                        self.counting_failures.note(error)
-            count = len(requests)
-            compute_input_ns, compute_infer_ns, compute_output_ns = timing
-            compute_ns = compute_input_ns + compute_infer_ns + compute_output_ns
-            self.compute_buckets[_bucket(compute_ns)] += count
-            self.success_count += count
-            self.inference_count += inference_count
-            self.request_ns += request_ns
-            self.queue_ns += queue_ns
-            self.compute_input_ns += compute_input_ns * count
-            self.compute_infer_ns += compute_infer_ns * count
-            self.compute_output_ns += compute_output_ns * count
-            self.last_arrival_ns = arrival_ns
-            if self.summaries is not None:
-                for request in requests:
-                    self.summaries.observe(end_ns, end_ns - request.arrival_ns, start_ns - request.queue_ns, timing)
-        except Exception as error:
-            self.counting_failures.note(error)
+                self.counting_failures.guard(summaries.observe, end_ns, end_ns - request.arrival_ns, wait, timing)
+
+    def _watch_slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> None:
+        if self.watch is not None:
+            self.slow_ns = self.watch.slow(request, start_ns, end_ns, timing)
 
     def record_failure(
         self,
@@ -232,77 +235,59 @@ class ModelStats:
     ) -> None:
         """The request was taken and ended with an error; `start_ns` and `timing` are those of an execution that it was
         part of."""
-        try:
-            self.fail_counts[reason] += 1
-            self.fail_ns += end_ns - request.arrival_ns
-            self.last_arrival_ns = request.arrival_ns
-            if self.watch is not None:
-                self.watch.failed(request, reason, message, end_ns, start_ns, timing)
-        except Exception as error:
-            self.counting_failures.note(error)
+        self.fail_counts[reason] += 1
+        self.fail_ns += end_ns - request.arrival_ns
+        self.last_arrival_ns = request.arrival_ns
+        if self.watch is not None:
+            self.counting_failures.guard(self.watch.failed, request, reason, message, end_ns, start_ns, timing)
 
     def record_first_response(self, request: InferenceRequest, now_ns: int) -> None:
         """The request's first response leaves; does nothing unless that is measured."""
         if self.first_response is not None:
-            try:
-                self.first_response.observe(now_ns - request.arrival_ns)
-            except Exception as error:
-                self.counting_failures.note(error)
+            self.counting_failures.guard(self.first_response.observe, now_ns - request.arrival_ns)
 
     def record_cache_hit(self, request: InferenceRequest, lookup_ns: int, end_ns: int) -> None:
         """The request was answered from the response cache without an execution."""
-        try:
-            self.success_count += 1
-            self.cache_hit_count += 1
-            self.cache_hit_ns += lookup_ns
-            latency = end_ns - request.arrival_ns
-            wait = max(0, end_ns - request.queue_ns - lookup_ns)
-            self.request_ns += latency
-            self.queue_ns += wait
-            self.request_buckets[_bucket(latency)] += 1
-            self.queue_buckets[_bucket(wait)] += 1
-            self.last_arrival_ns = request.arrival_ns
-            if self.summaries is not None:
-                self.summaries.queue.observe(end_ns, wait)
-                self.summaries.cache_hit.observe(end_ns, lookup_ns)
-        except Exception as error:
-            self.counting_failures.note(error)
+        self.success_count += 1
+        self.cache_hit_count += 1
+        self.cache_hit_ns += lookup_ns
+        latency = end_ns - request.arrival_ns
+        wait = max(0, end_ns - request.queue_ns - lookup_ns)
+        self.request_ns += latency
+        self.queue_ns += wait
+        self.request_buckets[_bucket(latency)] += 1
+        self.queue_buckets[_bucket(wait)] += 1
+        self.last_arrival_ns = request.arrival_ns
+        if self.summaries is not None:
+            self.counting_failures.guard(self.summaries.queue.observe, end_ns, wait)
+            self.counting_failures.guard(self.summaries.cache_hit.observe, end_ns, lookup_ns)
 
     def record_cache_miss(self, lookup_and_insert_ns: int, end_ns: int) -> None:
         """The response cache was asked in vain; the request's execution is recorded on its own."""
-        try:
-            self.cache_miss_count += 1
-            self.cache_miss_ns += lookup_and_insert_ns
-            if self.summaries is not None:
-                self.summaries.cache_miss.observe(end_ns, lookup_and_insert_ns)
-        except Exception as error:
-            self.counting_failures.note(error)
+        self.cache_miss_count += 1
+        self.cache_miss_ns += lookup_and_insert_ns
+        if self.summaries is not None:
+            self.counting_failures.guard(self.summaries.cache_miss.observe, end_ns, lookup_and_insert_ns)
 
     def record_response(self, index: int, ns: int, response: InferenceResponse, is_cancelled: bool) -> None:
         """One response of a stream, `ns` after the one before it or after the start of the execution."""
-        try:
-            index = min(index, MAX_RESPONSE_POSITIONS - 1)
-            totals = self._responses.get(index)
-            if totals is None:
-                totals = self._responses[index] = [0] * 8
-            if response.is_empty:
-                at = 6 if is_cancelled else 4
-            else:
-                at = 2 if response.error is not None else 0
-            totals[at] += 1
-            totals[at + 1] += ns
-        except Exception as error:
-            self.counting_failures.note(error)
+        index = min(index, MAX_RESPONSE_POSITIONS - 1)
+        totals = self._responses.get(index)
+        if totals is None:
+            totals = self._responses[index] = [0] * 8
+        if response.is_empty:
+            at = 6 if is_cancelled else 4
+        else:
+            at = 2 if response.error is not None else 0
+        totals[at] += 1
+        totals[at + 1] += ns
 
     def record_measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
         """What the model has measured of one request: how often, and nanoseconds altogether."""
-        try:
-            for name, (count, ns) in durations.items():
-                totals = self._measured.setdefault(name, [0, 0])
-                totals[0] += count
-                totals[1] += ns
-        except Exception as error:
-            self.counting_failures.note(error)
+        for name, (count, ns) in durations.items():
+            totals = self._measured.setdefault(name, [0, 0])
+            totals[0] += count
+            totals[1] += ns
 
     def executed_rows(self) -> int:
         """Rows of all executions, also of those whose requests failed."""

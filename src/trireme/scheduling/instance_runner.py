@@ -152,12 +152,10 @@ class InstanceRunner:
 
     def measured(self, request: InferenceRequest, durations: Durations) -> None:
         """Keeps what the model has measured of a request."""
-        self._stats.record_measured(durations)
+        guard = self._stats.counting_failures.guard
+        guard(self._stats.record_measured, durations)
         if request.trace is not None:
-            try:
-                request.trace.durations.update(durations)
-            except Exception as error:
-                self._stats.counting_failures.note(error)
+            guard(request.trace.durations.update, durations)
 
     def release(self, instance: Instance, batch: Batch) -> bool:
         """The instance is through with the batch and can take the next; false for a batch that is not running."""
@@ -244,10 +242,8 @@ class InstanceRunner:
     ) -> None:
         for request, response in zip(batch.requests, responses, strict=True):
             if request.trace is not None:
-                try:
-                    request.trace.ran(batch.start_ns, timing[0], timing[1], now_ns, batch.size)
-                except Exception as error:
-                    self._stats.counting_failures.note(error)
+                ran = request.trace.ran
+                self._stats.counting_failures.guard(ran, batch.start_ns, timing[0], timing[1], now_ns, batch.size)
             if response is not None:
                 self.inflight_count -= 1
                 request.on_cancel = None

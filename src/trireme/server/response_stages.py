@@ -61,10 +61,7 @@ class ResponseStages:
     def __call__(self, response: InferenceResponse) -> None:
         trace = self._trace
         if trace is not None:
-            try:
-                self._tracing.passed(trace, response)
-            except Exception as error:
-                self._model.stats.counting_failures.note(error)
+            self._model.stats.counting_failures.guard(self._tracing.passed, trace, response)
         guarded = self._guarded(response) if self._regions else response
         if guarded is not None:
             if self._model.output_reshapes:
@@ -74,10 +71,7 @@ class ResponseStages:
             else:
                 self._fulfil(self._wishes, guarded)
         if trace is not None and response.is_final and trace.parent is None:
-            try:
-                self._tracing.finish(trace)
-            except Exception as error:
-                self._model.stats.counting_failures.note(error)
+            self._model.stats.counting_failures.guard(self._tracing.finish, trace)
 
     def _guarded(self, response: InferenceResponse) -> InferenceResponse | None:
         """The response, or the one error in place of all that come after memory was cut off."""
