@@ -87,8 +87,8 @@ class CountingFailures:
         self.count = 0
 
     def guard(self, observe: Callable[..., object], *told: object) -> None:
-        """Tells an observer something. It must not raise; where it does, the 1st, 2nd, 4th time and so on are logged, so
-        that a flood fills no log."""
+        """Tells an observer something. Where it raises, the 1st, 2nd, 4th time and so on are logged, so that a flood
+        fills no log."""
         try:
             observe(*told)
         except Exception as error:
@@ -102,8 +102,8 @@ class CountingFailures:
 
 
 class ModelStats:
-    """The mutable owner of one model version's counts; every method is called on the event loop's thread. Observers that
-    are told of single requests are guarded: none that fails costs a request its answer."""
+    """The mutable owner of one model version's counts; every method is called on the event loop's thread. Observers
+    that are told of single requests are guarded: none that fails costs a request its answer."""
 
     __slots__ = (
         "_batches",

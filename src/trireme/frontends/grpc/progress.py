@@ -14,13 +14,14 @@ _UNREAD_PATIENCE = 5
 class Progress:
     """What one connection has moved, looked at every few seconds."""
 
-    __slots__ = ("_reading", "_taken_bytes", "arriving")
+    __slots__ = ("_begun_count", "_reading", "_taken_bytes", "arriving")
 
     def __init__(self, limits: PaceLimits) -> None:
         self.arriving = Pace(limits)
         self.arriving.begin_head()
         self._reading = Pace(replace(limits, slow_timeout_s=_UNREAD_PATIENCE * limits.slow_timeout_s))
         self._taken_bytes = 0  # what had left the server at the last look
+        self._begun_count = 0  # frames that had begun by then
 
     def find_fault(self, http2: Http2Connection, unsent_bytes: int, now_s: float) -> str:
         """Why the connection is to be ended; empty where it is not. `unsent_bytes` are those in the socket's buffer."""
@@ -44,8 +45,10 @@ class Progress:
         return self.arriving.is_idle_long(now_s)
 
     def _is_frame_late(self, http2: Http2Connection, now_s: float) -> bool:
-        if http2.is_mid_frame:
+        """Whether one and the same frame has not ended for long; a busy client is in the midst of another each time."""
+        if http2.is_mid_frame and http2.begun_count == self._begun_count:
             return self.arriving.is_head_late(now_s)
+        self._begun_count = http2.begun_count
         self.arriving.begin_head()
         return False
 

@@ -43,6 +43,7 @@ class FrameReader(ABC):
         "_max_frame",
         "_needed",
         "_partial",
+        "begun_count",
         "has_backlog",
         "is_closed",
     )
@@ -51,6 +52,8 @@ class FrameReader(ABC):
         self.is_closed = False
         self.has_backlog = False
         """There are more frames than may be read in one go: `receive(b"")` reads on."""
+        self.begun_count = 0
+        """Frames other than DATA that did not arrive in one piece."""
         self._max_frame = max_frame_bytes
         self._is_preface_done = False
         self._partial = bytearray()
@@ -120,6 +123,7 @@ class FrameReader(ABC):
             elif frames_left <= 0:
                 self._partial += memoryview(data)[position:]
                 self._needed = FRAME_HEAD_BYTES
+                self.begun_count += 1
                 self.has_backlog = True
                 return
             elif kind == HEADERS and flags & _NOT_WHOLE_MASK == END_HEADERS:
@@ -132,6 +136,8 @@ class FrameReader(ABC):
         if position < end:
             self._partial += memoryview(data)[position:]
             self._needed = FRAME_HEAD_BYTES if end - position < FRAME_HEAD_BYTES else stop - position
+            if position:
+                self.begun_count += 1
 
     def _take_preface(self, data: bytes) -> int:
         if not PREFACE.startswith(data[: len(PREFACE)]):
