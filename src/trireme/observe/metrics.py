@@ -175,7 +175,7 @@ class MetricsRegistry:
         """Shows the model no longer."""
         self._models.pop(id(stats), None)
         if stats.watch is not None:
-            stats.watch.is_over = True
+            stats.watch.end()
         self.change_count += 1
 
     def page(self) -> bytes:

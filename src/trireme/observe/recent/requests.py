@@ -22,6 +22,8 @@ _SLICE_NS: Final = 60_000_000_000
 _SLOWEST: Final = 5
 _FAILED: Final = 20
 _REFUSED: Final = 50
+_MOST_ENDED: Final = 100
+"""Models that are gone and whose requests are still told of."""
 _MAX_MESSAGE: Final = 1000
 _MAX_ID: Final = 256
 """Characters of what clients call their requests."""
@@ -66,15 +68,15 @@ class Watched(Protocol):
 class RequestWatch:
     """Watches over the requests of one model version. Used on the event loop's thread."""
 
-    __slots__ = ("_excerpts", "_failed", "_past", "_slowest", "_stats", "is_over")
+    __slots__ = ("_excerpts", "_failed", "_name", "_past", "_slowest", "_stats", "_version")
 
     def __init__(self, stats: Watched, excerpts: RecentExcerpts) -> None:
-        self._stats = stats
+        self._stats: Watched | None = stats
+        self._name, self._version = stats.name, str(stats.version)
         self._excerpts = excerpts
         self._slowest: list[RequestRecord] = []  # of the present minute
         self._past: deque[list[RequestRecord]] = deque(maxlen=KEPT_MINUTES)
         self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
-        self.is_over = False
 
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
         """Takes a request that was answered well; how slow the next one has to be to be taken."""
@@ -106,9 +108,20 @@ class RequestWatch:
         """A minute is over."""
         self._past.append(self._slowest)
         self._slowest = []
-        self._stats.slow_ns = NEVER_NS if self.is_over else 0
+        if self._stats is not None:
+            self._stats.slow_ns = 0
         while self._failed and self._failed[0].end_ns < oldest_ns:
             self._failed.popleft()
+
+    def end(self) -> None:
+        """The model goes: what is kept of its requests keeps neither its counts nor its scheduler. Its last requests
+        are still taken."""
+        self._stats = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the model is gone."""
+        return self._stats is None
 
     def records(self) -> tuple[list[RequestRecord], list[RequestRecord]]:
         """The slowest of each minute, and the failed."""
@@ -133,8 +146,8 @@ class RequestWatch:
         waited_until_ns = start_ns or end_ns
         return RequestRecord(
             end_ns,
-            self._stats.name,
-            str(self._stats.version),
+            self._name,
+            self._version,
             request.id[:_MAX_ID],
             request.batch_size,
             end_ns - arrival_ns,
@@ -151,7 +164,8 @@ class RequestWatch:
 
 
 class RecentRequests:
-    """All watches of one server. Bounded by the number of models: a hundred records at most for each version."""
+    """All watches of one server. Bounded by the number of models: a hundred records at most for each version that is
+    there, and for a hundred that are gone."""
 
     def __init__(self, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
@@ -163,9 +177,17 @@ class RecentRequests:
     def watch(self, stats: Watched) -> RequestWatch:
         """Begins to watch a model's requests."""
         watch = RequestWatch(stats, self.excerpts)
+        self._drop_ended()
         self._watches.append(watch)
         stats.slow_ns = 0
         return watch
+
+    def _drop_ended(self) -> None:
+        """Forgets models that are gone where nothing is left to tell of them, or where they are too many."""
+        self._watches = [watch for watch in self._watches if not (watch.is_over and watch.is_empty)]
+        ended = [watch for watch in self._watches if watch.is_over]
+        for watch in ended[:-_MOST_ENDED]:
+            self._watches.remove(watch)
 
     def refuse(self, request: InferenceRequest, message: str) -> None:
         """A request was not taken."""
@@ -187,7 +209,7 @@ class RecentRequests:
         oldest_ns = now_ns - KEPT_MINUTES * _SLICE_NS
         for watch in self._watches:
             watch.turn(oldest_ns)
-        self._watches = [watch for watch in self._watches if not (watch.is_over and watch.is_empty)]
+        self._drop_ended()
         while self._refused and self._refused[0].end_ns < oldest_ns:
             self._refused.popleft()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
@@ -107,8 +109,36 @@ def test_model_that_is_gone_is_not_watched_any_more() -> None:
     for _ in range(12):
         watched.now_ns += MINUTE_NS
         watched.requests.pass_time()
-    assert watched.stats.slow_ns == NEVER_NS
     assert watched.slowest_ns() == []
+
+
+def test_requests_of_a_model_that_is_gone_keep_nothing_else_of_it() -> None:
+    class Scheduler:
+        def pending_count(self) -> int:
+            return 0
+
+    watched = Watched()
+    scheduler = Scheduler()
+    watched.stats.pending_count = scheduler.pending_count
+    is_there = weakref.ref(scheduler)
+    watched.answer(100)
+    watched.metrics.remove_model(watched.stats)
+    watched.answer(200)  # its last one ends when it has been withdrawn
+    watched.stats = ModelStats("another", 1)
+    del scheduler
+    assert is_there() is None
+    assert watched.slowest_ns() == [200, 100]
+
+
+def test_models_that_come_and_go_are_forgotten_beyond_a_number() -> None:
+    watched = Watched()
+    for number in range(1000):
+        watched.metrics.remove_model(watched.stats)
+        watched.stats = ModelStats("m", number)
+        watched.metrics.add_model(watched.stats, {}, 0.0)
+        if number % 2:
+            watched.answer(1000 + number)
+    assert watched.slowest_ns() == list(range(1999, 1797, -2))
 
 
 def test_without_a_watch_no_request_is_slow() -> None:
