@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,9 +77,38 @@ def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: Run
     server.until(lambda: serves(server.ports["http"]))
 
 
+@pytest.mark.parametrize("server", [(), ("--frontend-processes=2",)], indirect=True)
+def test_every_probe_amid_a_flood_beyond_the_limit_is_answered(server: RunningServer) -> None:
+    with held(server, "http", MAX_FILES), flooded(server):
+        for _ in range(30):
+            assert server.status("/v2/health/live") == 200
+
+
+@contextlib.contextmanager
+def flooded(server: RunningServer) -> Iterator[None]:
+    """Beside what happens inside, a client connects again and again and says nothing."""
+    is_over = threading.Event()
+
+    def connect() -> None:
+        while not is_over.wait(0.002):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20))
+
+    with contextlib.ExitStack() as stack:
+        thread = threading.Thread(target=connect)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
 @pytest.mark.parametrize("server", [("--max-connections=1",)], indirect=True)
 def test_a_client_beyond_the_limit_is_served_once_another_has_left(server: RunningServer) -> None:
     tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [7]}
+    for _ in range(4):  # so that all who may hold the first client are there to see it leave
+        server.until(lambda: serves(server.ports["http"]))
     for _ in range(2):
         before, waiting = socket.create_connection(("127.0.0.1", server.ports["http"])), server.connect()
         waiting.connect()

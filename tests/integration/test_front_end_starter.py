@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pytest
 
+from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes import messages
 from trireme.frontends.processes import pool as pool_module
 from trireme.frontends.processes.pool import FrontendProcesses
@@ -64,7 +65,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(starter: Starter) -> FrontendProcesses:
-    processes = FrontendProcesses(starter, 1, cast(Calls, None))
+    processes = FrontendProcesses(starter, 1, cast(Calls, None), ConnectionSlots())
     processes.start()
     return processes
 

@@ -269,7 +269,7 @@ class _Application:
         options, gate = self._options, self._access.gate
         self._access.start()
         shared = SharedLimits(app_options.connection_slots(options), self._inflight)
-        relayed = replace(shared, accepting=self._start_processes())
+        relayed = replace(shared, accepting=self._start_processes(shared))
         if self._lines is not None:
             devices = self._devices.inventory, self._device_reader
             self._console = app_console.create(options, self._server, self._metrics, *devices, shared, self._lines)
@@ -288,14 +288,20 @@ class _Application:
             await self._open("Metrics", MetricsFrontend(self._server, chosen, gate, shared))
             log.info("Started Metrics Service at %s:%d", options.effective_metrics_address, options.metrics_port)
 
-    def _start_processes(self) -> FrontendProcesses | None:
+    def _start_processes(self, shared: SharedLimits) -> FrontendProcesses | None:
         """Those that hold the sockets of clients, where there are any."""
         if self._starter is None:
             return None
         from trireme.app.front_ends import open_front_ends  # most servers do without
 
-        find_configs = self._registry.available_configs
-        self._processes = open_front_ends(self._options, self._starter, find_configs, self._server, self._metrics)
+        self._processes = open_front_ends(
+            self._options,
+            self._starter,
+            self._registry.available_configs,
+            self._server,
+            self._metrics,
+            shared.slots,
+        )
         return self._processes
 
     async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:

@@ -17,6 +17,7 @@ from trireme.config.options.server import ServerOptions
 from trireme.core.errors import InternalError
 from trireme.core.ports import Backend
 from trireme.devices.cpu import core_count
+from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.count import front_end_count
 from trireme.frontends.processes.front_loop import FrontPlan, serve_clients
 from trireme.frontends.processes.pool import FrontendProcesses
@@ -48,6 +49,7 @@ def open_front_ends(
     find_configs: Callable[[], Sequence[ModelConfig]],
     server: InferenceServer,
     metrics: MetricsRegistry,
+    slots: ConnectionSlots,
 ) -> FrontendProcesses | None:
     """Has them forked, as many as the options or, where these leave it open, the models ask for; None where that is
     none."""
@@ -57,7 +59,7 @@ def open_front_ends(
     if count == 1:
         starter.close()
         return None
-    processes = FrontendProcesses(starter, count, server.calls)
+    processes = FrontendProcesses(starter, count, server.calls, slots)
     metrics.others.append(FrontEndMetrics(processes))
     processes.start()
     log.info("Started %d front-end processes", count)

@@ -15,25 +15,25 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 """How long nobody is accepted where clients cannot be."""
-_ACCEPTS: Final = 64
+ACCEPTS: Final = 64
 """How many clients are accepted in one turn of the loop."""
 
 Take = Callable[[socket.socket, Any], bool]
 """Gets a client and its address; false, and nothing is done, where nobody can have it now."""
 
 
-def _always() -> bool:
-    return True
+def _always() -> int:
+    return ACCEPTS
 
 
 class Acceptor:
-    """Implements `AcceptingSocket`. Accepts from the beginning; used on the event loop's thread. While `has_taker` says
-    that nobody would take them, clients stay in the system's queue."""
+    """Implements `AcceptingSocket`. Accepts from the beginning; used on the event loop's thread. `most_at_once` says
+    how many would be taken in one turn of the loop; the others, all where that is 0, stay in the system's queue."""
 
-    def __init__(self, listening: socket.socket, take: Take, has_taker: Callable[[], bool] = _always) -> None:
+    def __init__(self, listening: socket.socket, take: Take, most_at_once: Callable[[], int] = _always) -> None:
         self.sockets = (listening,)
         self._take = take
-        self._has_taker = has_taker
+        self._most_at_once = most_at_once
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._held: tuple[socket.socket, Any] | None = None  # a client that nobody has taken yet, and its address
@@ -58,12 +58,14 @@ class Acceptor:
                 self._held = None
 
     def _on_client(self) -> None:
-        for _ in range(_ACCEPTS):
-            if self._is_closed:
-                return
-            if not self._has_taker():
+        taken_count = 0
+        while not self._is_closed:
+            most = self._most_at_once()
+            if not most:
                 self._pause()
+            if taken_count >= most:
                 return
+            taken_count += 1
             try:
                 client, peer = self._held or self.sockets[0].accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -41,9 +41,14 @@ class ConnectionSlots:
         """How many there are."""
         return self._count
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next connection is beyond the limit."""
+        return self._count >= self.max_count
+
     def take(self) -> bool:
         """Counts a connection that is being accepted; False where it is beyond the limit."""
-        if self._count >= self.max_count:
+        if self.is_full:
             return False
         self._count += 1
         return True

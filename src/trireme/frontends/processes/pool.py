@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from trireme.core.errors import unanswered_error
 from trireme.frontends.accepting import ProtocolFactory
-from trireme.frontends.acceptor import Acceptor, ClientsHere
+from trireme.frontends.acceptor import ACCEPTS, Acceptor, ClientsHere
+from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.frontends.processes.starter import ENDED, FAILED, FORKED, MESSAGE_BYTES, Starter
 from trireme.machine.process_state import is_stopped
@@ -40,15 +41,18 @@ _AGAIN_S: Final = 1.0
 _END_S: Final = 2.0
 """What front-end processes that were killed have for their end."""
 _POLL_S: Final = 0.02
+_RESTRICTED_ACCEPTS: Final = 2
+"""How many clients beyond the limit are accepted in one turn of the loop."""
 
 
 class FrontendProcesses:
     """Implements `Accepting`. Used on the event loop's thread."""
 
-    def __init__(self, starter: Starter, count: int, calls: Calls) -> None:
+    def __init__(self, starter: Starter, count: int, calls: Calls, slots: ConnectionSlots) -> None:
         self._starter = starter
         self._control = starter.control
         self._calls = calls
+        self._connection_slots = slots
         self._loop = asyncio.get_running_loop()
         self._slots: list[FrontProcess | None] = [None] * count
         self._started_s = [0.0] * count
@@ -77,15 +81,16 @@ class FrontendProcesses:
     def accept(
         self, service: int, listening: socket.socket, connect: ProtocolFactory, context: ssl.SSLContext | None
     ) -> Acceptor:
-        """Accepts clients of the socket from now on."""
+        """Accepts clients of the socket from now on. This process keeps those beyond the limit: they ask for health or
+        go, and would lose their places to those behind them on the way through another process."""
         here = ClientsHere(connect, context)
 
         def take(client: socket.socket, peer: Any) -> bool:
-            if self.is_alone:
+            if self.is_alone or self._connection_slots.is_full:
                 return here.take(client, peer)
             return self._adopt(client, peer, service, connect)
 
-        acceptor = Acceptor(listening, take, self._has_taker)
+        acceptor = Acceptor(listening, take, self._most_at_once)
         self._acceptors.append(acceptor)
         return acceptor
 
@@ -98,8 +103,12 @@ class FrontendProcesses:
     def _living(self) -> list[FrontProcess]:
         return [process for process in self._slots if process is not None and process.pid is not None]
 
-    def _has_taker(self) -> bool:
-        return self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self._living)
+    def _most_at_once(self) -> int:
+        """Of clients beyond the limit few: each is to be read before those behind it take its place."""
+        if self._connection_slots.is_full:
+            return _RESTRICTED_ACCEPTS
+        has_taker = self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self._living)
+        return ACCEPTS if has_taker else 0
 
     def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands a client to the process that has the fewest; false where there is none that keeps up."""
