@@ -83,7 +83,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def infer(call: int) -> tuple[Any, ...]:
     inputs = [("IN", "INT32", (1, 1), b"abcd")]
-    return (messages.INFER, call, CONNECTION, HTTP_SERVICE, "model", "", "", inputs, (), None)
+    return (messages.INFER, call, CONNECTION, HTTP_SERVICE, "model", "", "", inputs, (), None, False)
 
 
 def test_an_answer_that_no_message_can_carry_fails_its_call_alone() -> None:

@@ -127,6 +127,7 @@ class LaneInferCall(UnaryCall):
                 tensors,
                 request.requested_outputs,
                 settings_of(request),
+                False,
             )
         )
 

@@ -249,6 +249,7 @@ class HttpClientConnection(ClientConnection):
                 tensors,
                 document.requested_outputs,
                 settings,
+                not document.is_all_binary,
             )
         )
 

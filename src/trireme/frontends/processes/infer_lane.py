@@ -18,6 +18,7 @@ from trireme.frontends.processes.large_answers import LargeAnswers
 from trireme.frontends.processes.line import Line, Message
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
+from trireme.server.long_work import is_long_json, json_memory_bytes
 from trireme.server.single_response import SingleResponse
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class InferLane:
 
     def begin(self, message: Message) -> None:
         """Starts the request (INFER)."""
-        _, key, number, service, name, version, request_id, inputs, requested, settings = message
+        _, key, number, service, name, version, request_id, inputs, requested, settings, is_json = message
         calls = self._calls
         transport = self._transports.get(number)
         if transport is None:
@@ -69,7 +70,7 @@ class InferLane:
         elif inflight.excess(size):
             self._line.send((messages.SEND_WHOLE, key))
             return
-        call = _LaneCall(self, key, service, inflight, size)
+        call = _LaneCall(self, key, service, inflight, size, is_json)
         request = call.request = InferenceRequest(name, version, request_id, tensors, call.respond)
         request.requested_outputs = requested
         if settings is not None:
@@ -98,13 +99,17 @@ class InferLane:
         for tensor in response.outputs:
             outputs.append((tensor.name, tensor.datatype, tensor.shape, tensor.data))
             size += len(tensor.data)
-        if size > LARGE_ANSWER_BYTES and (excess := call.inflight.excess(size)):
+        is_long = call.is_json and is_long_json(response.outputs)
+        if is_long:
+            size += json_memory_bytes(response.outputs)
+        is_counted = is_long or size > LARGE_ANSWER_BYTES
+        if is_counted and (excess := call.inflight.excess(size)):
             self._end(key, messages.FAIL, errors.UnavailableError(excess))
             return
         self._close(key)
         version = call.request.served_version
-        if size > LARGE_ANSWER_BYTES:
-            self._large.send(key, version, response, call.inflight)
+        if is_counted:
+            self._large.send(key, version, response, call.inflight, size)
         else:
             self._line.send((messages.ANSWER, key, version, outputs, response.parameters))
 
@@ -159,17 +164,20 @@ class InferLane:
 class _LaneCall:
     """Takes the responses to one request."""
 
-    __slots__ = ("_key", "_lane", "_service", "_single", "held_bytes", "inflight", "request")
+    __slots__ = ("_key", "_lane", "_service", "_single", "held_bytes", "inflight", "is_json", "request")
 
     request: InferenceRequest
     """Set before anything else is done."""
 
-    def __init__(self, lane: InferLane, key: int, service: int, inflight: ConnectionBytes, held_bytes: int) -> None:
+    def __init__(
+        self, lane: InferLane, key: int, service: int, inflight: ConnectionBytes, held_bytes: int, is_json: bool
+    ) -> None:
         self._lane = lane
         self._key = key
         self._service = service
         self.inflight = inflight
         self.held_bytes = held_bytes
+        self.is_json = is_json
         self._single: SingleResponse | None = None
 
     @property

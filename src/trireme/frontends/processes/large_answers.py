@@ -1,4 +1,4 @@
-"""Answers that are too large for one message: in the server process sent in parts, in a front end put together."""
+"""Answers too large for one message, or long as JSON: in the server process sent in parts, in a front end joined."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class LargeAnswers:
         self._waiting: deque[_PartedAnswer] = deque()
         self._held: dict[int, tuple[ConnectionBytes, int]] = {}
 
-    def send(self, key: int, version: str, response: InferenceResponse, inflight: ConnectionBytes) -> None:
-        """Begins to send the answer to a call."""
-        size = sum(len(tensor.data) for tensor in response.outputs)
-        inflight.hold(size)
-        self._held[key] = inflight, size
+    def send(
+        self, key: int, version: str, response: InferenceResponse, inflight: ConnectionBytes, held_bytes: int
+    ) -> None:
+        """Begins to send the answer to a call, which takes as much, here and where it is written."""
+        inflight.hold(held_bytes)
+        self._held[key] = inflight, held_bytes
         self._waiting.append(_PartedAnswer(key, version, response))
         self.go_on()
 

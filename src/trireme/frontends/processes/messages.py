@@ -57,8 +57,8 @@ PONG: Final = 25
 USED: Final = 26
 """(connections,): requests came on these of which the server process has seen no bytes."""
 INFER: Final = 27
-"""(call, connection, service, model, version, id, inputs, requested outputs, settings): a request that has been
-read."""
+"""(call, connection, service, model, version, id, inputs, requested outputs, settings, whether the answer is written as
+JSON): a request that has been read."""
 CANCEL: Final = 28
 """(call,): nobody waits for it any more."""
 UNSENT: Final = 29

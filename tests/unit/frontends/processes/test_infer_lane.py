@@ -26,6 +26,7 @@ from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
+from trireme.server.long_work import json_memory_bytes
 from trireme.server.recording.capture import Capture
 
 CALL = 5
@@ -110,9 +111,10 @@ def infer(
     service: int = HTTP_SERVICE,
     data: bytes = b"abcd",
     call: int = CALL,
+    is_json: bool = False,
 ) -> tuple[Any, ...]:
     inputs = [("IN", "INT32", (1, len(data) // 4), data)]
-    return (messages.INFER, call, CONNECTION, service, name, "", "me", inputs, ("OUT",), settings)
+    return (messages.INFER, call, CONNECTION, service, name, "", "me", inputs, ("OUT",), settings, is_json)
 
 
 def answer(request: InferenceRequest, data: bytes = b"efgh") -> None:
@@ -216,6 +218,25 @@ def test_a_large_answer_goes_in_parts_and_counts_until_it_has_left(
     lane.settled(CALL)
     lane.settled(CALL)
     assert inflight.used_bytes == 0
+
+
+def test_an_answer_that_is_long_as_json_counts_before_it_is_written(
+    lane: InferLane, calls: ModelCalls, sent: Sent, inflight: InflightBytes
+) -> None:
+    tensor = Tensor("OUT", "INT32", (LARGE_ANSWER_BYTES // 12,), bytes(LARGE_ANSWER_BYTES // 12 * 4))
+    as_json = json_memory_bytes([tensor])
+    assert as_json < LIMIT_BYTES - len(tensor.data)
+    for is_json, counted_bytes in ((False, 0), (True, len(tensor.data) + as_json)):
+        lane.begin(infer(is_json=is_json))
+        answer(calls.model.requests[-1], tensor.data)
+        assert (sent.messages[-1][0], inflight.used_bytes) == (messages.ANSWER, counted_bytes)
+    lane.settled(CALL)
+    assert inflight.used_bytes == 0
+    lane.begin(infer(is_json=True))
+    inflight.add(LIMIT_BYTES - as_json)
+    answer(calls.model.requests[-1], tensor.data)
+    assert sent.messages[-1][0] == messages.FAIL
+    assert "--max-inflight-bytes" in decode_error(sent.messages[-1][2]).message
 
 
 def test_a_large_answer_waits_while_the_line_is_full(lane: InferLane, calls: ModelCalls, sent: Sent) -> None:
