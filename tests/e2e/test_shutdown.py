@@ -70,6 +70,7 @@ def start(tmp_path: Path, gate: Path) -> Iterator[Callable[..., RunningServer]]:
     write_model(tmp_path, "large", LARGE)
     write_ensemble(tmp_path, "inner", [("large", "IN", "OUT")])
     write_ensemble(tmp_path, "outer", [("inner", "IN", "OUT")])
+    write_ensemble(tmp_path, "pipeline", [("gated", "IN", "MIDDLE"), ("large", "MIDDLE", "OUT")])
     servers = []
 
     def started(*flags: str) -> RunningServer:
@@ -140,6 +141,65 @@ def test_what_outlives_the_exit_timeout_gets_an_error(start: Callable[..., Runni
     parts = [json.loads(line.removeprefix(b"data: ")) for line in body.split(b"\n\n") if line]
     assert (status, parts[0]["OUT"], parts[1:]) == (200, 5, [{"error": GIVEN_UP}])
     assert "Exit timeout expired" in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_ensemble_under_way_goes_through_its_steps(
+    start: Callable[..., RunningServer], gate: Path, processes: int
+) -> None:
+    server = start(f"--frontend-processes={processes}")
+    with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        over_grpc = _in_background(lambda: client.infer("pipeline", [_input(3)]).as_numpy("OUT").tolist())
+        over_http = _in_background(lambda: server.infer("pipeline", 2))
+        server.until(lambda: "at the gate" in server.log)
+        time.sleep(0.5)  # so that both are taken
+        server.process.send_signal(signal.SIGTERM)
+        server.until(lambda: "Model 'pipeline' (version 1) has 2 in-flight inferences" in server.log)
+        refused = f"in ensemble 'pipeline', [request id: <id_unknown>] {STOPPING}"
+        assert server.infer("pipeline", 1) == (503, {"error": refused})
+        with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as late:
+            assert _grpc_error(late.infer, "pipeline", [_input(1)]) == ("StatusCode.UNAVAILABLE", refused)
+            assert _grpc_error(late.is_server_ready) == ("StatusCode.UNAVAILABLE", "Server exiting")
+            assert server.status("/v2/health/ready") == 503
+        gate.touch()
+        assert over_grpc.result(20) == [[1, 1, 1]]
+        assert over_http.result(20)[1]["outputs"][0]["data"] == [1, 1]
+    assert server.process.wait(20) == 0
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_ensemble_that_outlives_the_exit_timeout_gets_an_error(
+    start: Callable[..., RunningServer], processes: int
+) -> None:
+    server = start("--exit-timeout-secs=2", f"--frontend-processes={processes}")
+    with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        over_grpc = _in_background(lambda: _grpc_error(client.infer, "pipeline", [_input(3)]))
+        over_http = _in_background(lambda: server.infer("pipeline", 2))
+        server.until(lambda: "at the gate" in server.log)
+        time.sleep(0.5)
+        assert server.interrupt(signal.SIGTERM) == 1
+        assert over_grpc.result(20) == ("StatusCode.UNAVAILABLE", GIVEN_UP)
+        assert over_http.result(20) == (503, {"error": GIVEN_UP})
+    assert "Exit timeout expired" in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_second_interrupt_ends_grpc_calls_and_ensembles_too(
+    start: Callable[..., RunningServer], processes: int
+) -> None:
+    server = start(f"--frontend-processes={processes}")
+    with triton.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
+        over_grpc = _in_background(lambda: _grpc_error(client.infer, "pipeline", [_input(3)]))
+        server.until(lambda: "at the gate" in server.log)
+        server.process.send_signal(signal.SIGINT)
+        server.until(lambda: "has 1 in-flight inferences" in server.log)
+        began = time.monotonic()
+        assert server.interrupt() == 130
+        assert time.monotonic() - began < 10
+        assert over_grpc.result(20)[0] == "StatusCode.UNAVAILABLE"
     assert "Traceback" not in server.log
 
 
