@@ -357,7 +357,7 @@ class GrpcConnection(asyncio.Protocol):
     def _hang_up(self, transport: asyncio.Transport) -> None:
         """Closes once GOAWAY had a chance to be read: closing with unread input would reset the connection."""
         if self.http2.close_reason:
-            log.debug("gRPC connection closed: %s", self.http2.close_reason)
+            self.context.note_fault(self.http2.close_reason, self.peer)
         self._is_hung_up = True
         self._abandon_calls()
         if self.http2.close_reason and transport.can_write_eof():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,14 @@ from trireme.server.long_work import create_threads
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
+log = logging.getLogger(__name__)
+
 
 class ServiceContext:
     """One per listener; changed only on the event loop's thread."""
 
     __slots__ = (
+        "_fault_counts",
         "call_count",
         "calls",
         "decoder",
@@ -58,6 +62,7 @@ class ServiceContext:
         self.decoder = InferRequestDecoder()
         self.encoder = InferResponseEncoder()
         self.call_count = 0
+        self._fault_counts: dict[str, int] = {}  # by the reason, of which there are as many as the code has
         self.is_stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.threads: ThreadPoolExecutor = create_threads("grpc")
@@ -68,6 +73,13 @@ class ServiceContext:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    def note_fault(self, reason: str, peer: str) -> None:
+        """A client's connection was closed for a fault of it. The 1st, 2nd, 4th time and so on are logged, so that
+        somebody who looks for lost connections finds them and a flood fills no log."""
+        count = self._fault_counts[reason] = self._fault_counts.get(reason, 0) + 1
+        if count & (count - 1) == 0:
+            log.warning("gRPC connection of %s closed: %s (%d times so far)", peer, reason, count)
 
     def close(self) -> None:
         """Cancels the tasks, and lets the threads end with what they have begun."""

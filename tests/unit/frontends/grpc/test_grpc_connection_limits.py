@@ -63,3 +63,16 @@ def test_the_log_names_the_limit_that_a_connection_is_beyond(
     assert [message for message in caplog.messages if "beyond" in message] == [
         f"gRPC connection aborted: beyond {flag}"
     ]
+
+
+def test_the_log_says_why_connections_were_closed_without_a_flood(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+    client = start().client
+    planner = CallPlanner(GrpcFrontendOptions(), {})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            connection = GrpcConnection(client.context, planner, set())
+            connection.connection_made(type(client.transport)())
+            connection.data_received(b"GET / HTTP/1.1")
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0] == "gRPC connection of - closed: not an HTTP/2 connection preface (1 times so far)"
+    assert len(told) == 7
