@@ -72,10 +72,12 @@ NOT_ONE = (
     "'shared_memory_region' in 'parameters'. But "
 )
 NO_ID = "[request id: <id_unknown>] "
-FEW = "Failed to parse 'data' field: shape does not match true shape"
-MANY = "Unable to parse 'data': Shape does not match true shape of 'data' field"
+HOLDS = " (input 'IN', whose shape holds 1)"
+FEW = "Failed to parse 'data' field: shape does not match true shape" + HOLDS
+MANY = "Unable to parse 'data': Shape does not match true shape of 'data' field" + HOLDS
 UINT = "attempt to access JSON non-unsigned-integer as unsigned-integer"
-INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer"
+TAKES = " (input 'IN' takes INT32)"
+INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer" + TAKES
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as sign
     [
         ({"data": [1, 2]}, 500, MANY),
         ({"data": []}, 500, FEW),
-        ({"data": 1}, 500, "Unable to parse 'data': attempt to access JSON non-array as array"),
+        ({"data": 1}, 500, "Unable to parse 'data': attempt to access JSON non-array as array" + TAKES),
         ({"data": [1.0]}, 500, INT),
         ({"data": ["1"]}, 500, INT),
         ({"data": [2**64]}, 500, INT),
@@ -92,7 +94,7 @@ INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as sign
         ({"shape": [-1]}, 500, f"Unable to parse 'shape': {UINT}"),
         ({"shape": [1.5]}, 500, f"Unable to parse 'shape': {UINT}"),
         ({"shape": [2**64]}, 500, f"Unable to parse 'shape': {UINT}"),
-        ({"shape": "1"}, 500, "Unable to parse 'shape': attempt to access JSON non-array as array"),
+        ({"shape": "1"}, 500, "Unable to parse 'shape': attempt to access JSON non-array as array (input 'IN')"),
         (
             {"shape": [2**63]},
             400,
@@ -116,7 +118,11 @@ INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as sign
             NO_ID + "unexpected shape for input 'IN' for model 'copy'. Expected [-1], got []. ",
         ),
         ({"datatype": "INT7"}, 400, "invalid datatype for input IN"),
-        ({"datatype": 5}, 500, "Unable to parse 'datatype': attempt to access JSON non-string as string"),
+        (
+            {"datatype": 5},
+            500,
+            "Unable to parse 'datatype': attempt to access JSON non-string as string (input 'IN')",
+        ),
         (
             {"datatype": "FP32"},
             400,
@@ -129,7 +135,7 @@ INT = "Unable to parse 'data': attempt to access JSON non-signed-integer as sign
         ),
         ({"name": "NO"}, 400, "unexpected inference input 'NO' for model 'copy'"),
         ({"name": None}, 500, "Unable to parse 'name': attempt to access JSON non-string as string"),
-        ({"parameters": {"binary_data_size": 4}}, 400, NOT_ONE + "set 'data' 'binary_data_size'"),
+        ({"parameters": {"binary_data_size": 4}}, 400, NOT_ONE + "set 'data' 'binary_data_size' (input 'IN')"),
     ],
 )
 def test_an_input_that_is_wrong_is_told_so(target: Target, entry: dict[str, Any], status: int, text: str) -> None:

@@ -118,10 +118,32 @@ def test_datatype_is_told_by_the_name_it_has_here(server: RunningServer) -> None
         renamed = {member if key == "datatype" else key: value for key, value in QUESTION["inputs"][0].items()}
         status, told = ask(server, "misnamed_output", {"inputs": [renamed]})
         assert status == 500
-        assert told["error"].endswith(f"non-existing object member 'datatype'; '{member}' is there instead")
+        assert told["error"].endswith(f"member 'datatype'; '{member}' is there instead (input 'INPUT0')")
     missing = {key: value for key, value in QUESTION["inputs"][0].items() if key != "datatype"}
     status, told = ask(server, "misnamed_output", {"inputs": [missing]})
-    assert told["error"].endswith("non-existing object member 'datatype'")
+    assert told["error"].endswith("non-existing object member 'datatype' (input 'INPUT0')")
+
+
+def test_data_that_does_not_fit_is_told_with_the_name_of_its_input(server: RunningServer) -> None:
+    first, second = ({"name": name, "datatype": "FP32", "shape": [2], "data": [1, 2]} for name in ("A", "B"))
+    told = [
+        ask(server, "misnamed_output", {"inputs": [first, wrong]})[1]["error"]
+        for wrong in ({**second, "data": [1]}, {**second, "data": [1, "x"]}, {**second, "data": [1, 2, 3]})
+    ]
+    assert told == [
+        "Failed to parse 'data' field: shape does not match true shape (input 'B', whose shape holds 2)",
+        "Unable to parse 'data': attempt to access JSON non-number as double (input 'B' takes FP32)",
+        "Unable to parse 'data': Shape does not match true shape of 'data' field (input 'B', whose shape holds 2)",
+    ]
+
+
+def test_members_that_are_not_read_are_told_once_in_the_log(server: RunningServer) -> None:
+    entry = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    for _ in range(2):
+        assert ask(server, "optional", {"inputs": [entry], "output": [{"name": "OUTPUT0"}]})[0] == 200
+    sentence = "a request to model 'optional' has 'output' in place of 'outputs', which is not read"
+    server.until(lambda: sentence in server.log)
+    assert server.log.count(sentence) == 1
 
 
 def test_fields_of_generate_are_told_by_the_names_of_inputs(server: RunningServer) -> None:

@@ -59,14 +59,19 @@ def member_of(value: Any, name: str) -> Any:
     """A member that must be there."""
     found = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
     if found is _ABSENT:
-        raise InternalError(f"attempt to access non-existing object member '{name}'{_meant(name, value)}")
+        raise InternalError(f"attempt to access non-existing object member '{name}'{mistyped(name, value)}")
     return found
 
 
-def _meant(name: str, value: Any) -> str:
-    """What stands there in the place of the member, where a name is close."""
-    close = closest(name, (key for key in value if key not in _MEMBERS), 0.65) if isinstance(value, dict) else None
+def mistyped(name: str, value: Any) -> str:
+    """What stands there in the place of the member, where a name is close; nothing else."""
+    close = mistyped_name(name, value) if isinstance(value, dict) else None
     return f"; '{close}' is there instead" if close is not None else ""
+
+
+def mistyped_name(name: str, value: dict[str, Any]) -> str | None:
+    """The name of that member."""
+    return closest(name, (key for key in value if key not in _MEMBERS), 0.65)
 
 
 def in_field(field: str, error: InternalError) -> InternalError:

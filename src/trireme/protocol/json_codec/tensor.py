@@ -21,6 +21,8 @@ from trireme.protocol.json_codec.slices import SLICE, TEXT_SLICE_BYTES, join_sli
 from trireme.protocol.json_codec.text import encode_number, escape_bytes
 
 MAX_NESTING: Final = 100
+MAX_NAME_CHARS: Final = 100
+"""Of a name that an error tells: clients choose names."""
 CODES: Final = {
     "BOOL": "?",
     "UINT8": "B",
@@ -57,6 +59,16 @@ def check_json_input(name: str, datatype: str) -> None:
         raise InvalidArgumentError(
             f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
         )
+
+
+def decode_input(name: str, datatype: str, data: Any, count: int) -> bytes:
+    """The elements of an input, whose name and wants follow Triton's words where they cannot be read."""
+    try:
+        return decode_elements(datatype, data, count)
+    except InternalError as error:
+        wants = ", whose shape holds " if "true shape" in error.message else " takes "
+        wants += str(count) if wants[0] == "," else "text" if datatype == BYTES else datatype
+        raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
 
 
 def decode_elements(datatype: str, data: Any, count: int) -> bytes:

@@ -13,7 +13,7 @@ from trireme.core.request import Parameter
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
-from trireme.protocol.json_codec.tensor import check_json_input, decode_elements, encode_elements
+from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse
 from trireme.protocol.v2.json_document import (
     check_count,
@@ -115,25 +115,15 @@ def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mappi
     datatype, metadata_shape = form
     elements = value if type(value) is list else [value]
     if datatype == BYTES:
-        data = _decode(name, datatype, elements)
+        data = decode_input(name, datatype, elements, len(elements))
         _count_bytes(document, name, len(data), limit)
         shape = fit_shape(name, metadata_shape, len(elements))
     else:
         shape = fit_shape(name, metadata_shape, len(elements))
         check_json_input(name, datatype)
         _count_bytes(document, name, len(elements) * ITEM_SIZE[datatype], limit)
-        data = _decode(name, datatype, elements)
+        data = decode_input(name, datatype, elements, len(elements))
     document.inputs[name] = Tensor(name, datatype, shape, data)
-
-
-def _decode(name: str, datatype: str, elements: list[Any]) -> bytes:
-    try:
-        return decode_elements(datatype, elements, len(elements))
-    except ServingError as error:
-        if "attempt to access" not in error.message:  # what is wrong is no value's kind
-            raise
-        takes = "text" if datatype == BYTES else datatype
-        raise ServingError(f"{error.message} (input '{name}' takes {takes})", error.kind) from None
 
 
 def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: int) -> None:

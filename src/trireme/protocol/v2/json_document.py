@@ -8,8 +8,18 @@ from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, meant_datatype
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, Parameter, RegionPlace
-from trireme.protocol.json_codec.access import bool_of, in_field, list_of, member_of, members_of, string_of, uint_of
-from trireme.protocol.json_codec.tensor import check_json_input, decode_elements
+from trireme.protocol.json_codec.access import (
+    bool_of,
+    in_field,
+    list_of,
+    member_of,
+    members_of,
+    mistyped,
+    mistyped_name,
+    string_of,
+    uint_of,
+)
+from trireme.protocol.json_codec.tensor import MAX_NAME_CHARS, check_json_input, decode_input
 from trireme.protocol.json_codec.text import parse
 
 RESERVED_PARAMETERS: Final = frozenset(
@@ -27,6 +37,9 @@ _INPUT_FIELDS: Final = (
     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
     "'shared_memory_region' in 'parameters'. But "
 )
+_OPTIONAL: Final = ("id", "outputs", "parameters")
+_MEMBERS: Final = frozenset(("inputs", *_OPTIONAL))
+_PLACES: Final = ("binary_data_size", "shared_memory_region")
 _RAISE_LIMIT: Final = "Use --http-max-input-size to increase the limit."
 
 
@@ -76,6 +89,7 @@ class InferDocument:
         "inputs",
         "is_all_binary",
         "is_binary_by_default",
+        "mistyped",
         "outputs",
         "parameters",
         "priority",
@@ -99,6 +113,7 @@ class InferDocument:
         self.wishes: OutputWishes | None = None  # None: outputs as they are
         self.has_parameters = False  # whether anything but inputs and outputs differs from what is usual
         self.has_regions = False  # whether an input or output is in shared memory
+        self.mistyped = ""  # which members were not read, and what they were meant to be
         self.is_all_binary = False  # whether no output is to be written out, as JSON or as classes
 
 
@@ -125,6 +140,8 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
             document.has_regions = True
     if len(inputs) > 1:
         _check_unique(document, "input", [entry.name for entry in document.inputs])
+    if not root.keys() <= _MEMBERS:
+        document.mistyped = _mistyped_members(root)
     if "outputs" in root:
         outputs = _field(list_of, root["outputs"], "outputs")
         check_count("outputs", len(outputs))
@@ -177,6 +194,12 @@ def _field(read: Any, value: Any, name: str) -> Any:
         raise in_field(name, error) from None
 
 
+def _mistyped_members(root: dict[str, Any]) -> str:
+    """Which members that are not read stand in the place of one that could be; empty where none does."""
+    found = [(name, mistyped_name(name, root)) for name in _OPTIONAL if name not in root]
+    return " and ".join(f"'{written}' in place of '{name}'" for name, written in found if written is not None)
+
+
 def _read_parameters(document: InferDocument, value: Any) -> None:
     try:
         entries = members_of(value)
@@ -220,15 +243,15 @@ def _correlation_id(value: Any) -> int | str:
 
 def _read_input(entry: Any, max_input_size_bytes: int) -> InputEntry:
     if not isinstance(entry, dict):
-        raise _not_one_source(False, {})
+        raise _not_one_source({}, {})
     parameters = entry.get("parameters")
     has_data = "data" in entry
     if not isinstance(parameters, dict):
         parameters = _NONE
     elif has_data + ("binary_data_size" in parameters) + ("shared_memory_region" in parameters) != 1:
-        raise _not_one_source(has_data, parameters)
+        raise _not_one_source(entry, parameters)
     if not has_data and not parameters:
-        raise _not_one_source(False, parameters)
+        raise _not_one_source(entry, parameters)
     name, datatype, dims = entry.get("name"), entry.get("datatype"), entry.get("shape")
     if type(name) is not str or type(datatype) is not str or type(dims) is not list:
         raise _malformed_input(entry)
@@ -252,7 +275,7 @@ def _malformed_input(entry: Any) -> ServingError:
         _required(string_of, entry, "datatype")
         _required(list_of, entry, "shape")
     except InternalError as error:
-        return error
+        return InternalError(error.message + _of_input(entry))
     return InternalError("attempt to access JSON non-object as object")
 
 
@@ -263,10 +286,19 @@ def _required(read: Any, entry: Any, name: str) -> Any:
         raise in_field(name, error) from None
 
 
-def _not_one_source(has_data: bool, parameters: dict[str, Any]) -> ServingError:
-    given = ["'data'"] if has_data else []
-    given += [f"'{name}'" for name in ("binary_data_size", "shared_memory_region") if name in parameters]
-    return InvalidArgumentError(_INPUT_FIELDS + ("set " + " ".join(given) if given else "no field is set"))
+def _not_one_source(entry: dict[str, Any], parameters: dict[str, Any]) -> ServingError:
+    given = ["'data'"] if "data" in entry else []
+    given += [f"'{name}'" for name in _PLACES if name in parameters]
+    if given:
+        return InvalidArgumentError(_INPUT_FIELDS + "set " + " ".join(given) + _of_input(entry))
+    instead = mistyped("data", entry) + "".join(mistyped(name, parameters) for name in _PLACES)
+    return InvalidArgumentError(_INPUT_FIELDS + "no field is set" + instead + _of_input(entry))
+
+
+def _of_input(entry: dict[str, Any]) -> str:
+    """Which input is meant, behind Triton's words; nothing where it has no name."""
+    name = entry.get("name")
+    return f" (input '{name[:MAX_NAME_CHARS]}')" if type(name) is str else ""
 
 
 def _read_shape(dims: list[Any], name: str) -> tuple[int, ...]:
@@ -306,8 +338,8 @@ def _read_data(data: Any, name: str, datatype: str, shape: tuple[int, ...], max_
     if datatype != BYTES:
         if count * ITEM_SIZE[datatype] > max_size_bytes:
             raise input_too_large(name, count * ITEM_SIZE[datatype], max_size_bytes)
-        return decode_elements(datatype, data, count)
-    encoded = decode_elements(datatype, data, count)
+        return decode_input(name, datatype, data, count)
+    encoded = decode_input(name, datatype, data, count)
     if len(encoded) > max_size_bytes:
         raise input_too_large(name, len(encoded), max_size_bytes)
     return encoded

@@ -15,7 +15,7 @@ from trireme.core.elements import element_count
 from trireme.core.errors import ServingError
 from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache
-from trireme.protocol.json_codec.tensor import decode_elements, number_layout
+from trireme.protocol.json_codec.tensor import decode_input, number_layout
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.v2.json_document import InferDocument
 
@@ -79,7 +79,7 @@ class DocumentFrames:
             except (StructError, TypeError, OverflowError):  # what is wrong with it is found out below
                 pass
         if not encoded:
-            encoded = decode_elements(entry.datatype, data, element_count(entry.shape))
+            encoded = decode_input(entry.name, entry.datatype, data, element_count(entry.shape))
         return document, {entry.name: Tensor(entry.name, entry.datatype, entry.shape, encoded)}
 
     def keep(self, text: bytes, document: InferDocument) -> None:

@@ -69,7 +69,7 @@ def test_other_keys_are_parameters_and_nested_ones_are_unpacked() -> None:
         (
             {"x": [[1, 2], [3, 4]]},
             INTERNAL,
-            "Unable to parse 'data': Shape does not match true shape of 'data' field",
+            "Unable to parse 'data': Shape does not match true shape of 'data' field (input 'x', whose shape holds 2)",
         ),
         (
             {"one": 1.5},

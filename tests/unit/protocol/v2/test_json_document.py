@@ -46,12 +46,52 @@ def without(*names: str) -> dict[str, Any]:
         ({"inputs": {}}, INTERNAL, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
         ({"id": 3}, INTERNAL, "Unable to parse 'id': attempt to access JSON non-string as string"),
         ({"inputs": [3]}, INVALID, SOURCES + "no field is set"),
-        (without("data"), INVALID, SOURCES + "no field is set"),
-        (with_input(parameters={"binary_data_size": 4}), INVALID, SOURCES + "set 'data' 'binary_data_size'"),
+        (without("data"), INVALID, SOURCES + "no field is set (input 'a')"),
+        (
+            with_input(data=0),
+            INTERNAL,
+            "Unable to parse 'data': attempt to access JSON non-array as array (input 'a' takes FP32)",
+        ),
+        (
+            {"inputs": [{"name": "a", "datatype": "FP32", "shape": [1], "dta": [1]}]},
+            INVALID,
+            SOURCES + "no field is set; 'dta' is there instead (input 'a')",
+        ),
+        (
+            {"inputs": [{"name": "a", "datatype": "FP32", "shape": [1], "parameters": {"binary_size": 4}}]},
+            INVALID,
+            SOURCES + "no field is set; 'binary_size' is there instead (input 'a')",
+        ),
+        (
+            with_input(data=["x"]),
+            INTERNAL,
+            "Unable to parse 'data': attempt to access JSON non-number as double (input 'a' takes FP32)",
+        ),
+        (
+            with_input(datatype="BYTES"),
+            INTERNAL,
+            "Unable to parse JSON bytes array: attempt to access JSON non-string as string (input 'a' takes text)",
+        ),
+        (
+            with_input(shape=[2]),
+            INTERNAL,
+            "Failed to parse 'data' field: shape does not match true shape (input 'a', whose shape holds 2)",
+        ),
+        (
+            with_input(name="a" * 200, data=[1, 2]),
+            INTERNAL,
+            f"Unable to parse 'data': Shape does not match true shape of 'data' field (input '{'a' * 100}', whose "
+            "shape holds 1)",
+        ),
+        (
+            with_input(parameters={"binary_data_size": 4}),
+            INVALID,
+            SOURCES + "set 'data' 'binary_data_size' (input 'a')",
+        ),
         (
             with_input(parameters={"binary_data_size": 4, "shared_memory_region": "x"}),
             INVALID,
-            SOURCES + "set 'data' 'binary_data_size' 'shared_memory_region'",
+            SOURCES + "set 'data' 'binary_data_size' 'shared_memory_region' (input 'a')",
         ),
         (without("name"), INTERNAL, "Unable to parse 'name': attempt to access non-existing object member 'name'"),
         (
@@ -62,10 +102,18 @@ def without(*names: str) -> dict[str, Any]:
         (
             without("datatype"),
             INTERNAL,
-            "Unable to parse 'datatype': attempt to access non-existing object member 'datatype'",
+            "Unable to parse 'datatype': attempt to access non-existing object member 'datatype' (input 'a')",
         ),
-        (without("shape"), INTERNAL, "Unable to parse 'shape': attempt to access non-existing object member 'shape'"),
-        (with_input(shape="x"), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-array as array"),
+        (
+            without("shape"),
+            INTERNAL,
+            "Unable to parse 'shape': attempt to access non-existing object member 'shape' (input 'a')",
+        ),
+        (
+            with_input(shape="x"),
+            INTERNAL,
+            "Unable to parse 'shape': attempt to access JSON non-array as array (input 'a')",
+        ),
         (
             with_input(shape=[-1]),
             INTERNAL,
@@ -262,3 +310,17 @@ def test_any_document_raises_nothing_but_a_serving_error(document: Any) -> None:
         decode(document)
     except ServingError:
         pass
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({}, ""),
+        ({"output": [{"name": "o"}]}, "'output' in place of 'outputs'"),
+        ({"paramters": {}, "outputs": []}, "'paramters' in place of 'parameters'"),
+        ({"trace": 1}, ""),
+        ({"outputs": [], "output": []}, ""),
+    ],
+)
+def test_members_that_are_not_read_are_told_where_another_was_meant(members: dict[str, Any], told: str) -> None:
+    assert decode({"inputs": [ENTRY], **members}).mistyped == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,9 @@ from trireme.server.long_work import (
 if TYPE_CHECKING:
     from trireme.server.server import InferenceServer
 
+log = logging.getLogger(__name__)
+
+_MOST_TOLD: Final = 256
 _CODINGS: Final = ("gzip", "deflate")
 _ACCEPTED_CODINGS: Final = b"Accept-Encoding: gzip, deflate\r\n"
 
@@ -62,6 +66,7 @@ class InferEndpoint:
         self._frames = DocumentFrames()
         self._encoder = InferEncoder()
         self._forms = FormReader(server, options.max_input_size_bytes, background)
+        self._told: set[tuple[str, str]] = set()
 
     def routes(self) -> list[Route]:
         """The path of this API."""
@@ -206,6 +211,8 @@ class InferEndpoint:
         if exchange.is_answered:
             return
         head = exchange.head
+        if document.mistyped:
+            self._tell_mistyped(head.model_name, document.mistyped)
         if head.accepts_events:
             respond = StreamedInferAnswer(exchange, self._background, document).respond
         else:
@@ -220,6 +227,12 @@ class InferEndpoint:
         exchange.request = request
         exchange.body = b""  # the tensors hold what they need of it
         call.start(request, arrival_of(exchange) if exchange.received_ns else None)
+
+    def _tell_mistyped(self, model_name: str, mistyped: str) -> None:
+        """Warns of members that are passed over, as Triton does: once for a model and a name, not without end."""
+        if (model_name, mistyped) not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add((model_name, mistyped))
+            log.warning("a request to model '%s' has %s, which is not read", model_name, mistyped)
 
     def _raw_input(self, call: CalledModel, model_name: str, body: Buffer) -> dict[str, Tensor]:
         if len(body) > self._max_input_size_bytes:
