@@ -55,6 +55,7 @@ def test_failure_is_told_once_and_the_mended_file_is_served(server: WatchingServ
     )
     assert server.infer("mine", 3)[1]["outputs"][0]["data"] == [6]
     assert server.log.count("SyntaxError") == 2
+    assert server.log.count(f"1 failed:\n  mine: SyntaxError in model.py line 5: invalid syntax\n      {place}\n") == 2
     model.write_text(GOOD.format(factor=5))
     server.until(lambda: server.infer("mine", 1)[1]["outputs"][0]["data"] == [5])
     assert json.loads(server.ask("GET", "/v2/models/mine/stats")[2])["model_stats"]

@@ -242,6 +242,7 @@ class _Application:
 
     async def _load_models(self) -> None:
         is_told = self._on_failures is not None and not self._options.log_file
+        self._registry.on_failures = self._on_failures if is_told else None
         try:
             with leaving_out_reported() if is_told else nullcontext():
                 report = await self._registry.start()

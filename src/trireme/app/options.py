@@ -51,6 +51,7 @@ def registry_options(options: ServerOptions, gpu_count: int = 0) -> RegistryOpti
         control_mode=options.model_control_mode,  # type: ignore[arg-type]
         startup_models=options.load_model,
         poll_seconds=options.repository_poll_secs,
+        retries_unchanged=not options.watch,
         is_auto_complete_enabled=not options.disable_auto_complete_config,
         config_name=options.model_config_name,
         load_concurrency=options.model_load_thread_count,

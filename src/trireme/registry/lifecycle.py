@@ -87,6 +87,7 @@ class ModelRecord:
     """What the registry knows of one model. After an unload only names, states and reasons remain."""
 
     __slots__ = (
+        "failed",
         "failure",
         "id",
         "is_explicit",
@@ -104,6 +105,7 @@ class ModelRecord:
         self.versions: dict[int, VersionLife] = {}
         self.loaded: PolledModel | None = None  # what was last loaded, or tried
         self.retries = False  # the last load failed: the next one is no repetition
+        self.failed: FolderStamp | None = None  # what the last load was made of that failed
         self.refused: FolderStamp | None = None  # what failed and cost the old copy its device: not to be tried again
         self.failure = ""
         self.is_invalid = False  # an ensemble whose composing models do not exist or form a circle
@@ -126,6 +128,12 @@ class ModelRecord:
     def dependencies(self) -> tuple[str, ...]:
         return self.loaded.dependencies if self.loaded is not None else ()
 
+    @property
+    def reason(self) -> str:
+        """The failure of its last version that has one, and did not go because of another's; else the model's own."""
+        failures = [life.failure for life in self.versions.values() if life.failure not in ("", UNLOADED_REASON)]
+        return failures[-1] if failures else self.failure
+
     def is_current(self, polled: PolledModel) -> bool:
         """Whether the model already serves exactly what was found."""
         loaded = self.loaded
@@ -144,6 +152,7 @@ class ModelRecord:
         """Drops what the last load brought along."""
         self.loaded = None
         self.retries = False
+        self.failed = None
         self.refused = None
         self.failure = ""
         self.is_invalid = False

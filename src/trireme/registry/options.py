@@ -49,6 +49,8 @@ class RegistryOptions:
     """Explicit mode: the models to load at the start; `*` alone is every model."""
     poll_seconds: float = 15
     """Poll mode: how long to wait between looks at the repositories; 0 never looks."""
+    retries_unchanged: bool = True
+    """Poll mode: whether what failed is tried again now and then though its files are the same."""
     is_auto_complete_enabled: bool = True
     """Whether configurations may be absent or partial, to be completed by the files and the model."""
     config_name: str | None = None

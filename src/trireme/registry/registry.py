@@ -16,7 +16,7 @@ from trireme.observe.on_demand import OnDemandMetrics
 from trireme.registry.index import AbsentModels, IndexEntry, index_of, scan_or_nothing
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader
-from trireme.registry.loading.poller import RepositoryPoller
+from trireme.registry.loading.poller import Report, RepositoryPoller
 from trireme.registry.loading.version_loader import BackendFactory, VersionLoader
 from trireme.registry.loading.version_switch import VersionSwitch
 from trireme.registry.model import Model, ModelInference
@@ -56,6 +56,9 @@ class ModelRegistry:
         self.find_to_infer: Callable[[str, str], Model] = self.models.find_to_infer
         """The same for inference: a placeholder, at which the request waits, where the model is being loaded for it
         because the mode is auto, or reloaded on a device that only one copy can have."""
+        self.on_failures: Report | None = None
+        """Told why models fail after the start that are loaded because their files changed; their errors are then not
+        in the log."""
         self._repositories = Repositories(options.repositories, options.has_namespacing)
         version_loader = VersionLoader(options, backend_factory, response_cache, rate_limiter)
         self._switch = VersionSwitch(options, self.models, version_loader)
@@ -86,6 +89,8 @@ class ModelRegistry:
         if self.options.control_mode == "poll" and self.options.poll_seconds > 0:
             failed = [failure.name for failure in report.failures]
             poller = RepositoryPoller(self.models, self._repositories, self._loader, self._begin, failed)
+            poller.retries_unchanged = self.options.retries_unchanged
+            poller.report = self.on_failures
             self._poller = asyncio.create_task(poller.run(self.options.poll_seconds))
         if self._on_demand is not None:
             self._poller = asyncio.create_task(self._on_demand.sweep())

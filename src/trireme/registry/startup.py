@@ -12,7 +12,7 @@ from typing import Any
 from trireme.core.errors import ServingError
 from trireme.core.load_failure import LoadFailure
 from trireme.observe.logs import in_report
-from trireme.registry.lifecycle import READY, UNLOADED_REASON, ModelRecord
+from trireme.registry.lifecycle import READY, ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader, Outcome
 from trireme.registry.on_demand.config import pinned_names
 from trireme.registry.options import RegistryOptions
@@ -56,7 +56,7 @@ async def load_startup_models(
         if record.is_wanted and not _is_serving(record):
             reasons.setdefault(model_id.name, "it is not ready")
         if model_id.name in reasons:
-            reasons[model_id.name] = _reason(record) or reasons[model_id.name]
+            reasons[model_id.name] = record.reason or reasons[model_id.name]
     folders = await asyncio.to_thread(_folders, repositories, reasons)
     failures = tuple(LoadFailure(name, folders.get(name), reasons[name]) for name in sorted(reasons))
     rows = (row for record in models.records.values() if record.is_wanted for row in _rows(record))
@@ -95,12 +95,6 @@ def _folders(repositories: Repositories, names: Iterable[str]) -> dict[str, Path
 
 def _is_serving(record: ModelRecord) -> bool:
     return bool(record.versions) and all(life.state == READY for life in record.versions.values())
-
-
-def _reason(record: ModelRecord) -> str:
-    """The failure of its last version that has one, and did not go because of another's; else the model's own."""
-    failures = [life.failure for life in record.versions.values() if life.failure not in ("", UNLOADED_REASON)]
-    return failures[-1] if failures else record.failure
 
 
 def _rows(record: ModelRecord) -> list[tuple[tuple[str, int], tuple[str, str, str]]]:

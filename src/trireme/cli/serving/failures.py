@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,9 +54,10 @@ class _Finding:
 
 
 def print_failures(failures: Sequence[LoadFailure]) -> None:
-    """The summary on standard error; nothing where there is none."""
+    """The summary on standard error; nothing where there is none, or where nobody reads it any more."""
     if failures:
-        print("\n".join(failure_lines(failures)), file=sys.stderr, flush=True)
+        with suppress(OSError):
+            print("\n".join(failure_lines(failures)), file=sys.stderr, flush=True)
 
 
 def failure_lines(failures: Sequence[LoadFailure]) -> list[str]:

@@ -242,6 +242,7 @@ class ModelLoader:
 
     def _note_failure(self, record: ModelRecord, polled: PolledModel, error: ServingError) -> None:
         record.failure = error.message
+        record.failed = polled.stamp
         record.is_invalid = isinstance(error, dependencies.InvalidEnsembleError)
         record.retries = True
         if polled.dependencies:  # a broken ensemble has no old self to fall back on: its parts may be gone

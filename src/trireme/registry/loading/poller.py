@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from trireme.core.errors import ServingError
+from trireme.core.load_failure import LoadFailure
 from trireme.observe.logs import leaving_out_reported
 from trireme.registry.lifecycle import ModelRecord
 from trireme.registry.loading.model_loader import ModelLoader, Outcome
 from trireme.registry.loading.retries import Retries
+from trireme.registry.loading.version_switch import VersionsFailedError
 from trireme.registry.repository.folder_stamp import FolderStamp
 from trireme.registry.repository.repositories import ModelId, Repositories, Scan
 from trireme.registry.served_models import ServedModels
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 Begin = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 """Runs an operation beside everything else; it is cancelled when the server stops."""
+Report = Callable[[Sequence[LoadFailure]], None]
+"""Shows why models could not be loaded."""
 Found = dict[ModelId, tuple[Path, FolderStamp]]
 """Model folders, and what they looked like."""
 
@@ -47,6 +51,9 @@ class RepositoryPoller:
         self._leaving: set[ModelId] = set()
         self._retries = Retries()
         self._told_at_start = set(failed)
+        self.retries_unchanged = True
+        self.report: Report | None = None
+        """In place of the log's lines."""
         self._told = ""
 
     async def run(self, interval_seconds: float) -> None:
@@ -110,20 +117,26 @@ class RepositoryPoller:
         def note(outcome: Outcome) -> None:
             for model_id in outcome.keys() & found.keys():
                 under_way.discard(model_id.name)
-                self._note(model_id, found[model_id][1], outcome[model_id], is_repetition=is_repetition)
+                self._note(model_id, *found[model_id], outcome[model_id], is_repetition=is_repetition)
 
-        with leaving_out_reported(under_way) if is_repetition else nullcontext():
+        is_silent = is_repetition or self.report is not None
+        with leaving_out_reported(under_way) if is_silent else nullcontext():
             await self._loader.load_all({name: folder for name, (folder, _) in found.items()}, note)
 
-    def _note(self, model_id: ModelId, stamp: FolderStamp, error: ServingError | None, *, is_repetition: bool) -> None:
+    def _note(
+        self, model_id: ModelId, folder: Path, stamp: FolderStamp, error: ServingError | None, *, is_repetition: bool
+    ) -> None:
         if error is None:
             self._retries.forget(model_id)
             return
         is_new = self._retries.note_failure(model_id, stamp, error.message)
+        record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
+        if is_new and self.report is not None:
+            reason = record.reason if record is not None and isinstance(error, VersionsFailedError) else ""
+            self.report([LoadFailure(model_id.name, folder, reason or error.message)])
         if is_new and is_repetition:
             log.error("failed to load '%s' again: %s", model_id.name, error.message)
         elif is_new:
-            record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
             serving = "; the copy before it serves on" if record is not None and record.ready_models else ""
             log.info("'%s' is loaded again as soon as its files change%s", model_id.name, serving)
 
@@ -141,12 +154,21 @@ class RepositoryPoller:
                 continue
             if model_id.name in self._told_at_start:
                 self._told_at_start.remove(model_id.name)
-                self._retries.note_failure(model_id, stamp, None)
+                if not self._note_start(model_id, stamp):
+                    due[model_id] = folder, stamp
+                    continue
             if not self._retries.is_known(model_id, stamp):
                 changed[model_id] = folder, stamp
-            elif self._retries.is_due(model_id):
+            elif self.retries_unchanged and self._retries.is_due(model_id):
                 due[model_id] = folder, stamp
         return changed, due
+
+    def _note_start(self, model_id: ModelId, stamp: FolderStamp) -> bool:
+        """Takes over a failure that the start told of; whether it is known which files it was about."""
+        record = self._models.records.get(model_id)
+        failed = record.failed if record is not None else None
+        self._retries.note_failure(model_id, failed or stamp, None)
+        return failed is not None
 
     @staticmethod
     def _is_changed(record: ModelRecord | None, folder: Path, stamp: FolderStamp) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trireme.core.load_failure import LoadFailure
 from trireme.registry.loading.poller import RepositoryPoller
 from trireme.registry.repository.repositories import Repositories
 
@@ -109,6 +110,32 @@ def test_failure_that_the_start_told_of_is_not_told_again(world: Any, caplog: py
         assert "successfully loaded 'bad'" in caplog.messages
 
     caplog.set_level(logging.INFO, "trireme")
+    with_handler(caplog, lambda: asyncio.run(scenario()))
+
+
+def test_watched_model_that_failed_is_left_alone_until_its_files_change(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[LoadFailure] = []
+
+    async def scenario() -> None:
+        folder = world.add("bad", code="fail boom")
+        world.add_ensemble("whole", "bad")
+        server = await polled(world)
+        poller = poller_of(server)
+        poller.retries_unchanged, poller.report = False, told.extend
+        caplog.clear()
+        for _ in range(8):
+            await poller.look()
+        assert len(world.backends.made) == 2
+        assert [(failure.name, failure.folder) for failure in told if failure.name == "bad"] == [("bad", folder)]
+        assert [failure.text for failure in told if failure.name == "bad"] == ["Internal: boom"]
+        assert "boom" not in caplog.text
+        (folder / "1" / "model.py").write_text("# mended")
+        await poller.look()
+        ready = [entry.name for entry in server.registry.index(True, server.registry.scan())]
+        assert ready == ["bad", "whole"]  # what is made of it comes with it
+
     with_handler(caplog, lambda: asyncio.run(scenario()))
 
 
