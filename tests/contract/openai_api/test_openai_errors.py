@@ -35,6 +35,31 @@ def test_unknown_model(server: Any, path: str, given: dict[str, Any]) -> None:
     assert "'nobody'" in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/chat/completion", " Did you mean '/v1/chat/completions'?"),
+        ("/v1/embedding", " Did you mean '/v1/embeddings'?"),
+        ("/v1/audio/speech", ""),
+        ("/v1/" + "x" * 500, ""),
+    ],
+)
+def test_unknown_path(server: Any, path: str, hint: str) -> None:
+    status, error = refused(server, path, {"model": "talker"})
+    assert (status, error["type"], error["code"]) == (404, "invalid_request_error", "unknown_url")
+    assert error["message"] == f"Unknown request URL: POST {path[:200]}.{hint}"
+
+
+def test_wrong_method_of_a_known_path(server: Any) -> None:
+    status, error = refused(server, "/v1/models", {})
+    assert (status, error["code"]) == (405, "method_not_supported")
+    assert error["message"] == "Not allowed to POST on /v1/models, which takes GET."
+
+
+def test_paths_of_another_api_keep_their_form(server: Any) -> None:
+    assert server.ask("POST", "/v2/model", {})[::2] == (404, b'{"error":"Not Found"}')
+
+
 def test_unknown_model_is_the_librarys_own_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="nobody", messages=HELLO)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from trireme.frontends.http.endpoints.generation import GenerateEndpoints
 from trireme.frontends.http.endpoints.health import HealthEndpoints
 from trireme.frontends.http.endpoints.inference import InferEndpoint
 from trireme.frontends.http.endpoints.metadata import MetadataEndpoints
-from trireme.frontends.http.endpoints.openai.api import openai_routes
+from trireme.frontends.http.endpoints.openai.api import PREFIX, openai_refusal, openai_routes
 from trireme.frontends.http.endpoints.recording import RecordingEndpoints
 from trireme.frontends.http.endpoints.repository import RepositoryEndpoints
 from trireme.frontends.http.endpoints.settings import SettingsEndpoints
@@ -37,7 +37,8 @@ def create_listener(
 ) -> Listener:
     """A listener that answers for the server, at some more paths than the protocol's; it does not listen yet."""
     routes = all_routes(server, options)
-    router = Router([*routes, openapi_route(routes), *more_routes], options, Guard(gate or Gate()))
+    every = [*routes, openapi_route(routes), *more_routes]
+    router = Router(every, options, Guard(gate or Gate()), {PREFIX: openai_refusal})
     return Listener(HeadReader(router.resolve), options.limits, options.tls, shared)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final
@@ -36,6 +36,10 @@ class Route:
     endpoints: Mapping[str, Endpoint]
 
 
+Refusal = Callable[[RequestHead, Sequence[Route], Sequence[str]], Endpoint]
+"""Makes what answers a head that no route takes, or none with its method: of all routes, and the allowed methods."""
+
+
 def route(pattern: str, **endpoints: Endpoint) -> Route:
     """A route with its endpoints by method name."""
     return Route(re.compile(pattern), endpoints)
@@ -44,8 +48,16 @@ def route(pattern: str, **endpoints: Endpoint) -> Route:
 class Router:
     """Resolves heads against the routes, in their order, and the restrictions of the options."""
 
-    def __init__(self, routes: Sequence[Route], options: HttpFrontendOptions, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        options: HttpFrontendOptions,
+        guard: Guard | None = None,
+        refusals: Mapping[str, Refusal] | None = None,
+    ) -> None:
+        """`refusals` are for what begins with their paths and is not answered."""
         self._routes = routes
+        self._refusals = refusals or {}
         self._translate = options.translation
         self._guard = guard or Guard(Gate())
         self._restrictions = options.restricted_apis
@@ -67,7 +79,15 @@ class Router:
                 category = next(iter(candidate.endpoints.values())).category
                 head.endpoint = self._guard.guarded(head, self._choose(head, candidate.endpoints), category)
                 return
-        head.endpoint = self._guard.guarded(head, _refusing(404, "Not Found"), "")
+        refusing = self._refuse(head, ()) or _refusing(404, "Not Found")
+        head.endpoint = self._guard.guarded(head, refusing, "")
+
+    def _refuse(self, head: RequestHead, allowed: Sequence[str]) -> Endpoint | None:
+        """In the form of the API that the path belongs to; None where it has none of its own."""
+        for prefix, refusal in self._refusals.items():
+            if head.path.startswith(prefix):
+                return refusal(head, self._routes, allowed)
+        return None
 
     def _choose(self, head: RequestHead, endpoints: Mapping[str, Endpoint]) -> Endpoint:
         some = next(iter(endpoints.values()))
@@ -76,7 +96,8 @@ class Router:
             return _refusing(403, f"This API is restricted, expecting header '{restriction[0]}'")
         endpoint = endpoints.get(head.method)
         if endpoint is None:
-            return _refusing(405, "Method Not Allowed", some.is_plain)
+            refusing = self._refuse(head, tuple(endpoints))
+            return refusing or _refusing(405, "Method Not Allowed", some.is_plain)
         if some.category in CONTROL_GROUPS and not self._guard.has_keys and is_of_another_page(head.headers):
             return _refusing(403, _OTHER_PAGE, is_plain=False)
         if endpoint.forwards_headers and self._forward is not None:

@@ -20,6 +20,7 @@ from trireme.protocol.json_codec.text import encode_string
 
 INVALID_REQUEST: Final = "invalid_request_error"
 _SERVER_ERROR: Final = "server_error"
+_MAX_PATH_CHARS: Final = 200
 
 _STATUS_AND_TYPE: Final = {
     ErrorKind.UNKNOWN: (400, INVALID_REQUEST),
@@ -64,10 +65,27 @@ class UnknownModelError(NotFoundError):
         super().__init__(f"The model '{name}' does not exist.{hint}")
 
 
+class UnknownPathError(NotFoundError):
+    """This API has no such path."""
+
+    def __init__(self, method: str, path: str, meant: str | None = None) -> None:
+        hint = f" Did you mean '{meant}'?" if meant is not None else ""
+        super().__init__(f"Unknown request URL: {method} {path[:_MAX_PATH_CHARS]}.{hint}")
+
+
+class WrongMethodError(InvalidArgumentError):
+    """The path takes other methods."""
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__(f"Not allowed to {method} on {path[:_MAX_PATH_CHARS]}, which takes {allowed}.")
+
+
 def status_and_type(error: ServingError) -> tuple[int, str]:
     """The HTTP status of an error, and its type in OpenAI's words."""
     if isinstance(error, TooLargeError):
         return 413, INVALID_REQUEST
+    if isinstance(error, WrongMethodError):
+        return 405, INVALID_REQUEST
     refusal = _REFUSALS.get(type(error))
     if refusal is not None:
         return refusal[:2]
@@ -81,6 +99,10 @@ def encode_api_error(error: ServingError) -> bytes:
         param, code = error.param, error.code
     elif isinstance(error, UnknownModelError):
         param, code = "model", "model_not_found"
+    elif isinstance(error, UnknownPathError):
+        code = "unknown_url"
+    elif isinstance(error, WrongMethodError):
+        code = "method_not_supported"
     elif type(error) in _REFUSALS:
         code = _REFUSALS[type(error)][2]
     return b'{"error":{"message":%b,"type":%b,"param":%b,"code":%b}}' % (
