@@ -45,6 +45,32 @@ def test_what_a_model_prints_in_finalize_is_in_the_log_however_the_server_is_tol
         assert "the last words" in server.log
 
 
+def test_a_model_under_debug_that_waits_for_work_leaves_ctrl_c_to_the_server(tmp_path: Path) -> None:
+    write_model(tmp_path, "talker", TALKER)
+    with GroupedServer(tmp_path, "--debug=talker") as server:
+        server.wait_until_listening()
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert "the last words" in server.log
+        assert "KeyboardInterrupt" not in server.log
+
+
+FORGETS = TALKER.replace("return []", "pass")
+
+
+def test_an_execute_without_return_is_told_so(tmp_path: Path) -> None:
+    write_model(tmp_path, "forgets", FORGETS)
+    with RunningServer(tmp_path) as server:
+        server.wait_until_listening()
+        assert server.infer("forgets", 1) == (
+            500,
+            {
+                "error": "the model's execute gave no response for this request and kept no response sender to give "
+                "one later: does it end with 'return responses'?"
+            },
+        )
+
+
 @pytest.mark.parametrize(
     ("groups", "instance"), [("", "leaver_0"), ("instance_group [{ kind: KIND_CPU }]", "leaver_0_0")]
 )

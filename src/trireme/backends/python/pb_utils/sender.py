@@ -14,6 +14,8 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 _CANNOT = "Unable to send response. "
 _DISCARDED = "the model's execute gave no response for this request and kept no response sender to give one later"
 
+_RETURNS = ": does it end with 'return responses'?"
+
 
 class InferenceResponseSender:
     """May be used from any thread and after execute has returned, until a response carries the final flag."""
@@ -103,5 +105,6 @@ class InferenceResponseSender:
         if self.is_closed:
             return
         self._forget()
-        answer = None if self._sent_count else ((), (int(ErrorCode.INTERNAL), _DISCARDED), None)
+        text = _DISCARDED if self._runtime.is_decoupled else _DISCARDED + _RETURNS
+        answer = None if self._sent_count else ((), (int(ErrorCode.INTERNAL), text), None)
         self._runtime.channel.post((messages.RESPONSE, self._key, answer, True))

@@ -59,9 +59,11 @@ def serve(worker: Any, link: Any) -> None:
     """Handles messages until the model is finalized."""
     next_message, handle = link.next, worker.handle
     while not worker.is_finished:
-        handle(next_message())
+        message = next_message()
         if worker.is_debug:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            handle_interruptibly(handle, message)
+        else:
+            handle(message)
         if worker.is_fresh:
             worker.is_fresh = False
             gc.freeze()  # what the model loaded stays; looking through it again and again would stall requests
@@ -70,6 +72,16 @@ def serve(worker: Any, link: Any) -> None:
             from trireme.backends.python.worker.async_service import AsyncService
 
             AsyncService(worker, link).run()
+
+
+def handle_interruptibly(handle: Any, message: Any) -> None:
+    """Lets Ctrl+C reach the model's code while it runs; a worker that waits for work leaves it to the server."""
+    with contextlib.suppress(KeyboardInterrupt):  # the code itself has told of it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            handle(message)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def collect_seldom() -> None:
