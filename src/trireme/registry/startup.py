@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trireme.config.nearest import meant
 from trireme.core.errors import ServingError
 from trireme.core.load_failure import LoadFailure
 from trireme.observe.logs import in_report
@@ -58,6 +59,11 @@ async def load_startup_models(
         if model_id.name in reasons:
             reasons[model_id.name] = record.reason or reasons[model_id.name]
     folders = await asyncio.to_thread(_folders, repositories, reasons)
+    if absent := [name for name in reasons if name not in folders]:
+        missing = await asyncio.to_thread(_absent_reasons, repositories, absent)
+        for name, reason in missing.items():
+            log.error("failed to load '%s': %s", name, reason, extra=in_report(name))
+        reasons |= missing
     failures = tuple(LoadFailure(name, folders.get(name), reasons[name]) for name in sorted(reasons))
     rows = (row for record in models.records.values() if record.is_wanted for row in _rows(record))
     return StartupReport(tuple(row for _, row in sorted(rows)), failures)
@@ -91,6 +97,17 @@ def _folders(repositories: Repositories, names: Iterable[str]) -> dict[str, Path
     """The folder of each name that exactly one goes by."""
     found = {name: list(repositories.locate(name).folders.values()) for name in names}
     return {name: folders[0] for name, folders in found.items() if len(folders) == 1}
+
+
+def _absent_reasons(repositories: Repositories, names: Iterable[str]) -> dict[str, str]:
+    """Of those among the names that no folder goes by, with the folder that was probably meant."""
+    scan = repositories.scan()
+    known = {model_id.name for model_id in scan.folders} | scan.duplicates
+    return {
+        name: f"there is no folder of this name in the model repository{meant(name, sorted(known))}"
+        for name in names
+        if name not in known
+    }
 
 
 def _is_serving(record: ModelRecord) -> bool:

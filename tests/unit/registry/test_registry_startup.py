@@ -201,3 +201,32 @@ def test_unreadable_model_folder_is_a_clear_failure(world: Any, caplog: pytest.L
 
     asyncio.run(scenario())
     assert "Poll failed for model directory 'locked'" in caplog.text
+
+
+def test_start_up_model_that_is_not_there_is_told_with_what_was_meant(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.add("resnet")
+        server = world.server(control_mode="explicit", startup_models=("resent", "zzz"))
+        report = await server.registry.start()
+        absent = "there is no folder of this name in the model repository"
+        assert {failure.name: failure.text for failure in report.failures} == {
+            "resent": f"{absent}, did you mean 'resnet'?",
+            "zzz": absent,
+        }
+
+    asyncio.run(scenario())
+    assert "failed to load 'resent': there is no folder of this name in the model repository" in caplog.text
+
+
+def test_model_without_inputs_and_outputs_is_warned_of(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    world.add("whole")
+    folder = world.add("bare", config='backend: "python"')
+    report = asyncio.run(world.server().registry.start())
+    assert report.is_ok
+    told = [message for message in caplog.messages if "neither inputs nor outputs" in message]
+    assert told == [
+        f"'bare' has neither inputs nor outputs: write them into {folder / 'config.pbtxt'}, or add them in "
+        "auto_complete_config of its model.py"
+    ]

@@ -135,6 +135,7 @@ class VersionLoader:
         try:
             completed = await backend.complete_config()
             config = ModelConfig.from_message(finalize_config(completed, self._options.gpu_count))
+            _warn_of_no_tensors(config, polled.folder)
             labels = await asyncio.to_thread(read_labels, config, polled.folder)
             stats = ModelStats(config.name, version)
             gate = WarmupGate()
@@ -170,6 +171,15 @@ class VersionLoader:
         gate = self._limiter.gate(instance_limits(config))
         scheduler.limit(gate)
         return gate
+
+
+def _warn_of_no_tensors(config: ModelConfig, folder: Path) -> None:
+    """A model that takes nothing and gives nothing is rarely meant."""
+    if not config.inputs and not config.outputs:
+        other = ", or add them in auto_complete_config of its model.py" if config.backend == "python" else ""
+        log.warning(
+            "'%s' has neither inputs nor outputs: write them into %s%s", config.name, folder / "config.pbtxt", other
+        )
 
 
 def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
