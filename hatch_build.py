@@ -4,20 +4,21 @@ They are ordinary Python, typed strictly, and run as they are; mypyc makes C ext
 system prefers to the sources beside them. Where that is not wanted (`TRIREME_COMPILE=0`, an editable install) or not
 possible (no C compiler, no mypyc), the wheel is built from the sources alone and serves the same, more slowly;
 `TRIREME_COMPILE=1` makes that an error. Each module is named when it is compiled: on stdout, which pip shows with `-v`,
-and on the terminal, where there is one.
+and on the terminal, or where there is none, as on a build server, on what pip has as its standard error.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -123,19 +124,42 @@ def _run_telling(command: list[str], folder: Path) -> None:
 
 
 def _tell(lines: Iterator[str]) -> None:
-    """Lines about progress: each on stdout, the newest on the terminal."""
+    """Lines about progress: each on stdout, the newest on the terminal, or each where pip writes its errors."""
     with ExitStack() as stack:
-        terminal = None
-        if not sys.stdout.isatty():  # pip keeps stdout to itself
-            try:
-                terminal = stack.enter_context(open("/dev/tty", "w"))
-            except OSError:
-                pass
+        terminal = stack.enter_context(_opened("/dev/tty")) if not sys.stdout.isatty() else None
+        errors = stack.enter_context(_opened(_errors_of_pip())) if terminal is None else None
         for line in lines:
             if not line.startswith(_MARK):
                 continue
             print(line, end="", flush=True)
             if terminal is not None:
                 print(f"\r\033[K{line.rstrip()}", end="", file=terminal, flush=True)
+            elif errors is not None:
+                with suppress(OSError):  # nobody reads it any more
+                    print(line, end="", file=errors, flush=True)
         if terminal is not None:
             print("\r\033[K", end="", file=terminal, flush=True)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[TextIO | None]:
+    """To write to; None where that cannot be."""
+    try:
+        file = open(path, "a") if path else None
+    except OSError:
+        file = None
+    with file or nullcontext():
+        yield file
+
+
+def _errors_of_pip() -> str:
+    """The standard error of the pip that runs this and keeps all output to itself; "" where it shows it, or is to be
+    quiet, or where it is another program."""
+    parent = Path(f"/proc/{os.getppid()}")
+    try:
+        words = (parent / "cmdline").read_text().split("\0")
+    except OSError:
+        return ""
+    is_pip = any(Path(word).name.startswith("pip") for word in words[:4])
+    has_wish = any(word in ("--verbose", "--quiet") or re.fullmatch("-[vq]+", word) for word in words)
+    return str(parent / "fd/2") if is_pip and not has_wish else ""
