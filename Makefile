@@ -1,8 +1,10 @@
-# install: a virtual environment with everything for development, the package compiled as users get it
-# develop: the same with the package taken from src, uncompiled, so that a change needs no new install
-# serve:   the example models, from a fresh clone, with the core packages only; compiles in the background
-# test:    what .ci/run runs: lint, types, tests
-# bench:   measure this machine
+# make serve    the example models, from a fresh clone, with the core packages only; compiles in the background
+# make install  a virtual environment with everything for development, the package compiled as users get it
+# make develop  the same with the package taken from src, uncompiled, so that a change needs no new install
+# make test     what .ci/run runs: lint, types, tests; ARGS="tests/unit/cli -k flags" runs a part
+# make format   ruff's fixes and formatting
+# make bench    measure this machine
+# make clean    remove the virtual environment and what tools left
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,10 @@ COMPILED :=
 SOURCES :=
 endif
 
-.PHONY: install develop serve test tests tests-compiled lint format reference dashboards screenshots bench clean
+.PHONY: help install develop serve test tests tests-compiled lint format reference dashboards screenshots bench clean
+
+help:
+	@sed -n 's/^# make /make /p' $(firstword $(MAKEFILE_LIST))
 
 install:
 	@$(MAKE) --no-print-directory --jobs=2 $(TEST)
@@ -42,7 +47,9 @@ serve: $(CORE)
 ifeq ($(wildcard $(DEVELOP)),)
 	@$(BIN)/python background_build.py prepare
 endif
-	$(BIN)/trireme serve examples/model_repository $(ARGS)
+	@echo $(BIN)/trireme serve examples/model_repository $(ARGS)
+	@trap : INT; $(BIN)/trireme serve examples/model_repository $(ARGS); code=$$?; \
+	$(BIN)/python background_build.py remind; exit $$code
 
 # Two things at a time: the dependencies are installed while the package compiles, lint runs as soon as they are there,
 # then the tests with the sources, and beside them the second run. With ARGS only the tests that they name.

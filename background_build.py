@@ -27,9 +27,11 @@ _NICE = 15
 
 
 def main(words: list[str]) -> int:
-    """`prepare` before a server starts, `mark` after a compiled install, `build` in the background."""
+    """`prepare` before a server, `remind` behind it, `mark` after a compiled install, `build` in the background."""
     if words[0] == "prepare":
         prepare()
+    elif words[0] == "remind":
+        remind()
     elif words[0] == "mark":
         INSTALLED.write_text(fingerprint())
     else:
@@ -66,14 +68,33 @@ def start(wanted: str) -> None:
     _RUNNING.write_text(f"{process.pid} {wanted}")
 
 
+def remind() -> None:
+    """Says that the build goes on though the server has ended, and how to end it."""
+    pid, _ = _begun()
+    if _is_alive(pid):
+        print(f"Compiling goes on in the background for the next start, see {_shown(LOG)}; 'kill -- -{pid}' ends it.")
+
+
 def is_running(wanted: str) -> bool:
     """Whether these sources are being compiled, or could not be: what failed once is not tried at every start."""
+    pid, compiled = _begun()
+    return compiled == wanted and (_is_alive(pid) or (FOLDER / wanted / "failed").exists())
+
+
+def _begun() -> tuple[str, str]:
+    """The process of the build that was begun last, and what it compiles; empty where there was none."""
     try:
         pid, compiled = _RUNNING.read_text().split()
     except (OSError, ValueError):
+        return "", ""
+    return pid, compiled
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        return bool(pid) and b"build" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
         return False
-    is_alive = Path(f"/proc/{pid}/cmdline").is_file() and b"build" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return compiled == wanted and (is_alive or (FOLDER / wanted / "failed").exists())
 
 
 def build(wanted: str, reader: int) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -144,11 +144,11 @@ def _tell(lines: Iterator[str]) -> None:
 @contextmanager
 def _opened(path: str) -> Iterator[TextIO | None]:
     """To write to; None where that cannot be."""
-    try:
-        file = open(path, "a") if path else None
-    except OSError:
+    with ExitStack() as stack:
         file = None
-    with file or nullcontext():
+        if path:
+            with suppress(OSError):
+                file = stack.enter_context(open(path, "a"))
         yield file
 
 

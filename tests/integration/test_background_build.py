@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,25 @@ def test_compiling_can_be_declined(build: Any, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_progress_is_read_from_the_build(build: Any, line: str, expected: tuple[str, int]) -> None:
     assert build._progress(line) == expected
+
+
+def test_build_that_outlives_the_server_is_announced(build: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    build.remind()
+    assert capsys.readouterr().out == ""
+    with subprocess.Popen([sys.executable, "-c", "input()", "build"], stdin=subprocess.PIPE) as process:
+        build._RUNNING.write_text(f"{process.pid} of-some-sources")
+        build.remind()
+        told = capsys.readouterr().out
+        assert "Compiling goes on in the background for the next start" in told
+        assert f"'kill -- -{process.pid}' ends it" in told
+        process.communicate(b"\n")
+    build.remind()
+    assert capsys.readouterr().out == ""
+
+
+def test_make_alone_installs_nothing_and_lists_what_can_be_made() -> None:
+    told = subprocess.run(["make", "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "pip" not in told
+    told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "make serve " in told
+    assert "make test " in told
