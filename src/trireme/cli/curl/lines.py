@@ -54,7 +54,7 @@ def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
 
 
 def _language_model_lines(base_url: str, url: str, name: str) -> list[str]:
-    text = {"text_input": "Once upon a time", "max_tokens": 40}
+    text = {"text_input": "Once upon a time", "max_tokens": 40, "temperature": 0.7, "seed": 1}
     chat = {"model": name, "messages": [{"role": "user", "content": "Who are you?"}]}
     return [
         f"curl -N {url}/generate_stream -d {_quoted(text)}",
