@@ -36,6 +36,21 @@ def finalize_config(config: dict[str, Any]) -> dict[str, Any]:
     return final
 
 
+def check_backend(config: dict[str, Any], folder: Path, version_dir: Path) -> None:
+    """Raises InvalidArgumentError where no server has the backend that the configuration names."""
+    from trireme.backends.catalog import backend_problem
+    from trireme.backends.services import ModelSource
+    from trireme.config.options.server import ServerOptions
+    from trireme.config.text.json_parse import from_json
+    from trireme.core.errors import InvalidArgumentError
+
+    message = from_json(json.dumps(config))
+    source = ModelSource(message.name, int(version_dir.name), folder, version_dir, message)
+    problem = backend_problem(source, Path(ServerOptions().backend_directory))
+    if problem is not None:
+        raise InvalidArgumentError(problem)
+
+
 def _read_folder(folder: Path, version_dir: Path) -> dict[str, Any]:
     from trireme.config import load
     from trireme.config.text.json_form import to_json

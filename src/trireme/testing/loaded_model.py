@@ -26,10 +26,11 @@ from trireme.backends.python.channel import messages
 from trireme.backends.python.worker.worker import Worker
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.core.tensor import Tensor
-from trireme.testing.config import finalize_config, read_config
+from trireme.testing.config import check_backend, finalize_config, read_config
 from trireme.testing.local_server import BlsFunction, LocalServer, LogEntry, ModelCall
 from trireme.testing.metrics import Metrics
 from trireme.testing.process_settings import ProcessSettings
+from trireme.testing.tensor_check import TensorCheck
 
 __all__ = ["LoadedModel", "LogEntry", "ModelCall", "Request", "Result", "load_model"]
 
@@ -41,7 +42,8 @@ class Request:
     """A request with more than inputs."""
 
     inputs: Mapping[str, Any]
-    """Arrays, or what numpy makes arrays of, by name; with the batch dimension, as the model sees them."""
+    """Arrays, or what numpy makes arrays of, by name; with the batch dimension, as the model sees them. What is no
+    array yet gets the datatype of the configuration."""
     request_id: str = ""
     requested_outputs: Sequence[str] = ()
     """Empty: every output of the configuration."""
@@ -98,10 +100,11 @@ def load_model(
 ) -> LoadedModel:
     """The model of a folder such as a repository holds, to be used in a `with` statement, which loads it.
 
-    `config` is another file than the folder's `config.pbtxt`, or the values themselves, taken as they are; `version`
-    is the newest where not given; `bls` answers calls to other models: functions of a dictionary of input arrays that
-    return one of output arrays, or several for a decoupled model; `timeout_s` is how long to wait for responses that
-    come from threads; `compat` and `devices` are the server's flags of these names.
+    `config` is another file than the folder's `config.pbtxt`, or the values themselves, taken as they are: inputs and
+    outputs are checked against a file, as `trireme serve` does, and not against values. `version` is the newest where
+    not given; `bls` answers calls to other models: functions of a dictionary of input arrays that return one of output
+    arrays, or several for a decoupled model; `timeout_s` is how long to wait for responses that come from threads;
+    `compat` and `devices` are the server's flags of these names.
     """
     settings = ProcessSettings(compat, devices)
     return LoadedModel(Path(folder), config, version, bls or {}, is_auto_complete_enabled, timeout_s, settings)
@@ -130,6 +133,7 @@ class LoadedModel:
         self._path: list[str] = []
         self._modules: dict[str, Any] = {}
         self._last_key = 0
+        self._check: TensorCheck | None = None  # None where the configuration is given as values
         self.config: dict[str, Any] = {}
         """The configuration, as the model completed it."""
 
@@ -220,7 +224,9 @@ class LoadedModel:
             self.config = json.loads(self._server.ask((messages.AUTO_COMPLETE, json.dumps(self.config)))[1])
         if not isinstance(self._given_config, Mapping):
             self.config = finalize_config(self.config)
+            check_backend(self.config, self._folder, self._version_dir)
             self._process.check_devices(self.config)
+            self._check = TensorCheck(self.config)
         self._server.output_names = tuple(output["name"] for output in self.config.get("output", ()))
         self._server.facts = self._server.ask((messages.INITIALIZE, self._arguments(name)))[1]
 
@@ -247,14 +253,18 @@ class LoadedModel:
             if not rescheduled:
                 break
             pending = [form for form in forms if form[0] in rescheduled]
-        return [[_result(answer) for answer in server.take_answers(form[0])] for form in forms]
+        return [[self._result(answer) for answer in server.take_answers(form[0])] for form in forms]
 
     def _form(self, request: Request) -> tuple[Any, ...]:
         self._last_key += 1
-        tensors = []
-        for name, value in request.inputs.items():
-            tensor = Tensor.from_numpy(name, np.asarray(value))
-            tensors.append((name, tensor.datatype, tuple(tensor.shape), bytes(tensor.data)))
+        check = self._check
+        named = [
+            Tensor.from_numpy(name, np.asarray(value) if check is None else check.array_of(name, value))
+            for name, value in request.inputs.items()
+        ]
+        if check is not None:
+            check.check_inputs(named)
+        tensors = [(tensor.name, tensor.datatype, tuple(tensor.shape), bytes(tensor.data)) for tensor in named]
         if request.is_cancelled:
             self._worker.receive((messages.CANCEL, self._last_key))
         return (
@@ -268,6 +278,16 @@ class LoadedModel:
             dict(request.parameters),
             None,
         )
+
+    def _result(self, answer: tuple[Any, ...]) -> Result:
+        tensors, error, parameters = answer
+        if error is None and self._check is not None:
+            error = self._check.output_problem(tensors)
+        if error is not None:
+            return Result({}, error, parameters or {})
+        asked = [tensor for tensor in tensors if tensor[3] is not None]
+        outputs = {name: Tensor(name, datatype, shape, data).to_numpy() for name, datatype, shape, data in asked}
+        return Result(outputs, None, parameters or {})
 
     def _restore(self) -> None:
         """Leaves no trace of the model: neither its folders on the path nor its modules."""
@@ -297,12 +317,3 @@ def _request(inputs: Mapping[str, Any] | Request | None, tensors: Mapping[str, A
     if isinstance(inputs, Request):
         return inputs
     return Request({**(inputs or {}), **tensors})
-
-
-def _result(answer: tuple[Any, ...]) -> Result:
-    tensors, error, parameters = answer
-    if error is not None:
-        return Result({}, error, parameters or {})
-    asked = [tensor for tensor in tensors if tensor[3] is not None]
-    outputs = {name: Tensor(name, datatype, shape, data).to_numpy() for name, datatype, shape, data in asked}
-    return Result(outputs, None, parameters or {})
