@@ -96,6 +96,17 @@ def test_model_without_versions_is_shown_as_not_loaded(world: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_file_that_belongs_into_a_version_is_told_where(world: Any) -> None:
+    folder = world.add("flat", versions=())
+    (folder / "model.py").write_text("")
+    report = asyncio.run(world.server().registry.start())
+    (failure,) = report.failures
+    assert failure.text == (
+        "at least one version must be available under the version policy of model 'flat': 'model.py' belongs into a "
+        f"folder named by the version: move it to '{folder / '1' / 'model.py'}'"
+    )
+
+
 def test_explicit_mode_loads_only_the_names_given(world: Any) -> None:
     async def scenario() -> None:
         world.add("one")

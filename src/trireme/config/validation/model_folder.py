@@ -22,18 +22,27 @@ def folder_advice(folder: Path) -> str:
     versions = sorted((name for name in names if name.isdecimal()), key=int)
     if versions:
         return _of_version(folder, versions[-1])
-    known = [name for name in names if name in {form.filename for form in MODEL_FORMATS}]
-    if known:
-        return f"'{known[0]}' belongs into a folder named by the version: move it to '{folder / '1' / known[0]}'"
     inner = [name for name in names if (folder / name / "config.pbtxt").exists() or (folder / name / "1").is_dir()]
     if inner:
         return f"'{folder}' looks like a repository of models itself ({_listed(inner)}): serve that folder"
+    misplaced = version_advice(folder)
+    if misplaced:
+        return misplaced
+    return f"the folder '{folder}' ({_listed(names)}) has no version: a model has {_USUAL}; move elsewhere what is none"
+
+
+def version_advice(folder: Path) -> str:
+    """What was probably meant to be a version of a folder that has none; empty where nothing looks like it."""
+    names = _names_in(folder)
+    known = [name for name in names if name in {form.filename for form in MODEL_FORMATS}]
+    if known:
+        return f"'{known[0]}' belongs into a folder named by the version: move it to '{folder / '1' / known[0]}'"
     folders = [name for name in names if (folder / name).is_dir()]
     numbered = [name for name in folders if name.lower().lstrip("vV_-").isdecimal()]
     if numbered:
         digits = numbered[0].lower().lstrip("vV_-")
         return f"a version's folder is named by a whole number alone: rename '{folder / numbered[0]}' to '{digits}'"
-    return f"the folder '{folder}' ({_listed(names)}) has no version: a model has {_USUAL}; move elsewhere what is none"
+    return ""
 
 
 def _of_version(folder: Path, version: str) -> str:

@@ -11,6 +11,8 @@ from trireme.config.completion import instance_only_change
 from trireme.config.load import finalize_config
 from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig
+from trireme.config.validation.model_folder import version_advice
+from trireme.config.version_policy import versions_in
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.registry.lifecycle import UNLOADED_REASON, ModelRecord, PolledModel
 from trireme.registry.loading.ensemble_link import link_ensemble
@@ -54,10 +56,7 @@ class VersionSwitch:
     async def load(self, record: ModelRecord, polled: PolledModel) -> None:
         """Brings the model to what was polled; raises ServingError and leaves what served in service."""
         if not polled.versions:
-            name = polled.id.name
-            raise InvalidArgumentError(
-                f"at least one version must be available under the version policy of model '{name}'"
-            )
+            raise InvalidArgumentError(await asyncio.to_thread(_no_version_text, polled))
         loaded = record.loaded
         if loaded is not None and _is_update(record, loaded, polled):
             await self._update(record, loaded, polled)
@@ -206,6 +205,12 @@ class VersionSwitch:
             self._models.find_step(record.id.namespace, step.model_name, version)
             for step, version in zip(steps, versions, strict=True)
         ]
+
+
+def _no_version_text(polled: PolledModel) -> str:
+    text = f"at least one version must be available under the version policy of model '{polled.id.name}'"
+    advice = "" if versions_in(polled.folder) else version_advice(polled.folder)
+    return f"{text}: {advice}" if advice else text
 
 
 def _failure_text(version: int, error: object) -> str:
