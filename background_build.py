@@ -8,6 +8,7 @@ in `compile.log` in the virtual environment, and in short on the terminal as lon
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -51,13 +52,19 @@ def prepare() -> None:
         INSTALLED.write_text(wanted)
         print("The compiled build is installed and used from now on.", flush=True)
         return
-    if is_compiled:
-        print("The sources have changed since they were compiled: they are served as they are.", flush=True)
+    if is_compiled or not _serves_sources():
+        print("The sources have changed since they were installed: they are served as they are.", flush=True)
         environ = {**os.environ, "TRIREME_COMPILE": "0"}
         subprocess.run([*_PIP, "install", "--quiet", "--no-deps", "--editable", str(ROOT)], env=environ, check=True)
-        INSTALLED.unlink()
+        INSTALLED.unlink(missing_ok=True)
     if os.environ.get("TRIREME_COMPILE") != "0" and not is_running(wanted):
         start(wanted)
+
+
+def _serves_sources() -> bool:
+    """Whether the package is taken from the sources, and is no copy of them that `pip install .` made."""
+    found = importlib.util.find_spec("trireme")
+    return found is None or found.origin is None or Path(found.origin).is_relative_to(ROOT)
 
 
 def start(wanted: str) -> None:

@@ -64,6 +64,15 @@ def test_changed_sources_replace_a_compiled_build_that_is_older(build: Any) -> N
     assert build.started == [build.fingerprint()]
 
 
+def test_copy_of_the_sources_makes_way_for_the_sources(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (build.ENVIRONMENT / "trireme").mkdir()
+    (build.ENVIRONMENT / "trireme/__init__.py").touch()
+    monkeypatch.syspath_prepend(build.ENVIRONMENT)
+    monkeypatch.delitem(sys.modules, "trireme")
+    build.prepare()
+    assert "--editable" in asked_of_pip(build)
+
+
 def test_build_that_runs_or_failed_is_not_begun_again(build: Any) -> None:
     wanted = build.fingerprint()
     build._RUNNING.write_text(f"{os.getpid()} of-other-sources")
@@ -96,7 +105,10 @@ def test_progress_is_read_from_the_build(build: Any, line: str, expected: tuple[
 def test_build_that_outlives_the_server_is_announced(build: Any, capsys: pytest.CaptureFixture[str]) -> None:
     build.remind()
     assert capsys.readouterr().out == ""
-    with subprocess.Popen([sys.executable, "-c", "input()", "build"], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "input(print(flush=True) or '')", "build"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         build._RUNNING.write_text(f"{process.pid} of-some-sources")
         build.remind()
         told = capsys.readouterr().out
