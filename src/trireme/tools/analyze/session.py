@@ -8,6 +8,7 @@ from trireme.tools.analyze.checkpoint import Checkpoint, Findings
 from trireme.tools.analyze.errors import ClientError, InputError, MeasurementError
 from trireme.tools.analyze.measuring.trial_run import TrialRunner
 from trireme.tools.analyze.progress import Progress
+from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.server.control import ControlRefusedError, ModelControl
 from trireme.tools.analyze.signals import Waits
 from trireme.tools.analyze.trial import Result, Trial
@@ -40,24 +41,27 @@ class Session:
         self.count = 0
         """Measurements of this run, without what was remembered."""
 
-    def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
+    def measure(self, trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
         """Remembered, or measured now; None where the configuration or the load does not work."""
-        found = None if is_again else self._findings.find(trial, is_probe)
-        if found is not None or trial in self.failures:
-            return found
+        known = self._findings.find(trial, is_probe)
+        if (known is not None and again is None) or trial in self.failures:
+            return known
         title = self._title(trial)
         self._progress.begin(title)
         try:
             with self._waits():
                 result = self._measured(trial, is_probe)
         except MeasurementError as error:
-            self.failures[trial] = str(error)
             self._progress.tell(f"{title}: {_first_line(error)}")
-            return None
+            if known is None:
+                self.failures[trial] = str(error)
+            return known
         self.count += 1
+        self._progress.tell(f"{title}: {_numbers(result)}")
+        if known is not None and again is not None and again(known) >= again(result):
+            return known
         self._findings.add(result)
         self._checkpoint.write(self._findings)
-        self._progress.tell(f"{title}: {_numbers(result)}")
         return result
 
     def reload(self, model: str) -> None:

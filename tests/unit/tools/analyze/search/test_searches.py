@@ -16,6 +16,7 @@ from trireme.tools.analyze.search.brute import brute, sweep
 from trireme.tools.analyze.search.fit.search import _Search, can_fit, fit
 from trireme.tools.analyze.search.fit.simulation import Queue, play
 from trireme.tools.analyze.search.parzen import parzen, trial_count
+from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.search.quick import quick
 from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
 
@@ -46,7 +47,7 @@ class PlayedServer:
         self._think_s = think_s
         self._chance = random.Random(1)
 
-    def measure(self, trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
+    def measure(self, trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
         self.trials.append(trial)
         (self.probed if is_probe else self.measured_at_length).append(trial)
         is_reload = len(self.trials) < 2 or trial.settings != self.trials[-2].settings
@@ -155,8 +156,8 @@ def test_what_the_machine_did_for_a_while_does_not_cost_the_best(constraints: tu
     server, rank = PlayedServer(waiting), ranking(*constraints)
     at_length: list[Result] = []
 
-    def measure(trial: Trial, is_probe: bool = False, is_again: bool = False) -> Result | None:
-        result = server.measure(trial, is_probe, is_again)
+    def measure(trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
+        result = server.measure(trial, is_probe, again)
         if result is None or is_probe:
             return result
         if not at_length:
@@ -219,7 +220,7 @@ def test_the_fitted_model_tells_of_every_load_of_what_was_measured() -> None:
 
 
 def test_the_fitted_model_ends_where_nothing_can_be_measured() -> None:
-    assert fit(SPACE, lambda trial, is_probe=False, is_again=False: None, ranking(), lambda text: None) == []
+    assert fit(SPACE, lambda trial, is_probe=False, again=None: None, ranking(), lambda text: None) == []
 
 
 def test_a_model_without_batches_is_fitted_by_its_instances() -> None:

@@ -262,12 +262,12 @@ class _Search:
             self._doubted.append((key, trial))
 
     def _check_doubted(self) -> bool:
-        """At another moment, where the promise is better than all that was measured; whether something was."""
+        """At another moment, where the promise is better than all that was measured; whether something was. The better
+        of the two counts, because what disturbs a measurement only makes it slower."""
         is_any = False
         for key, trial in sorted(self._doubted, key=_first, reverse=True)[:_MOST_DOUBTED]:
             if self._is_worth(key):
-                again = self._measure_trial(trial, is_again=True)
-                self._results[trial] = again or self._results[trial]
+                self._results[trial] = self._measure_trial(trial, again=self._ranking.key) or self._results[trial]
                 is_any = True
         return is_any
 

@@ -1,0 +1,84 @@
+"""What a session remembers of trials that are measured more than once."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trireme.tools.analyze.checkpoint import Checkpoint, Findings
+from trireme.tools.analyze.errors import MeasurementError
+from trireme.tools.analyze.options import Constraint, ModelOptions, OutputOptions, Wishes
+from trireme.tools.analyze.progress import Progress
+from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.session import Session
+from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
+
+TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
+RANK = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p99", most=60.0),)))]).key
+
+
+@dataclass
+class Server:
+    """Gives what it is told to, and takes any setting."""
+
+    coming: list[tuple[float, float] | str]
+    """Throughput and p99, or why it cannot be measured."""
+    used: list[Setting] = field(default_factory=list)
+
+    def use(self, model: str, setting: Setting, is_cpu_only: bool) -> None:
+        self.used.append(setting)
+
+    def is_in_use(self, model: str, setting: Setting) -> bool:
+        return True
+
+    def run(self, trial: Trial, is_probe: bool) -> Result:
+        next_one = self.coming.pop(0)
+        if isinstance(next_one, str):
+            raise MeasurementError(next_one)
+        metrics = {"perf_throughput": next_one[0], "perf_latency_p99": next_one[1]}
+        return Result(trial, (Measured("m", metrics),), 1.0, is_probe)
+
+
+def session(folder: Path, *coming: tuple[float, float] | str) -> Session:
+    server: Any = Server(list(coming))
+    progress = Progress(OutputOptions(verbosity=-1))
+    return Session(server, server, Findings(), Checkpoint(str(folder)), progress, contextlib.nullcontext)
+
+
+def throughput(result: Result | None) -> float:
+    assert result is not None
+    return result.measured[0].metrics["perf_throughput"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [((100.0, 50.0), (70.0, 50.0), 100.0), ((70.0, 50.0), (100.0, 50.0), 100.0), ((100.0, 90.0), (70.0, 50.0), 70.0)],
+    ids=["slower", "faster", "slower within the bound"],
+)
+def test_of_a_trial_and_its_repetition_the_better_one_is_remembered(
+    tmp_path: Path, first: tuple[float, float], second: tuple[float, float], kept: float
+) -> None:
+    found = session(tmp_path, first, second)
+    found.measure(TRIAL)
+    assert throughput(found.measure(TRIAL, again=RANK)) == kept
+    assert throughput(found.measure(TRIAL)) == kept
+    assert [throughput(one) for one in Checkpoint(str(tmp_path)).read().results] == [kept]
+    assert found.count == 2
+
+
+def test_a_repetition_that_fails_leaves_what_was_measured(tmp_path: Path) -> None:
+    found = session(tmp_path, (100.0, 50.0), "no request was answered")
+    found.measure(TRIAL)
+    assert throughput(found.measure(TRIAL, again=RANK)) == 100.0
+    assert found.failures == {}
+
+
+def test_what_cannot_be_measured_is_not_tried_again(tmp_path: Path) -> None:
+    found = session(tmp_path, "no request was answered")
+    assert found.measure(TRIAL) is None
+    assert found.measure(TRIAL, again=RANK) is None
+    assert found.failures == {TRIAL: "no request was answered"}
