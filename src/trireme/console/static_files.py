@@ -1,4 +1,7 @@
-"""The files of the page: read once from the package, with a tag by which browsers know that they have them."""
+"""The files of the page: read once from the package, with a tag by which browsers know that they have them.
+
+They are readable as they are in the package. What is sent is compressed, once, when a file is first asked for.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,17 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file, as it is and compressed."""
+    """One file."""
 
     content_type: str
     data: bytes
-    compressed: bytes
     tag: str
     """Differs where the content does."""
+
+    @property
+    def compressed(self) -> bytes:
+        """By gzip; made at the first call and kept."""
+        return _compressed(self.data)
 
 
 @cache
@@ -43,4 +50,9 @@ def _files_in(folder: Traversable, path: str) -> Iterator[tuple[str, StaticFile]
         elif suffix in _TYPES:
             data = entry.read_bytes()
             tag = hashlib.sha256(data).hexdigest()[:16]
-            yield f"{path}{entry.name}", StaticFile(_TYPES[suffix], data, gzip.compress(data, 9, mtime=0), tag)
+            yield f"{path}{entry.name}", StaticFile(_TYPES[suffix], data, tag)
+
+
+@cache
+def _compressed(data: bytes) -> bytes:
+    return gzip.compress(data, 9, mtime=0)

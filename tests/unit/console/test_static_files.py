@@ -11,12 +11,14 @@ import pytest
 
 from trireme.console.static_files import static_files
 
-MAX_BYTES = 150_000
+MAX_SENT_BYTES = 150_000
+MAX_BYTES = 200_000
 MAX_LINES = 400
 MAX_COLUMNS = 120
 MAX_FUNCTION_LINES = 60
 MAX_FILES = 15
 SCRIPTS = sorted(name for name in static_files() if name.endswith(".js"))
+STYLES = sorted(name for name in static_files() if name.endswith(".css"))
 FUNCTION = re.compile(r"\bfunction\*? ?\w*\(|=> \{$|^ *(?:async )?\w+\([^()]*\) \{$")
 
 
@@ -24,8 +26,16 @@ def lines_of(name: str) -> list[str]:
     return static_files()[name].data.decode().splitlines()
 
 
-def test_page_is_small() -> None:
+def test_page_is_small_as_it_is_sent_and_not_large_for_clients_that_take_nothing_compressed() -> None:
+    assert sum(len(file.compressed) for file in static_files().values()) < MAX_SENT_BYTES
     assert sum(len(file.data) for file in static_files().values()) < MAX_BYTES
+
+
+def test_every_style_sheet_is_loaded_and_the_one_for_screens_last() -> None:
+    page = static_files()["index.html"].data.decode()
+    loaded = re.findall(r'<link rel="stylesheet" href="/console/static/([a-z/]+\.css)">', page)
+    assert sorted(loaded) == STYLES
+    assert loaded[-1] == "styles/screens.css"
 
 
 def test_every_file_that_is_named_is_there() -> None:
@@ -41,9 +51,10 @@ def test_every_file_that_is_named_is_there() -> None:
     assert named > len(SCRIPTS)
 
 
-def test_compressed_form_is_the_same() -> None:
+def test_compressed_form_is_the_same_and_made_once() -> None:
     for file in static_files().values():
         assert gzip.decompress(file.compressed) == file.data
+        assert file.compressed is file.compressed
 
 
 def test_nothing_becomes_markup_and_nobody_else_is_asked() -> None:
@@ -70,6 +81,16 @@ def test_script_can_be_read(name: str) -> None:
     assert len(lines) <= MAX_LINES
     assert [line for line in lines if len(line) > MAX_COLUMNS] == []
     assert long_functions(lines) == []
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_style_sheet_can_be_read(name: str) -> None:
+    lines = lines_of(name)
+    assert lines[0].startswith("/* "), "the first line says what the file is for"
+    assert len(lines) <= MAX_LINES
+    assert [line for line in lines if len(line) > MAX_COLUMNS] == []
+    assert [line for line in lines if len(re.findall(r"[a-z-]+: [^;]*;", line)) > 1] == [], "one declaration in a line"
+    assert [line for line in lines if re.search(r"[a-z-]:[^\s:a-z-]|\}.*\{", line)] == [], "one rule in a line"
 
 
 def long_functions(lines: list[str]) -> list[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,20 +70,46 @@ def test_page_comes_with_strict_rules() -> None:
     assert b"<title>Trireme</title>" in body
 
 
-def test_browser_that_has_the_file_gets_no_second_one() -> None:
-    endpoints = PageEndpoints(None)
-    first = sent(path="/console/static/app.js")
-    endpoints.file(first)
-    tag = next(line for line in first.data.split(b"\r\n") if line.startswith(b"ETag: "))[6:].decode()
-    again = sent(path="/console/static/app.js", more=f"If-None-Match: {tag}\r\n")
-    endpoints.file(again)
-    assert again.data.startswith(b"HTTP/1.1 304 Not Modified")
-    assert again.data.endswith(b"\r\n\r\n")
+APP = "/console/static/app.js"
+
+
+def answer(more: str = "") -> tuple[str, dict[str, str], bytes]:
+    """Status line, headers and body of a file of the page."""
+    exchange = sent(path=APP, more=more)
+    PageEndpoints(None).file(exchange)
+    head, _, body = exchange.data.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return status, dict(line.split(": ", 1) for line in lines), body
+
+
+@pytest.mark.parametrize("coding", ["", "Accept-Encoding: gzip, deflate, br\r\n"], ids=["plain", "compressed"])
+@pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', "*"])
+def test_browser_that_has_the_file_gets_no_second_one(coding: str, form: str) -> None:
+    _, headers, _ = answer(coding)
+    status, again, body = answer(f"{coding}If-None-Match: {form.format(headers['ETag'])}\r\n")
+    assert (status, body) == ("HTTP/1.1 304 Not Modified", b"")
+    assert again["ETag"] == headers["ETag"]
+    assert again["Vary"] == "Accept-Encoding"
+    assert again["Cache-Control"] == "no-cache"
 
 
 def test_file_is_compressed_for_those_who_take_it() -> None:
-    exchange = sent(path="/console/static/console.css", more="Accept-Encoding: gzip\r\n")
-    PageEndpoints(None).file(exchange)
-    head, _, body = exchange.data.partition(b"\r\n\r\n")
-    assert b"Content-Encoding: gzip" in head
-    assert body[:2] == b"\x1f\x8b"
+    status, headers, body = answer("Accept-Encoding: gzip, deflate, br\r\n")
+    assert status == "HTTP/1.1 200 OK"
+    assert headers["Content-Encoding"] == "gzip"
+    assert int(headers["Content-Length"]) == len(body) < len(answer()[2])
+    assert gzip.decompress(body) == answer()[2]
+
+
+@pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "deflate"])
+def test_file_comes_as_it_is_to_all_others(accepted: str) -> None:
+    _, headers, body = answer(f"Accept-Encoding: {accepted}\r\n" if accepted else "")
+    assert "Content-Encoding" not in headers
+    assert body.startswith(b"// ")
+    assert headers["Vary"] == "Accept-Encoding"
+
+
+def test_the_two_forms_of_a_file_are_not_taken_for_each_other() -> None:
+    compressed = answer("Accept-Encoding: gzip\r\n")[1]["ETag"]
+    assert compressed != answer()[1]["ETag"]
+    assert answer(f"If-None-Match: {compressed}\r\n")[0] == "HTTP/1.1 200 OK"

@@ -61,7 +61,7 @@ class PageEndpoints:
         tag = f'"{file.tag}{"-gz" if is_gzip else ""}"'
         extra = _HEADERS + f"ETag: {tag}\r\n".encode()
         known = next((value for name, value in head.headers if name.lower() == "if-none-match"), "")
-        if tag in known:
+        if tag in known or known.strip() == "*":
             exchange.send(answers.not_modified(head, extra))
             return
         if is_gzip:
