@@ -17,7 +17,7 @@ from running_server import RunningServer
 
 AXE = "axe-core@4.10.2"
 VIEWS = {
-    "models": ("", "pipeline"),
+    "models": ("", "detector"),  # one of the first, since a phone has only the lines near to what is seen
     "model": ("model/numbers/1", "Mean latency by phase"),
     "ensemble": ("model/pipeline/1", "Steps"),
     "configuration": ("model/numbers/1/config", "max_batch_size"),

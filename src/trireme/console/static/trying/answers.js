@@ -1,7 +1,7 @@
 // Outputs as people look at them: text, tables, bars for classes, images with boxes and masks, sounds.
 import {h} from "../parts/dom.js";
 import {mediaNode} from "../parts/media.js";
-import {asText, mediaType, sizeOf, wave} from "../parts/tensors.js";
+import {asText, mediaType, parseJson, sizeOf, wave, writeJson} from "../parts/tensors.js";
 import {overlay, picture} from "./pictures.js";
 
 const MOST_ROWS = 50;
@@ -70,10 +70,12 @@ function texts(values, isCut) {
   return h("div", {class: "stack"}, nodes.length ? nodes : h("p", {class: "quiet"}, "empty"));
 }
 
+// A text with numbers that the language would round stays as it is.
 function pretty(text) {
   if (!/^\s*[[{]/.test(text)) return text;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    const value = JSON.parse(text);
+    return JSON.stringify(value) === writeJson(parseJson(text)) ? JSON.stringify(value, null, 2) : text;
   } catch {
     return text;
   }
@@ -84,7 +86,7 @@ export function bars(names, values) {
     .map((value, at) => at)
     .sort((left, right) => values[right] - values[left])
     .slice(0, 20);
-  const most = Math.max(...values.map(Math.abs), 1e-12);
+  const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
   return h(
     "div",
     {class: "bars"},
@@ -97,12 +99,12 @@ export function bars(names, values) {
   );
 }
 
-const number = (value) =>
-  typeof value === "bigint" || Number.isInteger(value)
-    ? String(value)
-    : Number(value)
-        .toPrecision(5)
-        .replace(/\.?0+$/, "");
+// Five digits, and all that stand before the point.
+function number(value) {
+  if (typeof value === "bigint" || !Number.isFinite(value) || Number.isInteger(value)) return String(value);
+  const whole = Math.ceil(Math.log10(Math.abs(value) + 1));
+  return String(Number(value.toPrecision(Math.max(5, whole))));
+}
 
 function grid(values, shape) {
   const columns = shape.length > 1 ? shape[shape.length - 1] : Math.min(values.length, 12);

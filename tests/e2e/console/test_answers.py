@@ -1,0 +1,58 @@
+"""Outputs as the page shows them, number by number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from browser import Page
+from running_server import RunningServer
+
+SHOWN = """import('/console/static/trying/answers.js').then((found) => {
+  const place = document.createElement('div');
+  place.append(...found.showOutputs([%(output)s], {labels: {OUT: %(labels)s}}));
+  return [...place.querySelectorAll(%(selector)s)].map((one) => one.textContent);
+})"""
+LARGE = (1 << 53) + 1
+
+
+def shown(page: Page, output: str, selector: str, labels: object = None) -> Any:
+    return page.run(SHOWN % {"output": output, "selector": json.dumps(selector), "labels": json.dumps(labels)})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("12340.4", "12340"),
+        ("1.2e-10", "1.2e-10"),
+        ("-3e-20", "-3e-20"),
+        ("-1234567.8", "-1234568"),
+        ("100.5", "100.5"),
+        ("0.1", "0.1"),
+        ("1000", "1000"),
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+    ],
+)
+def test_number_is_shown_as_large_as_it_is(page: Page, server: RunningServer, value: str, text: str) -> None:
+    output = f"{{name: 'OUT', datatype: 'FP64', shape: [1], values: Float64Array.of({value})}}"
+    assert shown(page, output, "td") == [text]
+
+
+@pytest.mark.parametrize("text", [f'{{"id": {LARGE}}}', f'[{{"ids": [1, -{LARGE}]}}]'])
+def test_large_whole_numbers_in_a_text_stay_what_they_are(page: Page, server: RunningServer, text: str) -> None:
+    output = f"{{name: 'OUT', datatype: 'BYTES', shape: [1], values: [{json.dumps(text)}]}}"
+    assert shown(page, output, "pre") == [text]
+
+
+def test_json_in_a_text_is_set_out(page: Page, server: RunningServer) -> None:
+    output = """{name: 'OUT', datatype: 'BYTES', shape: [1], values: ['{"a": [1, 2.5]}']}"""
+    assert shown(page, output, "pre") == ['{\n  "a": [\n    1,\n    2.5\n  ]\n}']
+
+
+def test_as_many_classes_as_a_catalogue_has_become_bars(page: Page, server: RunningServer) -> None:
+    output = "{name: 'OUT', datatype: 'FP32', shape: [200000], values: new Float32Array(200000).fill(0.5)}"
+    names = shown(page, output, ".bars > span:not(.n)", labels=["first"])
+    assert names[0] == "first"
+    assert names[-1] == "and 199980 more"
