@@ -1,23 +1,25 @@
 """What the console costs the server, and whether the page stays fluid: two hundred models under traffic.
 
+    python benchmarks/console.py --only cost rates
     python benchmarks/console.py
-    python benchmarks/console.py --only cost rates --rounds 8
     python benchmarks/console.py --only frames --minutes 30 --rate 20
 
 Three tables: processor time of the reader and of the whole server, with nobody watching and with an event stream open,
-in turns; requests per second of one model with and without an open event stream, in turns, so that the ratio holds on
-a noisy machine; and what a real Chromium does with the page for some minutes of traffic on every model: frames beside
-those of an empty page, main thread, and what is left in its heap when the garbage is collected.
+in turns; requests per second of one model with and without an open event stream, in turns, so that the median of the
+ratios holds on a noisy machine, with the ratio of two turns without as the noise; and what a real Chromium does with the
+page for some minutes of traffic on every model: frames beside those of an empty page, main thread, and what is left in
+its heap when the garbage is collected. The first two take some three minutes on two quiet cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import itertools
 import json
 import pathlib
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -37,6 +39,7 @@ output [{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }]
 instance_group [{ kind: KIND_CPU }]
 """
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}]})
+RATE = re.compile(r"Throughput: ([\d.e+]+) infer/sec")
 FRAMES = """
 (() => {
   const state = window.__frames = {count: 0, gaps: [], last: performance.now()};
@@ -123,24 +126,15 @@ def traffic(server: RunningServer, count: int, per_second: float) -> Iterator[No
         thread.join()
 
 
-def rate(server: RunningServer, seconds: float) -> float:
-    """Requests per second of two clients without a pause."""
-    counts = [0, 0]
-    end = time.monotonic() + seconds
-
-    def ask(at: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"])
-        while time.monotonic() < end:
-            connection.request("POST", "/v2/models/model_000/infer", BODY)
-            connection.getresponse().read()
-            counts[at] += 1
-
-    threads = [threading.Thread(target=ask, args=(at,)) for at in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / seconds
+def rate(server: RunningServer, count: int) -> float:
+    """Requests per second of sixteen clients without a pause, from a process of its own."""
+    command = [sys.executable, "-m", "trireme", "perf", "-m", "model_000", "-u", f"127.0.0.1:{server.ports['http']}"]
+    command += ["--concurrency-range", "16", "--request-count", str(count), "--no-progress"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = RATE.search(done.stdout)
+    if found is None:
+        sys.exit(f"the load generator ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return float(found[1])
 
 
 def show_cost(server: RunningServer, options: argparse.Namespace) -> None:
@@ -182,32 +176,41 @@ def cpu_seconds(server: RunningServer) -> float:
 
 
 def show_rates(server: RunningServer, options: argparse.Namespace) -> None:
-    seconds = options.seconds
-    rate(server, seconds)
-    found: dict[str, list[tuple[float, float]]] = {"alone": [], "with an event stream": []}
+    """With an event stream and without, one right after the other; the noise is what two without differ by."""
+    count = int(rate(server, 5000) * options.seconds)
+    rounds: list[dict[str, tuple[float, float]]] = []
     for number in range(options.rounds):
-        for is_watched in (False, True) if number % 2 else (True, False):  # what comes first has no advantage
-            with watching(server) if is_watched else nullcontext():
-                found["with an event stream" if is_watched else "alone"].append(measured(server, seconds))
+        kinds = ("alone", "with an event stream", "alone again")
+        rounds.append({})
+        for kind in kinds if number % 2 else reversed(kinds):  # what comes first has no advantage
+            with watching(server) if "stream" in kind else nullcontext():
+                rounds[-1][kind] = measured(server, count)
+    heads = "median | least | most"
     print(
-        "| requests/s | median | least | most | processor per request, us: median | least | most |\n" + "|---" * 7 + "|"
+        f"| {count} requests by 16 clients | requests/s: {heads} | processor of the server per request, us: {heads} |"
     )
-    for name, pairs in found.items():
-        rates, costs = zip(*pairs, strict=True)
-        print(f"| {name} | {spread(rates, ',.0f')} | {spread(costs, '.1f')} |")
-    ratios = [watched[0] / alone[0] for alone, watched in zip(*found.values(), strict=True)]
-    print(f"| ratio of a pair | {spread(ratios, '.3f')} | | | |")
-    pairs_alone = itertools.pairwise(first for first, _ in found["alone"])
-    noise = [later / earlier for earlier, later in pairs_alone]
-    if noise:
-        print(f"| ratio of one round alone to the next alone, the noise | {spread(noise, '.3f')} | | | |\n", flush=True)
+    print("|---" * 7 + "|")
+    for kind in kinds:
+        rates, costs = zip(*(one[kind] for one in rounds), strict=True)
+        print(f"| {kind} | {spread(rates, ',.0f')} | {spread(costs, '.1f')} |")
+    for name, kind in (
+        ("with a stream by alone", "with an event stream"),
+        ("alone again by alone: noise", "alone again"),
+    ):
+        rates, costs = zip(*(ratio(one[kind], one["alone"]) for one in rounds), strict=True)
+        print(f"| {name} | {spread(rates, '.3f')} | {spread(costs, '.3f')} |")
+    print(flush=True)
 
 
-def measured(server: RunningServer, seconds: float) -> tuple[float, float]:
+def ratio(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] / other[0], one[1] / other[1]
+
+
+def measured(server: RunningServer, count: int) -> tuple[float, float]:
     """Requests per second, and the server's processor time for each, which a busy machine changes less."""
     before = cpu_seconds(server)
-    per_second = rate(server, seconds)
-    return per_second, (cpu_seconds(server) - before) / (per_second * seconds) * 1e6
+    per_second = rate(server, count)
+    return per_second, (cpu_seconds(server) - before) / count * 1e6
 
 
 def show_frames(server: RunningServer, options: argparse.Namespace) -> None:
