@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 """What names the folder itself, the first that is set; releases before the name changed set the second."""
@@ -23,3 +24,12 @@ def hub_cache(environment: Mapping[str, str]) -> str:
 def folder_name(hub_id: str) -> str:
     """What the folder of a model is called in the cache."""
     return f"models--{hub_id.replace('/', '--')}"
+
+
+def cached_snapshots(hub_id: str, environment: Mapping[str, str]) -> list[Path]:
+    """The copies of a hub's model that this machine has, the newest first."""
+    snapshots = Path(hub_cache(environment)) / folder_name(hub_id) / "snapshots"
+    try:
+        return sorted(snapshots.iterdir(), key=lambda snapshot: snapshot.stat().st_mtime_ns, reverse=True)
+    except OSError:
+        return []

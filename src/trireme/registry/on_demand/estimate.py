@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trireme.config.message import ConfigMessage
-from trireme.huggingface.hub_cache import folder_name, hub_cache
+from trireme.huggingface.hub_cache import cached_snapshots
 from trireme.registry.repository.folder_stamp import tree_entries
 
 _HUB_PARAMETERS = ("model", "huggingface_model")
@@ -73,16 +73,7 @@ def _named(parameters: Mapping[str, str], folder: Path, version_dir: Path) -> It
         named = os.path.expanduser(value.replace(_OWN_FOLDER, str(folder), 1))
         places = [Path(named)] if os.path.isabs(named) else [version_dir / named, folder / named]
         if is_hub_name:
-            places += _cached_snapshots(named)
+            places += cached_snapshots(named, os.environ)
         found = next((place for place in places if os.path.exists(place)), None)  # False for too long a name
         if found is not None:
             yield found.resolve()
-
-
-def _cached_snapshots(hub_id: str) -> list[Path]:
-    """The copies of a hub's model that this machine has, the newest first."""
-    snapshots = Path(hub_cache(os.environ)) / folder_name(hub_id) / "snapshots"
-    try:
-        return sorted(snapshots.iterdir(), key=lambda snapshot: snapshot.stat().st_mtime_ns, reverse=True)
-    except OSError:
-        return []

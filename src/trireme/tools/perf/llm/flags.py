@@ -15,6 +15,17 @@ from trireme.tools.perf.llm.options import GOODPUT_METRICS, LlmOptions, PromptOp
 
 _ENDPOINT_TYPES = ("chat", "completions", "generate", "kserve")
 _DEFAULT_URLS = {"kserve": "localhost:8001"}
+_WITHOUT_EFFECT: dict[str, tuple[tuple[str, ...], str]] = {
+    "--measurement-interval": (
+        ("-p",),
+        "as many requests are measured as --request-count says, however long that takes",
+    ),
+    "--stability-percentage": ((), "as many requests are measured as --request-count says"),
+    "--generate-plots": ((), "no plots are made; the files have every request"),
+    "--tokenizer-revision": ((), "the newest in the cache is taken"),
+    "--tokenizer-trust-remote-code": ((), "no code of a model is run"),
+}
+"""Flags of the original that scripts give: their short forms, and what happens in place of what they ask for."""
 
 
 class _Parser(FlagParser):
@@ -35,7 +46,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--streaming", action="store_true", help="answers piece by piece")
     add("-H", "--header", dest="headers", action="append", default=[], metavar="NAME:VALUE", help="a header")
     add("--extra-inputs", action="append", default=[], metavar="NAME:VALUE", help="a field of every request, or JSON")
-    add("--tokenizer", default=None, metavar="FOLDER", help="a folder with tokenizer.json, to count tokens with")
+    add("--tokenizer", default=None, metavar="FOLDER", help="with tokenizer.json, or a name in the hub's cache: counts")
     add = parser.add_argument_group("load").add_argument
     add("--concurrency", default=None, metavar="N", help="requests under way (default: 1)")
     add("--request-rate", default=None, metavar="R", help="requests per second")
@@ -48,6 +59,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--synthetic-input-tokens-stddev", default="0", metavar="N", help="(default: 0)")
     add("--output-tokens-mean", "--osl", default="-1", metavar="N", help="tokens of an answer (default: the model's)")
     add("--output-tokens-stddev", default="0", metavar="N", help="(default: 0)")
+    add("--output-tokens-mean-deterministic", action="store_true", help="no answer is shorter, either (min_tokens)")
     add("--num-dataset-entries", "--num-prompts", default="100", metavar="N", help="different prompts (default: 100)")
     add("--system-prompt", default=None, metavar="TEXT", help="in front of every chat")
     add("--random-seed", "-s", default="0", metavar="N", help="(default: 0)")
@@ -56,6 +68,10 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--profile-export-file", default="profile_export.json", metavar="NAME", help="beginning of their names")
     add("--progress", action=argparse.BooleanOptionalAction, help="whether to show how the run stands, on stderr")
     add("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+    add = parser.add_argument_group("of the original, without effect").add_argument
+    for flag, (names, _) in _WITHOUT_EFFECT.items():
+        add(*names, flag, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+    add("--fixed-schedule", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -63,6 +79,11 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
     """The options of a command line; raises UsageError."""
     given = parser.parse_args(list(words))
     endpoint_type = _endpoint_type(given)
+    if given.fixed_schedule:
+        raise UsageError(
+            "--fixed-schedule is not supported here: 'trireme perf --service-kind openai --fixed-schedule --input-data "
+            "FILE' sends bodies of yours at their times."
+        )
     if given.concurrency is not None and given.request_rate is not None:
         raise UsageError("--concurrency and --request-rate exclude each other.")
     concurrency = values.whole_number("--concurrency", given.concurrency or "1", 1)
@@ -85,6 +106,11 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
         export_name=Path(given.profile_export_file).name,
         prompts=_prompts(given),
         shows_progress=given.progress,
+        notes=tuple(
+            f"{flag} has no effect: {reason}"
+            for flag, (_, reason) in _WITHOUT_EFFECT.items()
+            if getattr(given, flag.removeprefix("--").replace("-", "_")) is not None
+        ),
     )
 
 
@@ -103,6 +129,8 @@ def _prompts(given: argparse.Namespace) -> PromptOptions:
     if given.input_file is not None:
         values.existing_file("--input-file", given.input_file)
     answer = values.whole_number("--output-tokens-mean", given.output_tokens_mean, -1)
+    if given.output_tokens_mean_deterministic and answer == -1:
+        raise UsageError("--output-tokens-mean-deterministic wants a number of tokens: --output-tokens-mean N.")
     return PromptOptions(
         input_file=given.input_file,
         input_tokens_mean=values.whole_number("--synthetic-input-tokens-mean", given.synthetic_input_tokens_mean, 1),
@@ -111,6 +139,7 @@ def _prompts(given: argparse.Namespace) -> PromptOptions:
         ),
         output_tokens_mean=None if answer == -1 else answer,
         output_tokens_deviation=values.whole_number("--output-tokens-stddev", given.output_tokens_stddev),
+        is_output_exact=given.output_tokens_mean_deterministic,
         count=values.whole_number("--num-dataset-entries", given.num_dataset_entries, 1),
         system_prompt=given.system_prompt,
         seed=values.whole_number("--random-seed", given.random_seed),
@@ -139,7 +168,9 @@ def _extra_inputs(texts: Sequence[str]) -> dict[str, Any]:
 def _goodput(texts: Sequence[str]) -> dict[str, float]:
     limits = {}
     for text in texts:
-        name, _, value = text.rpartition(":")
+        name, colon, value = text.rpartition(":")
+        if not colon:
+            raise UsageError(f"--goodput is a metric, a colon and its limit, not '{text}'")
         if name not in GOODPUT_METRICS:
             raise UsageError(f"--goodput knows {', '.join(GOODPUT_METRICS)}, not '{name}'")
         limits[name] = values.number("--goodput", value)

@@ -23,6 +23,8 @@ class PromptOptions:
     input_tokens_deviation: int = 0
     output_tokens_mean: int | None = None
     output_tokens_deviation: int = 0
+    is_output_exact: bool = False
+    """Whether an answer may not be shorter, either."""
     count: int = 100
     system_prompt: str | None = None
     seed: int = 0
@@ -49,6 +51,8 @@ class LlmOptions:
     artifact_folder: str | None = None
     export_name: str = "profile_export.json"
     prompts: PromptOptions = PromptOptions()
+    notes: tuple[str, ...] = ()
+    """What was asked for and is not done, for stderr."""
     shows_progress: bool | None = None
     """How the run stands, on stderr; None: in place on a terminal, a line now and then elsewhere."""
 

@@ -72,6 +72,8 @@ def body_of(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
         body["stream"] = True
     if prompt.max_tokens is not None:
         body["max_tokens"] = prompt.max_tokens
+        if options.prompts.is_output_exact:
+            body["min_tokens"] = prompt.max_tokens
     return {**body, **options.extra_inputs}
 
 
@@ -115,14 +117,19 @@ def _prepare_tensors(options: LlmOptions, prompts: Sequence[Prompt]) -> Prepared
 def values_of(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
     """What tensors are to say, for the backends of vLLM and TensorRT-LLM alike: a model gets those that it has."""
     sampling = {str(name): str(value) for name, value in options.extra_inputs.items()}
+    least: dict[str, Any] = {}
     if prompt.max_tokens is not None:
         sampling["max_tokens"] = str(prompt.max_tokens)
+        if options.prompts.is_output_exact:
+            sampling["min_tokens"] = str(prompt.max_tokens)
+            least = {"min_tokens": prompt.max_tokens, "min_length": prompt.max_tokens}
     return {
         "text_input": prompt.text,
         "stream": options.is_streaming,
         "sampling_parameters": orjson.dumps(sampling).decode(),
         "exclude_input_in_output": True,
         "max_tokens": _DEFAULT_ANSWER if prompt.max_tokens is None else prompt.max_tokens,
+        **least,
         **options.extra_inputs,
     }
 

@@ -37,6 +37,8 @@ def run_llm(program: str, words: Sequence[str]) -> int:
 
 def run(options: LlmOptions) -> int:
     """Measures, prints the table, writes the files."""
+    for note in options.notes:
+        print(note, file=sys.stderr)
     counter = token_counter(options.tokenizer)
     prompts = make_prompts(options.prompts, counter)
     _make_folder(options)

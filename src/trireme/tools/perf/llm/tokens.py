@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Protocol
 
+from trireme.huggingface.hub_cache import cached_snapshots, hub_cache
 from trireme.llm.tokenizer.loading import load_tokenizer
 from trireme.llm.tokenizer.port import Tokenizer, TokenizerError
 from trireme.tools.perf.errors import PerfError
@@ -34,13 +36,19 @@ class TokenizerCounter:
         return len(self._tokenizer.encode(text, add_special=False))
 
 
-def token_counter(folder: str | None) -> TokenCounter | None:
-    """The counter of a tokenizer's folder; None without one. Raises PerfError."""
-    if folder is None:
+def token_counter(named: str | None) -> TokenCounter | None:
+    """The counter of a tokenizer's folder, or of a hub's model that is in the cache; None without one. Raises
+    PerfError."""
+    if named is None:
         return None
-    if not Path(folder).is_dir():
-        raise PerfError(f"--tokenizer is a folder with tokenizer.json, and '{folder}' is none")
+    places = [Path(named), *cached_snapshots(named, os.environ)]
+    folder = next((place for place in places if os.path.isdir(place)), None)
+    if folder is None:
+        raise PerfError(
+            f"--tokenizer is a folder with tokenizer.json, or the name of a model in the cache of the Hugging Face hub "
+            f"({hub_cache(os.environ)}), and '{named}' is neither"
+        )
     try:
-        return TokenizerCounter(load_tokenizer(Path(folder)))
+        return TokenizerCounter(load_tokenizer(folder))
     except (TokenizerError, OSError) as error:
         raise PerfError(f"the tokenizer cannot be read: {error}") from None

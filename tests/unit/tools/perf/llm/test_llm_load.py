@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import orjson
@@ -19,10 +20,12 @@ from trireme.tools.perf.llm.prompts import Prompt, make_prompts
 from trireme.tools.perf.llm.report import csv_text, json_document, table_text
 from trireme.tools.perf.llm.requests import body_of, values_of
 from trireme.tools.perf.llm.run import run
+from trireme.tools.perf.llm.tokens import token_counter
 from trireme.tools.perf.load.records import RequestDetail
 from trireme.tools.perf.wire import answers
 
 MS = 1_000_000
+EXAMPLES = Path(__file__).parents[5] / "examples" / "model_repository"
 
 
 def options(*words: str) -> LlmOptions:
@@ -51,6 +54,9 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
         (("--service-kind", "openai", "--endpoint-type", "kserve"), "does not belong to"),
         (("--concurrency", "1", "--request-rate", "1"), "exclude each other"),
         (("--goodput", "speed:3"), "--goodput knows"),
+        (("--goodput", "fast"), "a colon and its limit, not 'fast'"),
+        (("--fixed-schedule",), "trireme perf --service-kind openai --fixed-schedule"),
+        (("--output-tokens-mean-deterministic",), "--output-tokens-mean N"),
         (("--extra-inputs", '{"a":' + "[" * 100_000), "--extra-inputs is no JSON"),
         (("--extra-inputs", "x"), "a name, a colon and a value"),
         (("--input-file", "/nowhere"), "valid file path"),
@@ -170,3 +176,49 @@ def test_results_are_a_table_csv_and_json() -> None:
     assert "secret" not in json.dumps(document)
     assert "Time To First Token" not in table_text(metrics, False)
     assert statistics([1, 2, 3])["p50"] == 2
+
+
+ORIGINAL = (
+    "--service-kind triton --backend tensorrtllm --num-prompts 3 --random-seed 123 --synthetic-input-tokens-mean 20 "
+    "--synthetic-input-tokens-stddev 0 --output-tokens-mean 10 --output-tokens-stddev 0 "
+    "--output-tokens-mean-deterministic --concurrency 1 --measurement-interval 4000 --stability-percentage 999 "
+    "--profile-export-file mine.json --generate-plots"
+)
+
+
+def test_a_command_line_of_the_original_is_run_and_what_has_no_effect_is_told() -> None:
+    found = options(*ORIGINAL.split())
+    assert found.prompts.count == 3
+    assert found.prompts.is_output_exact
+    assert [note.split()[0] for note in found.notes] == [
+        "--measurement-interval",
+        "--stability-percentage",
+        "--generate-plots",
+    ]
+    assert options().notes == ()
+
+
+@pytest.mark.parametrize("endpoint_type", ["chat", "completions", "generate"])
+def test_answers_of_an_exact_length_have_a_least_one(endpoint_type: str) -> None:
+    prompt = Prompt("a", 1, 10)
+    exact = ("--endpoint-type", endpoint_type, "--osl", "10", "--output-tokens-mean-deterministic")
+    assert body_of(options(*exact), prompt)["min_tokens"] == 10
+    assert "min_tokens" not in body_of(options(*exact[:-1]), prompt)
+
+
+def test_tensors_of_an_exact_length_have_a_least_one() -> None:
+    values = values_of(options("--osl", "10", "--output-tokens-mean-deterministic"), Prompt("a", 1, 10))
+    assert (values["min_tokens"], values["min_length"]) == (10, 10)
+    assert orjson.loads(values["sampling_parameters"])["min_tokens"] == "10"
+
+
+def test_a_tokenizer_is_found_by_the_name_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(PerfError, match=r"'maker/model' is neither"):
+        token_counter("maker/model")
+    snapshot = tmp_path / "models--maker--model" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    shutil.copy(next(EXAMPLES.glob("scribe/**/tokenizer.json")), snapshot)
+    found = token_counter("maker/model")
+    assert found is not None
+    assert found.count("one two three") > 1
