@@ -51,6 +51,7 @@ def test_a_server_that_is_down_is_said(protocol: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 99
     assert "failed to get model metadata" in run.stderr
+    assert "127.0.0.1:9" in run.stderr
 
 
 @pytest.mark.parametrize(("protocol", "port"), [("http", "grpc"), ("grpc", "http")])

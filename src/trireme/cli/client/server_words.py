@@ -24,7 +24,7 @@ def add_server_words(parser: argparse.ArgumentParser, has_grpc: bool = True) -> 
     """The flags, with or without the choice of a protocol."""
     group = parser.add_argument_group("server")
     if has_grpc:
-        group.add_argument("--url", help=f"default: localhost:{HTTP_PORT}, with --grpc localhost:{GRPC_PORT}")
+        group.add_argument("-u", "--url", help=f"default: localhost:{HTTP_PORT}, with --grpc localhost:{GRPC_PORT}")
         group.add_argument("--grpc", action="store_true", help="ask over gRPC")
     else:
         parser.set_defaults(url=None, grpc=False)

@@ -34,7 +34,7 @@ def _reason(error: Exception, place: str, timeout_s: float) -> str:
 
 def _advice(error: Exception, is_grpc: bool) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "\n'trireme serve FOLDER' starts a server; --url says where another one is"
+        return "\n'trireme serve FOLDER' starts a server; was another address meant?"
     if isinstance(error, ssl.SSLCertVerificationError):
         return "\n--ca FILE names who signed it"
     if isinstance(error, (OSError, TimeoutError)) and not isinstance(error, ConnectionError):

@@ -97,7 +97,7 @@ class GrpcServerCalls:
                 f"{self._address.authority}: Failed to connect to remote host: Connection refused"
             ) from None
         except (OSError, ConnectionFault) as error:
-            raise PerfError(f"gRPC client failed: {error}") from None
+            raise PerfError(f"gRPC client failed at {self._address.authority}: {error}") from None
         trailers = answer.trailers
         if trailers is None or trailers.grpc_status is None:
             reason = answer.failure or "the answer has no status"

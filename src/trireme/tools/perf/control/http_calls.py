@@ -20,6 +20,7 @@ class HttpServerCalls:
     """One connection that is opened anew where the server has closed it."""
 
     def __init__(self, address: Address, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None) -> None:
+        self._authority = address.authority
         self._base = address.base
         self._headers = dict(headers)
         if context is not None:
@@ -71,7 +72,7 @@ class HttpServerCalls:
                 content = response.read()
                 break
             except ConnectionRefusedError:
-                raise PerfError("HTTP client failed: Couldn't connect to server") from None
+                raise PerfError(f"HTTP client failed: Couldn't connect to server at {self._authority}") from None
             except http.client.BadStatusLine:
                 self._connection.close()
                 if is_second:
@@ -80,7 +81,7 @@ class HttpServerCalls:
                 with contextlib.suppress(OSError):
                     self._connection.close()
                 if is_second:
-                    raise PerfError(f"HTTP client failed: {error}") from None
+                    raise PerfError(f"HTTP client failed at {self._authority}: {error}") from None
         if response.status != 200:
             raise PerfError(error_text(response.status, content))
         return content
