@@ -154,6 +154,22 @@ def test_two_servers_are_compared_with_each_other(
     assert (done.returncode, json.loads(done.stdout)["verdicts"]["differs"]) == (0, 0)
 
 
+def test_a_second_server_that_does_not_answer_is_named(recorded: Path, server: Any, trireme: Run) -> None:
+    done = trireme("replay", recorded, server.url, "--speed", "max", "--baseline", "127.0.0.1:9")
+    assert done.returncode == 3
+    assert "no server answers at http://127.0.0.1:9" in done.stderr
+    assert "No answer differs" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--rtol", "-1"), ("--atol", "nan"), ("--connections", "0"), ("--limit", "0")])
+def test_numbers_that_mean_nothing_are_refused(
+    recorded: Path, server: Any, trireme: Run, words: tuple[str, str]
+) -> None:
+    done = trireme("replay", recorded, server.url, *words)
+    assert done.returncode == 2
+    assert words[0] in done.stderr
+
+
 def test_models_can_be_chosen_renamed_and_their_answers_ignored(
     recorded: Path, server: Any, other: Any, trireme: Run
 ) -> None:

@@ -191,6 +191,10 @@ def _options(found: argparse.Namespace) -> ReplayOptions:
         value = getattr(found, flag)
         if value is not None and value < 1:
             raise InputError(f"--{flag} is at least 1")
+    for flag in ("rtol", "atol"):
+        value = getattr(found, flag)
+        if value is not None and not 0 <= value < float("inf"):
+            raise InputError(f"--{flag} is a number of at least 0, not {value:g}")
     return ReplayOptions(
         speed=_speed(found.speed),
         connections=found.connections,

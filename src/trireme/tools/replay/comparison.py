@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
     """There was no answer before."""
     UNPLAYABLE = "not replayable"
     UNANSWERED = "no answer"
-    """The server could not be reached."""
+    """The server, or the one to compare with, could not be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def recorded_answer(call: RecordedCall) -> Before:
 
 def other_answer(reply: Reply) -> Before:
     """What another server answered just now."""
-    return Before(reply.answers, reply.error, not reply.is_unreachable)
+    return Before(reply.answers, reply.error)
 
 
 def compare(before: Before, now: Reply, options: CompareOptions) -> Comparison:

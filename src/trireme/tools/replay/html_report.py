@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from trireme.observe.terminal.plain_text import shown_lines, shown_name
+from trireme.tools.replay.report import conclusions
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1b1f24; }
@@ -45,8 +46,6 @@ def html_report(document: Mapping[str, Any]) -> str:
 
 
 def _summary(document: Mapping[str, Any]) -> str:
-    verdicts = document["verdicts"]
-    bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
     lines = [
         f"<p>{document['sent']} of {document['requests']} requests to <b>{escape(document['server'])}</b> in "
         f"{document['seconds']:.1f} s, {escape(document['pace'])}; compared with "
@@ -54,12 +53,8 @@ def _summary(document: Mapping[str, Any]) -> str:
     ]
     if not document["is_complete"]:
         lines.append(f'<p class="bad">Incomplete: {_message(document["end_reason"])}</p>')
-    if bad:
-        lines.append(f'<p class="bad">{bad} answers differ or fail.</p>')
-    elif not document["sent"]:
-        lines.append('<p class="bad">No request was sent.</p>')
-    elif document["is_complete"]:
-        lines.append('<p class="good">No answer differs.</p>')
+    classes = {True: "good", False: "bad", None: "note"}
+    lines += [f'<p class="{classes[is_good]}">{sentence}.</p>' for is_good, sentence in conclusions(document)]
     lines += [f'<p class="note">{_message(told)}</p>' for told in document["warnings"]]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,25 @@ def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any
             for example in results.examples
         ],
     }
+
+
+def conclusions(document: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
+    """What is to be made of it, in sentences, each with whether it is good; None where it is neither."""
+    verdicts = document["verdicts"]
+    silent, alone = verdicts["no answer"], verdicts["not compared"]
+    bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
+    found: list[tuple[bool | None, str]] = []
+    if silent:
+        found.append((False, f"{silent} requests were not answered"))
+    if alone:
+        found.append((None, f"{alone} answers had none to be compared with"))
+    if bad:
+        found.append((False, f"{bad} answers differ or fail"))
+    elif not document["sent"]:
+        found.append((False, "No request was sent"))
+    elif document["is_complete"] and document["sent"] > silent + alone:
+        found.append((True, "No answer differs"))
+    return found
 
 
 def _model(result: ModelResult) -> dict[str, Any]:

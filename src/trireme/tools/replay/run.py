@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from trireme.tools.replay.player import Job, Play, Player
 from trireme.tools.replay.results import Results, Timing
 from trireme.tools.replay.sending import Reply, call_again, send
 
+_OTHER_SERVER = "the server to compare with"
 NewClient = Callable[[str], KeptClient]
 """A client of the server for a protocol that a call was recorded with; for one thread."""
 
@@ -70,6 +72,7 @@ class Replay:
         self._reading = threading.Lock()
         self._streamed: dict[str, bool] = {}
         self._unanswered = 0  # in a row
+        self._silent = ""  # who did not answer the last of them
         self._warnings = list(recording.contents.warnings())
 
     def run(self) -> Replayed:
@@ -89,7 +92,7 @@ class Replay:
         try:
             if not player.run():
                 is_gone = True
-                reason = f"the server did not answer {self._unanswered} requests in a row"
+                reason = f"{self._silent} did not answer {self._unanswered} requests in a row"
         except KeyboardInterrupt:
             reason, is_interrupted = "Ctrl+C", True
         except Exception as error:  # what there is is reported, and not as a success
@@ -112,6 +115,9 @@ class Replay:
             except AnswerError as error:  # it may be that only metadata is locked
                 self._streamed[name] = False
                 self._warnings.append(f"model '{target}' is taken to answer once for each request: {error}")
+        if self._new_baseline is not None and self._places:
+            with contextlib.suppress(UnknownModelError, AnswerError):  # its answers are compared, whatever they are
+                served_model(self._kept(self._new_baseline("")), self._places[0].model, "")
 
     def _target(self, model: str) -> str:
         return self._options.renamed.get(model, model)
@@ -155,9 +161,13 @@ class Replay:
         reply = send(client, again, is_stream)
         if baseline is not None and other is None:
             other = send(baseline, before, is_stream)
-        told = recorded_answer(call) if other is None else other_answer(other)
-        comparison = _compared(told, reply, self._options)
+        if other is not None and other.is_unreachable:
+            comparison = Comparison(Verdict.UNANSWERED, (f"{_OTHER_SERVER}: {other.error}",))
+        else:
+            told = recorded_answer(call) if other is None else other_answer(other)
+            comparison = _compared(told, reply, self._options)
         self._add(job, call, comparison, _timing(call, reply, other, is_stream), late_ns)
+        self._silent = "the server" if reply.is_unreachable else _OTHER_SERVER
         self._unanswered = self._unanswered + 1 if comparison.verdict is Verdict.UNANSWERED else 0
         return self._unanswered < self._options.give_up_after
 

@@ -8,11 +8,12 @@ from typing import Any, TextIO
 from trireme.observe.terminal.appearance import line_width, painted
 from trireme.observe.terminal.plain_text import shown_lines, shown_name
 from trireme.observe.terminal.table import render_table
+from trireme.tools.replay.report import conclusions
 
 _COLUMNS = ("same", "differs", "fails now", "failed before", "same error", "other error", "not compared")
 _ALWAYS = ("same", "differs", "fails now")
 _REST = ("not replayable", "no answer")
-_GOOD, _BAD = "No answer differs.", "answers differ or fail"
+_COLOURS = {True: "green", False: "red", None: "yellow"}
 
 
 def text_report(document: Mapping[str, Any], stream: TextIO) -> str:
@@ -79,8 +80,6 @@ def _examples(document: Mapping[str, Any]) -> str:
 
 
 def _conclusion(document: Mapping[str, Any], stream: TextIO) -> str:
-    verdicts = document["verdicts"]
-    bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
     lines = []
     if document["late"]["count"]:
         late = document["late"]
@@ -89,10 +88,5 @@ def _conclusion(document: Mapping[str, Any], stream: TextIO) -> str:
         )
     if not document["is_complete"]:
         lines.append(painted(f"INCOMPLETE: {shown_lines(document['end_reason'])}", "red", stream))
-    if bad:
-        lines.append(painted(f"{bad} {_BAD}", "red", stream))
-    elif not document["sent"]:
-        lines.append(painted("No request was sent.", "red", stream))
-    elif document["is_complete"]:
-        lines.append(painted(_GOOD, "green", stream))
+    lines += [painted(f"{sentence}.", _COLOURS[is_good], stream) for is_good, sentence in conclusions(document)]
     return "\n".join(lines)

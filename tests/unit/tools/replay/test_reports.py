@@ -90,7 +90,7 @@ def test_percentiles() -> None:
 
 def test_the_table_says_what_matters_last() -> None:
     text = text_report(document(), io.StringIO())
-    assert text.endswith("the pace could not be kept\n3 answers differ or fail")
+    assert text.endswith("the pace could not be kept\n3 answers differ or fail.")
     assert "warning: a warning" in text
     assert "request 5, m (id <id>): differs\n    1 became <b>2</b>" in text
     assert "| m     | 7        | 4    | 1       | 2         | 0              |" in text
@@ -132,3 +132,15 @@ def test_an_early_end_is_no_success() -> None:
         assert "it went away" in text
         assert "No answer differs" not in text
     assert "No answer differs" in html_report(document(results=results))
+
+
+def test_what_was_not_answered_or_not_compared_is_told_and_is_no_praise() -> None:
+    results = Results(5)
+    results.add(1, "m", "", Comparison(Verdict.UNCOMPARED), Timing(None, 1), None)
+    results.add(2, "m", "", Comparison(Verdict.UNANSWERED, ("refused",)), None, None)
+    for text in (html_report(document(results=results)), text_report(document(results=results), io.StringIO())):
+        assert "1 requests were not answered." in text
+        assert "1 answers had none to be compared with." in text
+        assert "No answer differs" not in text
+    results.add(3, "m", "", Comparison(Verdict.SAME), Timing(1, 1), None)
+    assert "No answer differs." in text_report(document(results=results), io.StringIO())
