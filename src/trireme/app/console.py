@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from trireme import __version__
-from trireme.app.worker_memory import cpu_seconds, resident_bytes
+from trireme.app.worker_memory import cpu_seconds, devices_in_use, resident_bytes
 from trireme.config.options.option import OptionStatus
 from trireme.config.options.server import ServerOptions, server_options
 from trireme.console.console import Console
@@ -64,6 +64,7 @@ def create(
         resident_bytes=resident_bytes,
         cpu_seconds=cpu_seconds,
         devices=_devices(inventory, reader),
+        devices_in_use=devices_in_use,
         limits=lambda: _limits(options, server, shared),
         flags=flag_states(options),
         grpc_port=options.grpc_port if options.allow_grpc else None,

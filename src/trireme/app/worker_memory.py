@@ -1,8 +1,9 @@
-"""How much memory the worker processes of a model have, and how much processor time they have used."""
+"""What the worker processes of a model use: memory, processor time, devices."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from trireme.backends.python.host.backend import PythonBackend
 from trireme.core.ports import Backend
@@ -17,6 +18,11 @@ def resident_bytes(backend: Backend) -> int:
     if not isinstance(backend, PythonBackend):
         return 0
     return sum(map(_resident_bytes_of, backend.worker_pids))
+
+
+def devices_in_use(backend: Backend) -> Sequence[str]:
+    """Those that the backend's processes say they compute on; none where they do not say."""
+    return backend.devices if isinstance(backend, PythonBackend) else ()
 
 
 def cpu_seconds(backend: Backend) -> float:

@@ -60,6 +60,8 @@ class Probes:
     """Accelerators."""
     limits: Callable[[], Sequence[LimitState]]
     """What the server may use, and uses."""
+    devices_in_use: Callable[[Backend], Sequence[str]] = lambda backend: ()
+    """By label those that a model's processes say they compute on; none where they do not say."""
     flags: Sequence[FlagState] = ()
     """All options, without secrets."""
     grpc_port: int | None = None

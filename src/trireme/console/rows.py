@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trireme.config.model_config import ModelConfig
@@ -38,9 +39,10 @@ class Fixed(NamedTuple):
     device: str
 
 
-def fixed_of(config: ModelConfig) -> Fixed:
-    """What the configuration says for a row."""
-    return Fixed(config.backend or config.platform, instance_count(config), device_text(config))
+def fixed_of(config: ModelConfig, devices: Sequence[str] = ()) -> Fixed:
+    """What the configuration says for a row, and the model's processes of their devices."""
+    device = spoken_devices(devices) if devices else device_text(config)
+    return Fixed(config.backend or config.platform, instance_count(config), device)
 
 
 def serving_row(
@@ -90,3 +92,12 @@ def device_text(config: ModelConfig) -> str:
         kind = group.kind.removeprefix("KIND_").lower()
         named.append(f"{kind} {', '.join(map(str, group.gpus))}" if group.gpus else kind)
     return ", ".join(dict.fromkeys(named)) or "cpu"
+
+
+def spoken_devices(labels: Sequence[str]) -> str:
+    """Devices in the words that configurations are shown in: `cuda:0` and `cuda:1` are `gpu 0, 1`."""
+    numbers: dict[str, list[str]] = {}
+    for label in labels:
+        kind, _, number = label.partition(":")
+        numbers.setdefault("gpu" if kind == "cuda" else kind, []).append(number)
+    return ", ".join(f"{kind} {', '.join(found)}" if any(found) else kind for kind, found in numbers.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from trireme.console.figures import IDLE, Figures, Reading, figures_between, read
@@ -113,10 +113,14 @@ class Sampler:
         if before is not None and before[0] == shown:
             return before[1]
         is_known = before is not None and before[0][0] is model
-        fixed = before[2] if before is not None and is_known else fixed_of(model.config)
+        fixed = before[2] if before is not None and is_known else fixed_of(model.config, self.devices_of(model))
         row = serving_row(entry, model, fixed, figures, workers, memory_bytes)
         self._shown[key] = shown, row, fixed
         return row
+
+    def devices_of(self, model: Model) -> Sequence[str]:
+        """Those that the model's processes say they compute on, by label; none where they do not say."""
+        return () if model.backend is None else self._probes.devices_in_use(model.backend)
 
     def last_figures(self, key: Key) -> Figures:
         """Those of the last five seconds while somebody watches, else of the last step."""

@@ -66,6 +66,19 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
     return _with_torch(folder, spec, options, device, dtype, quantization)
 
 
+def devices_in_use(executor: Executor, device: str) -> tuple[str, ...]:
+    """Those that an executor computes on which was loaded for this device: "cpu", "cuda:0"; one for each rank."""
+    ranks: tuple[str, ...] | None = getattr(executor, "rank_devices", None)
+    if ranks is not None:
+        return ranks
+    if device == "numpy" or (device == "auto" and importlib.util.find_spec("torch") is None):
+        return ("cpu",)
+    from trireme.llm.executors.torch import devices
+
+    place = devices.place(device)
+    return (place if place == "cpu" or ":" in place else f"{place}:0",)
+
+
 def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str) -> Executor:
     if dtype not in ("auto", "float32"):
         raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")

@@ -105,3 +105,27 @@ def test_a_number_that_the_user_has_set_is_left_alone(repository: Any, monkeypat
             assert counts == [2, 2]
 
     repository.run(main())
+
+
+def test_model_that_took_a_gpu_by_itself_is_known_there_and_leaves_the_cores_to_others(repository: Any) -> None:
+    """No GPU is needed: the worker says where it computes, whatever its instance group is."""
+    took = """
+from trireme.backends.python.pb_utils import runtime
+class _Placed:
+    def initialize(self, args):
+        runtime.current().devices = ("cuda:1",)
+"""
+    code = MODEL.format(extra=took).replace("class TritonPythonModel:", "class TritonPythonModel(_Placed):")
+
+    async def main() -> None:
+        shares = ThreadShares(CORES)
+        async with (
+            repository.serve(code, CONFIG, "placed", threads=shares) as placed,
+            repository.serve(MODEL.format(extra=""), CONFIG, "other", threads=shares) as other,
+        ):
+            assert (placed.backend.devices, other.backend.devices) == (("cuda:1",), ())
+            began = asyncio.get_running_loop().time()
+            counts = await drive(placed, other, until=lambda _: asyncio.get_running_loop().time() > began + 1.5)
+            assert counts == [CORES, CORES]
+
+    repository.run(main())

@@ -7,17 +7,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from tiny_language_models import RECIPES, TinyModel, build
 
 from trireme.llm import executor_choice
-from trireme.llm.executor_choice import load_executor
+from trireme.llm.executor_choice import devices_in_use, load_executor
 from trireme.llm.executors import limits
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import Executor, ExecutorError
+from trireme.llm.executors.torch import devices as torch_devices
 from trireme.llm.executors.torch import loading as torch_loading
 from trireme.llm.executors.torch.executor import TorchExecutor
 from trireme.llm.models.catalog import load_weights, read_spec
@@ -51,6 +52,24 @@ def test_a_device_by_its_name(device: str, kind: type, tiny_model: Callable[[str
     executor = load_executor(model.folder, OPTIONS, device)
     assert isinstance(executor, kind)
     assert [first_token(executor, prompt)] == model.continuation(prompt, 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "has_gpu", "in_use"),
+    [
+        ("auto", True, ("cuda:0",)),
+        ("auto", False, ("cpu",)),
+        ("cpu", True, ("cpu",)),
+        ("numpy", True, ("cpu",)),
+        ("cuda:1", True, ("cuda:1",)),
+        ("hpu", False, ("hpu:0",)),
+    ],
+)
+def test_devices_in_use_are_those_that_were_taken(
+    device: str, has_gpu: bool, in_use: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_devices, "has_cuda", lambda: has_gpu)
+    assert devices_in_use(cast(Executor, object()), device) == in_use
 
 
 def test_numpy_is_taken_where_pytorch_is_not_installed(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

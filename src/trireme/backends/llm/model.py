@@ -22,6 +22,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import WishError, begin_each, begin_or_refuse, refusal
@@ -47,6 +48,7 @@ class TritonPythonModel:
         self._engine = Engine.load(
             settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
         )
+        report_devices(self._engine.core.executor, settings.device)
         template = self._engine.tokenizer.template_text
         self._forms = AnswerForms(
             self._engine,

@@ -16,6 +16,7 @@ from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL, triton_string_to_numpy
 from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
 from trireme.backends.served_engine.refusals import begin_each
@@ -54,6 +55,7 @@ class TokenModel:
         engine = settings.engine
         executor, draft = load_executors(engine.folder, engine.options, engine.device, engine.dtype)
         self._core = EngineCore(executor, engine.options, draft=draft)
+        report_devices(executor, engine.device)
         spec, most = self._core.spec, self._core.executor.limits.max_sequences
         self._limits = Limits(
             spec.eos_ids,

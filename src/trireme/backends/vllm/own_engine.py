@@ -10,6 +10,7 @@ from trireme.backends.llm.answers import REASONS
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
 from trireme.backends.served_engine.caretaker import Caretaker
+from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.refusals import WishError, end_code
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
@@ -31,6 +32,7 @@ class OwnEngine:
         self._engine = Engine.load(
             settings.folder, device=settings.device, dtype=settings.dtype, options=settings.options
         )
+        report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
         self._metrics = EngineMetrics(self._engine.core, name, version)
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)

@@ -42,7 +42,7 @@ CREDITS = 14  # (kind, key, count): so many more responses may come; a request w
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)
-READY = 33  # (kind, facts dict): is_async, has_is_ready
+READY = 33  # (kind, facts dict): is_async, has_is_ready, devices
 FAILED = 34  # (kind, ErrorKind number, message, traceback text)
 RESULTS = 35  # (kind, batch, [response or None], error or None, compute_input_ns, compute_infer_ns, compute_output_ns)
 RESPONSE = 36  # (kind, key, response or None, is_final)

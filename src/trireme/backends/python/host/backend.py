@@ -24,6 +24,7 @@ from trireme.backends.python.placement import Placement, placements_of
 from trireme.backends.python.process.confined_variables import confined_variables
 from trireme.backends.python.process.variables import core_count, thread_share, worker_environment
 from trireme.backends.python.process.worker_process import Launch
+from trireme.backends.python.worker_device import CPU
 from trireme.backends.services import BackendServices, ModelSource
 from trireme.config.compat_words import words_of_model
 from trireme.config.completion import merge_completed
@@ -111,6 +112,11 @@ class PythonBackend:
     def worker_pids(self) -> list[int]:
         """The processes that run this model now."""
         return [pid for supervisor in self._supervisors if (pid := supervisor.pid) is not None]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that the workers say they compute on, each once; none where they do not say."""
+        return tuple(dict.fromkeys(device for supervisor in self._supervisors for device in supervisor.devices))
 
     async def stop(self) -> None:
         await self._end(Supervisor.stop)
@@ -212,7 +218,9 @@ class PythonBackend:
     def _share_cores(self, supervisor: Supervisor) -> None:
         """Lets an instance on the processor have as many threads as others that are busy leave it."""
         threads, start_share = self._services.threads, self._thread_share
-        if threads is not None and start_share is not None and self._is_on_cpu(supervisor.placement):
+        if threads is None or start_share is None or not self._is_on_cpu(supervisor.placement):
+            return
+        if all(device == CPU for device in supervisor.devices):
             threads.join(supervisor.instance, start_share, lambda: supervisor.pid)
 
     def _leave_cores(self, supervisor: Supervisor) -> None:
@@ -221,7 +229,7 @@ class PythonBackend:
 
     def _is_on_cpu(self, placement: Placement) -> bool:
         """Not so of one that chooses its devices itself, which nobody knows."""
-        return placement.kind != "MODEL" and self._devices.variables(placement, {})[DEVICE_VARIABLE] == "cpu"
+        return placement.kind != "MODEL" and self._devices.variables(placement, {})[DEVICE_VARIABLE] == CPU
 
     def _check_files(self) -> None:
         """Also for the worker of a python-based backend, which reads the file that the configuration names."""

@@ -56,6 +56,11 @@ class Supervisor:
         """The worker's process; None where there is none."""
         return None if self._session is None else self._session.process.pid
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that the worker says it computes on; none where it does not say."""
+        return () if self._session is None else tuple(self._session.facts.get("devices", ()))
+
     async def start(self, session: WorkerSession | None = None) -> None:
         """Brings up the first worker, in a process already begun where one is given. Raises ServingError where it
         fails; no process is left then."""

@@ -52,6 +52,7 @@ class Runtime:
         "cancelled",
         "channel",
         "credits",
+        "devices",
         "instance_name",
         "is_decoupled",
         "missing_inputs",
@@ -71,6 +72,7 @@ class Runtime:
         self.phase = LOADING
         self.missing_inputs: dict[str, list[str]] = {}  # asked for and not there, with those that were
         self.cancelled: set[int] = set()  # keys of requests that nobody waits for any more
+        self.devices: tuple[str, ...] = ()  # that a model has taken by itself, as it says after it was loaded
         self.credits: dict[int, int] = {}  # by key: how many responses may come in all, where that is limited
 
 

@@ -226,7 +226,11 @@ class Worker:
         self.is_async = is_coroutine_function(self._execute)
         self.is_fresh = True
         runtime.phase = pb_runtime.SERVING
-        facts = {"is_async": self.is_async, "has_is_ready": hasattr(self.model, "is_ready")}
+        facts = {
+            "is_async": self.is_async,
+            "has_is_ready": hasattr(self.model, "is_ready"),
+            "devices": runtime.devices,
+        }
         self.channel.send((messages.READY, facts))
 
     def _start_model(self, model_class: Any, arguments: dict[str, str]) -> None:

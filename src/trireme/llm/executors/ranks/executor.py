@@ -23,8 +23,9 @@ from trireme.llm.step_plan import StepPlan
 class RanksExecutor(PagedExecutor):
     """All ranks compute a step at the same time; a rank that ends makes every further step fail, with its name."""
 
-    def __init__(self, part: ModelPart, others: RankProcesses, block_count: int) -> None:
+    def __init__(self, part: ModelPart, others: RankProcesses, block_count: int, rank_devices: Items[str]) -> None:
         """Meets the others, who have been told the same number of blocks."""
+        self.rank_devices = tuple(rank_devices)
         decoder = part.join(block_count)
         limits = replace(part.limits, block_count=block_count)
         super().__init__(part.whole, limits, decoder, part.device, part.dtype)

@@ -74,7 +74,7 @@ def _start(setups: list[RankSetup]) -> Executor:
         blocks = min(part.limits.block_count, *(int(line["blocks"]) for line in others.lines(limit_s)))
         for setup in setups[1:]:
             others.send_line(setup.rank, json.dumps({"blocks": blocks}))
-        executor = RanksExecutor(part, others, blocks)
+        executor = RanksExecutor(part, others, blocks, [setup.device for setup in setups])
     except BaseException:
         others.close()
         raise
