@@ -30,6 +30,14 @@ _REFUSED = {
     ),
 }
 """What changes an answer and cannot be followed, and what to do."""
+_TENSORS = {
+    "bad_words": "bad_words_list",
+    "logit_bias": "embedding_bias",
+    "length_penalty": "len_penalty",
+    "num_beams": "beam_width",
+    "n": "beam_width",
+}
+"""By the engine's name for it, where that is another: the tensor's."""
 _REFUSED_FLAGS = ("return_context_logits", "return_generation_logits")
 _LOGPROB_FLAGS = ("return_log_probs", "output_log_probs", "is_return_log_probs")
 LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
@@ -101,6 +109,26 @@ class Limits:
     """That are written at the same time."""
     length_penalty: float = 1.0
     """Of a search whose request names none."""
+    max_beams: int | None = None
+    """That the model's parameter `max_beam_width` allows; None: it says nothing."""
+    vocab_size: int | None = None
+    """Which `end_id` and `pad_id` have to be within; None: they are taken as they come."""
+
+    def check_beams(self, beams: int) -> None:
+        """Raises SamplingError."""
+        if beams < 1:
+            raise SamplingError(f"'beam_width' must be at least 1, found {beams}")
+        if self.max_beams is not None and beams > self.max_beams:
+            raise SamplingError(
+                f"'beam_width' is {beams}, and the model's parameter 'max_beam_width' allows {self.max_beams}"
+            )
+
+    def check_id(self, name: str, token: int, least: int) -> None:
+        """Raises SamplingError where the vocabulary has no such token, and `least` does not stand for none."""
+        if self.vocab_size is not None and not least <= token < self.vocab_size:
+            raise SamplingError(
+                f"'{name}' must be a token of the vocabulary, from {least} to {self.vocab_size - 1}, found {token}"
+            )
 
 
 def read_request(request: InferenceRequest, limits: Limits, names: Collection[str], wants_all: bool) -> TokenRequest:
@@ -114,8 +142,7 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
     has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
     beams = inputs.whole("beam_width", 0, 1)
-    if beams < 1:
-        raise SamplingError(f"'beam_width' must be at least 1, found {beams}")
+    limits.check_beams(beams)
     sequences = inputs.whole("num_return_sequences", 0, 1)
     if sequences < 1 or (sequences > 1 and beams > 1):
         raise SamplingError(f"'num_return_sequences' must be at least 1, and 1 with several beams: {sequences}")
@@ -147,6 +174,8 @@ def _refuse(inputs: _Inputs) -> None:
 def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
     size = inputs.whole("input_lengths", row, inputs.width)
     begins_alone = size == 0 and inputs.has("start_id")
+    if inputs.width == 0 and not begins_alone:
+        raise SamplingError("'input_ids' has no tokens: a prompt has at least one")
     if not (1 <= size <= inputs.width or begins_alone):
         raise SamplingError(f"'input_lengths' must be between 1 and {inputs.width}, the size of 'input_ids': {size}")
     count = inputs.required("request_output_len", row)
@@ -160,24 +189,39 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
     end = inputs.whole("end_id", row, 0) if inputs.has("end_id") else None
     ends = limits.end_ids if end is None else (end,) if end >= 0 else ()
     fill = ends[0] if ends else 0
-    if limits.fills_with_pad:
+    if end is not None:
+        limits.check_id("end_id", end, -1)
+    if limits.fills_with_pad and inputs.has("pad_id"):
         fill = inputs.whole("pad_id", row, fill)
-    params = SamplingParams(
-        max_tokens=count,
-        min_tokens=min(inputs.whole(inputs.first("min_tokens", "min_length"), row, 0), count),
-        seed=inputs.whole(inputs.first("seed", "random_seed"), row, 0),
-        repetition_penalty=inputs.real("repetition_penalty", row, 1.0),
-        presence_penalty=inputs.real("presence_penalty", row, 0.0),
-        frequency_penalty=inputs.real("frequency_penalty", row, 0.0),
-        bad_words=inputs.words("bad_words_list", row),
-        logit_bias=inputs.bias(row),
-        logprobs=0 if has_logprobs else None,
-        **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row)),
-    )
+        limits.check_id("pad_id", fill, 0)
+    params = _params(inputs, row, limits, count, has_logprobs, beams)
     prompt = [int(token) for token in inputs.prompts[row, :size]]
     if begins_alone:
         prompt = [inputs.whole("start_id", row, 0)]
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
+
+
+def _params(inputs: _Inputs, row: int, limits: Limits, count: int, has_logprobs: bool, beams: int) -> SamplingParams:
+    """What cannot be followed is told by the tensor's name."""
+    minimum = inputs.first("min_tokens", "min_length")
+    try:
+        return SamplingParams(
+            max_tokens=count,
+            min_tokens=min(inputs.whole(minimum, row, 0), count),
+            seed=inputs.whole(inputs.first("seed", "random_seed"), row, 0),
+            repetition_penalty=inputs.real("repetition_penalty", row, 1.0),
+            presence_penalty=inputs.real("presence_penalty", row, 0.0),
+            frequency_penalty=inputs.real("frequency_penalty", row, 0.0),
+            bad_words=inputs.words("bad_words_list", row),
+            logit_bias=inputs.bias(row),
+            logprobs=0 if has_logprobs else None,
+            **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row)),
+        )
+    except SamplingError as error:
+        names = _TENSORS | {"min_tokens": minimum}
+        names |= {f"top_p_{word}": inputs.first(f"runtime_top_p_{word}", f"top_p_{word}") for word in ("decay", "min")}
+        _, field, rest = str(error).split("'", 2)
+        raise SamplingError(f"'{names.get(field, field)}'{rest}") from None
 
 
 def _search(inputs: _Inputs, row: int, beams: int, limits: Limits) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from trireme.llm.sampling_params import SamplingError
 LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
 
 
-def read(*, outputs: Sequence[str] = ("output_ids",), **arrays: Any) -> TokenRequest:
+def read(*, outputs: Sequence[str] = ("output_ids",), limits: Limits = LIMITS, **arrays: Any) -> TokenRequest:
     given = {"input_ids": np.array([[5, 6, 7]], np.int32), "request_output_len": np.array([[10]], np.int32)} | arrays
     tensors = [Tensor(name, array) for name, array in given.items()]
     request = InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(outputs))
-    return read_request(request, LIMITS, outputs, False)
+    return read_request(request, limits, outputs, False)
 
 
 def test_a_request_becomes_rows() -> None:
@@ -41,12 +42,57 @@ def test_more_beams_than_are_written_at_once_are_refused(beams: int) -> None:
         read(beam_width=np.array([[beams]], np.int32))
 
 
+def test_more_beams_than_the_model_is_for_are_refused() -> None:
+    limits = replace(LIMITS, max_beams=2)
+    assert read(limits=limits, beam_width=np.array([[2]], np.int32)).beams == 2
+    with pytest.raises(SamplingError, match="'beam_width' is 3, and the model's parameter 'max_beam_width' allows 2"):
+        read(limits=limits, beam_width=np.array([[3]], np.int32))
+
+
+@pytest.mark.parametrize(("name", "token"), [("end_id", 50), ("end_id", -2), ("pad_id", 50), ("pad_id", -1)])
+def test_ids_that_the_vocabulary_does_not_have_are_refused(name: str, token: int) -> None:
+    given, limits = {name: np.array([[token]], np.int32)}, replace(LIMITS, vocab_size=50)
+    with pytest.raises(SamplingError, match=f"'{name}' must be a token of the vocabulary, .* to 49, found {token}"):
+        read(limits=limits, **given)
+    assert read(**given).rows
+    ids = {"end_id": np.array([[-1]], np.int32), "pad_id": np.array([[49]], np.int32)}
+    (row,) = read(limits=limits, **ids).rows
+    assert (row.end_ids, row.fill) == ((), 49)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("min_length", np.array([[-2]], np.int32)),
+        ("min_tokens", np.array([[-2]], np.int32)),
+        ("runtime_top_p_decay", np.array([[-0.5]], np.float32)),
+        ("top_p_decay", np.array([[-0.5]], np.float32)),
+        ("runtime_top_p_min", np.array([[2]], np.float32)),
+        ("embedding_bias", np.ones((1, 5000), np.float32)),
+        ("embedding_bias", np.array([[np.nan, 1.0]], np.float32)),
+        ("bad_words_list", np.array([[[5] * 2000, [*range(1, 2001)]]], np.int32)),
+        ("temperature", np.array([[np.nan]], np.float32)),
+        ("repetition_penalty", np.array([[np.inf]], np.float32)),
+    ],
+)
+def test_what_cannot_be_followed_is_told_by_the_name_of_its_tensor(name: str, array: Any) -> None:
+    with pytest.raises(SamplingError, match=f"^'{name}' must be "):
+        read(runtime_top_p=np.array([[0.9]], np.float32), **{name: array})
+
+
+@pytest.mark.parametrize("beams", [(("len_penalty", 1e9), 2), (("beam_search_diversity_rate", np.inf), 2)])
+def test_a_search_that_cannot_be_followed_is_told_by_the_name_of_its_tensor(beams: Any) -> None:
+    (name, value), count = beams
+    with pytest.raises(SamplingError, match=f"^'{name}' must be within 100 of 0"):
+        read(beam_width=np.array([[count]], np.int32), **{name: np.array([[value]], np.float32)})
+
+
 def test_a_prompt_without_tokens_is_its_start() -> None:
     empty, start = np.zeros((1, 0), np.uint32), np.array([[8]], np.uint32)
     found = read(input_ids=empty, input_lengths=np.array([[0]], np.uint32), start_id=start)
     assert (found.rows[0].tokens, found.prompt_width) == ([8], 1)
     assert read(start_id=start).rows[0].tokens == [5, 6, 7]
-    with pytest.raises(SamplingError, match="'input_lengths' must be between 1 and 0"):
+    with pytest.raises(SamplingError, match="'input_ids' has no tokens: a prompt has at least one"):
         read(input_ids=empty)
 
 
