@@ -71,12 +71,22 @@ def devices_in_use(executor: Executor, device: str) -> tuple[str, ...]:
     ranks: tuple[str, ...] | None = getattr(executor, "rank_devices", None)
     if ranks is not None:
         return ranks
+    place = _place(device)
+    return (place if place == "cpu" or ":" in place else f"{place}:0",)
+
+
+def is_on_cuda(device: str) -> bool:
+    """Whether an executor for this device computes on a GPU."""
+    return _place(device).startswith("cuda")
+
+
+def _place(device: str) -> str:
+    """What "auto" means here; both names of the processor are one."""
     if device == "numpy" or (device == "auto" and importlib.util.find_spec("torch") is None):
-        return ("cpu",)
+        return "cpu"
     from trireme.llm.executors.torch import devices
 
-    place = devices.place(device)
-    return (place if place == "cpu" or ":" in place else f"{place}:0",)
+    return devices.place(device)
 
 
 def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str) -> Executor:

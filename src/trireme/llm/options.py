@@ -41,6 +41,7 @@ class CacheType(Enum):
 
 _AT_LEAST_ONE = (
     "max_sequences", "max_step_tokens", "max_length", "block_size", "ranks", "speculation_tokens", "max_adapters",
+    "cache_tokens",
 )  # fmt: skip
 
 
@@ -60,6 +61,9 @@ class EngineOptions:
     """Tokens in a block of the cache."""
     cache_bytes: int | None = None
     """The size of the key/value cache; None: what the device has left, less a reserve."""
+    cache_tokens: int | None = None
+    """How many tokens' keys and values the cache keeps at most, where it has room for more; None: all it has room for.
+    """
     cache_type: CacheType = CacheType.AUTO
     memory_share: float = 0.9
     """The part of a GPU's memory that weights, cache and steps may take together."""

@@ -14,7 +14,7 @@ import torch
 from tiny_language_models import RECIPES, TinyModel, build
 
 from trireme.llm import executor_choice
-from trireme.llm.executor_choice import devices_in_use, load_executor
+from trireme.llm.executor_choice import devices_in_use, is_on_cuda, load_executor
 from trireme.llm.executors import limits
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import Executor, ExecutorError
@@ -70,6 +70,15 @@ def test_devices_in_use_are_those_that_were_taken(
 ) -> None:
     monkeypatch.setattr(torch_devices, "has_cuda", lambda: has_gpu)
     assert devices_in_use(cast(Executor, object()), device) == in_use
+    assert is_on_cuda(device) is in_use[0].startswith("cuda")
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(16, 1), (17, 2), (10**9, 0)])
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_cache_keeps_no_more_tokens_than_it_may(device: str, tokens: int, blocks: int, tiny_model: Any) -> None:
+    options = EngineOptions(cache_bytes=2**20, max_sequences=4, cache_tokens=tokens)
+    count = load_executor(tiny_model("llama").folder, options, device).limits.block_count
+    assert count == blocks if tokens < 10**9 else count > 2
 
 
 def test_numpy_is_taken_where_pytorch_is_not_installed(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

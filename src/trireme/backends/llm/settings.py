@@ -99,6 +99,7 @@ def _engine_options(reader: _Reader) -> EngineOptions:
         max_length=reader.number("max_length", 0, 0) or None,
         block_size=reader.number("block_size", defaults.block_size, 1),
         cache_bytes=reader.number("cache_bytes", 0, 0) or None,
+        cache_tokens=reader.number("cache_tokens", 0, 0) or None,
         memory_share=reader.share("memory_share", defaults.memory_share),
         has_prefix_cache=reader.flag("prefix_cache", True),
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),

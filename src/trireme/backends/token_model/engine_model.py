@@ -26,6 +26,7 @@ from trireme.backends.token_model.parameters import read_token_settings
 from trireme.backends.token_model.token_answer import Lane, TokenAnswer
 from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
 from trireme.llm.engine import EngineCore
+from trireme.llm.executor_choice import is_on_cuda
 from trireme.llm.generation import TextOutput, Usage
 from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingError
@@ -53,7 +54,8 @@ class TokenModel:
         self._is_decoupled = using_decoupled_model_transaction_policy(config)
         self._types = {entry["name"]: triton_string_to_numpy(entry["data_type"]) for entry in config["output"]}
         engine = settings.engine
-        executor, draft = load_executors(engine.folder, engine.options, engine.device, engine.dtype)
+        dtype = settings.gpu_dtype if engine.dtype == "auto" and is_on_cuda(engine.device) else engine.dtype
+        executor, draft = load_executors(engine.folder, engine.options, engine.device, dtype)
         self._core = EngineCore(executor, engine.options, draft=draft)
         report_devices(executor, engine.device)
         spec, most = self._core.spec, self._core.executor.limits.max_sequences
@@ -63,6 +65,8 @@ class TokenModel:
             spec.max_positions,
             most,
             self._family.length_penalty,
+            settings.max_beams,
+            spec.vocab_size if self._family.checks_ids else None,
         )
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])

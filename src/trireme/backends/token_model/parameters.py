@@ -23,15 +23,24 @@ _MEANINGS = {
     "tensor_para_size": "tensor_parallel",
     "kv_cache_free_gpu_mem_fraction": "memory_share",
     "enable_kv_cache_reuse": "prefix_cache",
+    "max_tokens_in_paged_kv_cache": "cache_tokens",
 }
 """By an old backend's name: the llm backend's."""
+_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""By FasterTransformer's word for a type: the engine's."""
 _OWN = (
     "device", "executor", "dtype", "max_sequences", "max_waiting", "max_step_tokens", "max_length", "block_size",
-    "cache_bytes", "kv_cache_dtype", "memory_share", "prefix_cache", "step_timeout_s", "graphs", "tensor_parallel",
-    "speculation", "speculation_tokens", "draft_model", "draft_cache_bytes",
+    "cache_bytes", "cache_tokens", "kv_cache_dtype", "memory_share", "prefix_cache", "step_timeout_s", "graphs",
+    "tensor_parallel", "speculation", "speculation_tokens", "draft_model", "draft_cache_bytes",
 )  # fmt: skip
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
-_POLICIES = ("guaranteed_no_evict", "max_utilization")
+_CHOICES = {
+    "batch_scheduler_policy": ("guaranteed_no_evict", "max_utilization"),
+    "gpt_model_type": ("inflight_fused_batching", "inflight_batching", "V1", "v1"),
+    "data_type": tuple(_DTYPES),
+}
+"""Parameters of one word; the first two change nothing here, where all requests run together."""
+_READ = {*_FOLDERS, *_MEANINGS, *_OWN, *_CHOICES, "max_beam_width", "exclude_input_in_output", "pipeline_para_size"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +50,59 @@ class TokenSettings:
     engine: Settings
     has_prompt: bool
     """Whether answers begin with their prompts."""
+    max_beams: int | None
+    """How many beams a request may ask for; None: as many texts as can be written."""
+    gpu_dtype: str
+    """What a GPU computes in where the parameter `dtype` does not say: "auto", or one of the engine's."""
 
 
 def read_token_settings(
     config: Mapping[str, Any], args: Mapping[str, str], around_answers: Callable[[], AbstractContextManager[None]]
 ) -> TokenSettings:
-    """Raises ModelLoadError with the parameter's name. Parameters without a meaning here are let be."""
+    """Raises ModelLoadError with the parameter's name. Parameters without a meaning here are named in the log."""
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
     given = {key: value for key, value in given.items() if value and "${" not in value}  # templates left as they are
-    policy = given.get("batch_scheduler_policy", _POLICIES[0])
-    if policy not in _POLICIES:
-        raise ModelLoadError(f"parameter 'batch_scheduler_policy' must be {' or '.join(_POLICIES)}, found '{policy}'")
+    for key, words in _CHOICES.items():
+        if given.get(key, words[0]) not in words:
+            raise ModelLoadError(f"parameter '{key}' must be {' or '.join(words)}, found '{given[key]}'")
     named = next((given[key] for key in _FOLDERS if key in given), "")
-    ranks = _ranks(given)
+    ranks = _whole(given, "tensor_para_size")
     _tell_of_stages(config["name"], given)
     folder = find_checkpoint(named, Path(args["model_repository"]), args["model_version"], ranks)
     if ranks is not None and (folder / CONFIG_FILE).is_file():
         check_ranks(folder, ranks)
-    meant = {_MEANINGS[key]: value for key, value in given.items() if key in _MEANINGS}
-    meant |= {key: given[key] for key in _OWN if key in given}
-    parameters = {key: {"string_value": value} for key, value in {**meant, "model": str(folder)}.items()}
-    engine = read_settings(
-        {"name": config["name"], "parameters": parameters}, args, around_answers, self_placed_kinds=SELF_PLACED
+    engine = _engine_settings(config["name"], given, folder, args, around_answers)
+    if others := sorted(given.keys() - _READ):
+        log.info("model '%s' has parameters without a meaning here: %s", config["name"], ", ".join(others))
+    return TokenSettings(
+        engine,
+        has_prompt=not _flag(given, "exclude_input_in_output"),
+        max_beams=_whole(given, "max_beam_width"),
+        gpu_dtype=_DTYPES.get(given.get("data_type", ""), "auto"),
     )
-    return TokenSettings(engine, not _flag(given, "exclude_input_in_output"))
+
+
+def _engine_settings(
+    name: str,
+    given: Mapping[str, str],
+    folder: Path,
+    args: Mapping[str, str],
+    around_answers: Callable[[], AbstractContextManager[None]],
+) -> Settings:
+    """The llm backend's; what it refuses is told by the name that the configuration has."""
+    meant = {_MEANINGS[key]: value for key, value in given.items() if key in _MEANINGS}
+    own = {key: given[key] for key in _OWN if key in given}
+    parameters = {key: {"string_value": value} for key, value in {**meant, **own, "model": str(folder)}.items()}
+    try:
+        return read_settings(
+            {"name": name, "parameters": parameters}, args, around_answers, self_placed_kinds=SELF_PLACED
+        )
+    except ModelLoadError as error:
+        text = str(error)
+        for key, other in _MEANINGS.items():
+            if key in given and other not in own:
+                text = text.replace(f"'{other}'", f"'{key}'")
+        raise ModelLoadError(text) from None
 
 
 def _flag(given: Mapping[str, str], key: str) -> bool:
@@ -74,13 +112,13 @@ def _flag(given: Mapping[str, str], key: str) -> bool:
     return word in _TRUE
 
 
-def _ranks(given: Mapping[str, str]) -> int | None:
-    """Of tensor parallelism; None where nothing is said."""
-    text = given.get("tensor_para_size")
+def _whole(given: Mapping[str, str], key: str) -> int | None:
+    """A number of at least 1; None where nothing is said."""
+    text = given.get(key)
     if text is None:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise ModelLoadError(f"parameter 'tensor_para_size' must be a whole number of at least 1, found '{text}'")
+        raise ModelLoadError(f"parameter '{key}' must be a whole number of at least 1, found '{text}'")
     return int(text)
 
 

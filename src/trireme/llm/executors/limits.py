@@ -31,6 +31,8 @@ def limits_for(
     room = options.cache_bytes if options.cache_bytes is not None else default_cache_bytes
     each = item_bytes * options.block_size * (token_items(spec) if items is None else items)
     usable = options.max_sequences * -(-spec.max_positions // options.block_size)
+    if options.cache_tokens is not None:
+        usable = min(usable, -(-options.cache_tokens // options.block_size))
     count = min(room // each, usable)
     if count < 1:
         what = f"a cache of {room} bytes has no room for one block, which takes {each}; enlarge it (cache_bytes)"

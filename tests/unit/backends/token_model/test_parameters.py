@@ -69,3 +69,55 @@ def test_the_engine_looks_for_a_gpu_although_its_file_says_cpu(
     monkeypatch.setenv(DEVICE_VARIABLE, placed)
     assert read(model).engine.device == taken
     assert read(model, device=placed).engine.device == placed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("gpt_model_type", "inflight", "must be inflight_fused_batching or inflight_batching or V1"),
+        ("batch_scheduler_policy", "evict", "must be guaranteed_no_evict or max_utilization"),
+        ("data_type", "fp8", "must be fp32 or fp16 or bf16, found 'fp8'"),
+        ("max_beam_width", "0", "must be a whole number of at least 1, found '0'"),
+        ("exclude_input_in_output", "maybe", "must be true or false"),
+        ("max_num_sequences", "many", "must be a whole number"),
+        ("kv_cache_free_gpu_mem_fraction", "1.5", "must be a number above 0 and at most 1"),
+        ("enable_kv_cache_reuse", "maybe", "must be true or false"),
+        ("max_tokens_in_paged_kv_cache", "-1", "must be a whole number"),
+    ],
+)
+def test_a_parameter_that_cannot_be_followed_is_told_by_its_own_name(
+    model: Path, name: str, value: str, words: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=f"parameter '{name}'( of model 'm')? {words}"):
+        read(model, **{name: value})
+
+
+def test_parameters_of_in_flight_batching_are_followed(model: Path) -> None:
+    found = read(
+        model,
+        gpt_model_type="V1",
+        max_beam_width="2",
+        max_num_sequences="7",
+        max_tokens_in_paged_kv_cache="2560",
+        enable_kv_cache_reuse="FALSE",
+        exclude_input_in_output="TRUE",
+    )
+    options = found.engine.options
+    assert (options.max_sequences, options.cache_tokens, options.has_prefix_cache) == (7, 2560, False)
+    assert (found.max_beams, found.has_prompt) == (2, False)
+    assert (read(model).max_beams, read(model).engine.options.cache_tokens) == (None, None)
+
+
+@pytest.mark.parametrize(("word", "dtype"), [("fp16", "float16"), ("fp32", "float32"), ("bf16", "bfloat16")])
+def test_the_type_of_fastertransformer_is_what_a_gpu_computes_in(model: Path, word: str, dtype: str) -> None:
+    found = read(model, data_type=word)
+    assert (found.gpu_dtype, found.engine.dtype) == (dtype, "auto")
+    assert read(model).gpu_dtype == "auto"
+
+
+def test_parameters_without_a_meaning_are_named(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        read(
+            model, enable_trt_overlap="true", engine_dirr="x", max_beam_width="${max_beam_width}", tensor_para_size="1"
+        )
+    assert "has parameters without a meaning here: enable_trt_overlap, engine_dirr" in caplog.text

@@ -98,6 +98,7 @@ def _setups(folder: Path, options: EngineOptions, devices: list[str], dtype: str
             max_length=options.max_length,
             block_size=options.block_size,
             cache_bytes=options.cache_bytes,
+            cache_tokens=options.cache_tokens,
             cache_type=options.cache_type.value,
             memory_share=options.memory_share,
             step_timeout_s=options.step_timeout_s,

@@ -42,6 +42,7 @@ class RankSetup:
     max_length: int | None
     block_size: int
     cache_bytes: int | None
+    cache_tokens: int | None
     cache_type: str
     memory_share: float
     step_timeout_s: float
@@ -54,6 +55,7 @@ class RankSetup:
             max_length=self.max_length,
             block_size=self.block_size,
             cache_bytes=self.cache_bytes,
+            cache_tokens=self.cache_tokens,
             cache_type=CacheType(self.cache_type),
             memory_share=self.memory_share,
             step_timeout_s=self.step_timeout_s,
