@@ -72,6 +72,7 @@ def _write_later_model(repository: Path, weights: Path) -> None:
     version.mkdir(parents=True)
     (version / "model.py").write_text("import tensorrt_llm.bindings.executor as executor\n")
     whole = ("input_lengths", "request_output_len", "end_id", "runtime_top_k", "min_tokens", "num_return_sequences")
+    whole += ("beam_width",)
     inputs = [("input_ids", "INT32", "-1"), ("seed", "UINT64", "1"), *((name, "INT32", "1") for name in whole)]
     inputs += [(name, "BOOL", "1") for name in ("streaming", "stop", "return_num_input_tokens")]
     outputs = [("output_ids", "-1, -1"), ("sequence_length", "-1"), ("batch_index", "1"), ("sequence_index", "1")]
@@ -84,6 +85,8 @@ def _write_later_model(repository: Path, weights: Path) -> None:
         'backend: "python" max_batch_size: 8 model_transaction_policy { decoupled: True }\n'
         f'parameters {{ key: "gpt_model_path" value: {{ string_value: "{weights}" }} }}\n'
         'parameters { key: "exclude_input_in_output" value: { string_value: "True" } }\n'
+        'parameters { key: "max_beam_width" value: { string_value: "2" } }\n'
+        'parameters { key: "max_tokens_in_paged_kv_cache" value: { string_value: "1024" } }\n'
         'output { name: "num_input_tokens" data_type: TYPE_INT32 dims: [ 1 ] }\n' + "\n".join(declared)
     )
 

@@ -79,3 +79,13 @@ def test_a_stop_ends_all_texts_of_a_request(served: RunningServer) -> None:
     results = ask(served, ("both", given(2, 900, streaming=True)), ("both", given(1, 2, stop=True)))
     assert len(results) < 1600
     assert len(ask(served, ("both", given(1, 2, streaming=True)))) == 2
+
+
+def test_what_the_parameters_of_the_model_do_not_allow_is_refused(served: RunningServer) -> None:
+    (beams,) = ask(served, ("", given(1, 5, beam_width=3)))
+    assert "'beam_width' is 3, and the model's parameter 'max_beam_width' allows 2" in str(beams)
+    (tokens,) = ask(served, ("", given(1, 1021)))
+    assert "'request_output_len' is 1021 behind a prompt of 4 tokens, and the model and its cache take 1024" in str(
+        tokens
+    )
+    assert len(written(ask(served, ("", given(1, 5, beam_width=2))), 0)) == 10

@@ -104,7 +104,7 @@ class Limits:
     """Of the model, for requests that name none."""
     fills_with_pad: bool
     max_length: int
-    """Of a prompt and what is written behind it."""
+    """Of a prompt and what is written behind it: what the model takes, or its cache where that is smaller."""
     max_texts: int
     """That are written at the same time."""
     length_penalty: float = 1.0
@@ -183,8 +183,8 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
         raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
     if size + count > limits.max_length:
         raise SamplingError(
-            f"'request_output_len' is {count} behind a prompt of {size} tokens, and the model takes "
-            f"{limits.max_length} in all"
+            f"'request_output_len' is {count} behind a prompt of {size} tokens, and the model and its "
+            f"cache take {limits.max_length} in all"
         )
     end = inputs.whole("end_id", row, 0) if inputs.has("end_id") else None
     ends = limits.end_ids if end is None else (end,) if end >= 0 else ()
