@@ -76,7 +76,7 @@ def events(server: RunningServer, model: str, body: dict[str, Any]) -> list[dict
 
 
 def text_of(result: Any) -> str:
-    return str(result.as_numpy("text_output").reshape(-1)[0].decode())
+    return str(result.as_numpy("text_output")[0].decode())
 
 
 def run_client(program: str, *words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -146,14 +146,14 @@ def test_the_models_in_a_row_are_the_ensemble(deployed: DeployedServer, library:
         before = infer("preprocessing", QUERY=prompt, REQUEST_OUTPUT_LEN=length, **lists)
         given = {"input_ids": before.as_numpy("INPUT_ID"), "input_lengths": before.as_numpy("REQUEST_INPUT_LEN")}
         tokens = infer("tensorrt_llm", **given, request_output_len=length, **ids).as_numpy("output_ids")
-        after = infer("postprocessing", TOKENS_BATCH=tokens).as_numpy("OUTPUT").reshape(-1)
+        after = infer("postprocessing", TOKENS_BATCH=tokens).as_numpy("OUTPUT")
         texts = {"text_input": prompt, "max_tokens": length, "bad_words": words, "stop_words": words}
-        whole = infer("ensemble", **texts, **ids).as_numpy("text_output").reshape(-1)
+        whole = infer("ensemble", **texts, **ids).as_numpy("text_output")
         assert after.tolist() == whole.tolist()
         with pytest.raises(InferenceServerException, match=r"end_id.*pad_id|pad_id.*end_id"):
             infer("tensorrt_llm", **given, request_output_len=length)
         beams = infer("ensemble", **texts, **ids, beam_width=np.array([[2]], np.uint32)).as_numpy("text_output")
-    assert len({*beams.reshape(-1).tolist()}) == 2
+    assert len({*beams.tolist()}) == 2
 
 
 @pytest.mark.parametrize("missing", [("end_id",), ("pad_id",), ("end_id", "pad_id"), ("bad_words",)])

@@ -111,12 +111,12 @@ def ensemble(server: GptNeoxServer, protocol: str, bad: list[str], stop: list[st
 
 @PROTOCOLS
 def test_words_ban_and_stop_through_the_ensemble(server: GptNeoxServer, protocol: str) -> None:
-    (text,) = ensemble(server, protocol, [""], [""]).as_numpy("OUTPUT_0").reshape(-1).tolist()
+    (text,) = ensemble(server, protocol, [""], [""]).as_numpy("OUTPUT_0").tolist()
     words = text.decode().split()[6:]
     assert len(words) == 16
     listed = f"{words[2]}, {words[2]}"
     result = ensemble(server, protocol, [listed, "", ""], ["", listed, ""])
-    banned, stopped, free = (one.decode().split()[6:] for one in result.as_numpy("OUTPUT_0").reshape(-1))
+    banned, stopped, free = (one.decode().split()[6:] for one in result.as_numpy("OUTPUT_0"))
     assert words[2] not in banned
     assert banned[:2] == words[:2]
     assert stopped == words[:3]

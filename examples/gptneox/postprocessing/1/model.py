@@ -23,8 +23,9 @@ class TritonPythonModel:
         given = pb_utils.get_input_tensor_by_name(request, "sequence_length")
         sizes = np.full(rows.shape[:2], rows.shape[2]) if given is None else given.as_numpy()
         texts = [
-            [self.tokenizer.decode(beam[:size].tolist()) for beam, size in zip(row, row_sizes, strict=True)]
+            self.tokenizer.decode(beam[:size].tolist())
             for row, row_sizes in zip(rows, sizes, strict=True)
+            for beam, size in zip(row, row_sizes, strict=True)
         ]
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array(texts, np.object_))])
 

@@ -32,8 +32,9 @@ class TritonPythonModel:
         rows = given["TOKENS_BATCH"]
         sizes = given.get("SEQUENCE_LENGTH", np.full(rows.shape[:2], rows.shape[2]))
         texts = [
-            [self.decode(beam[:size]) for beam, size in zip(row, row_sizes, strict=True)]
+            self.decode(beam[:size])
             for row, row_sizes in zip(rows, sizes, strict=True)
+            for beam, size in zip(row, row_sizes, strict=True)
         ]
         tensors = [pb_utils.Tensor("OUTPUT", np.array(texts, np.object_))]
         tensors += [pb_utils.Tensor(out, given[name]) for name, out in HANDED_ON.items() if name in given]

@@ -128,7 +128,7 @@ class TritonPythonModel:
     def whole(outputs):
         names = {"output_ids": "TOKENS_BATCH", "sequence_length": "SEQUENCE_LENGTH"}
         texts = call("postprocessing", mapped(outputs, names), ["OUTPUT"])["OUTPUT"]
-        return response(texts.reshape(1, -1), outputs)
+        return response(texts, outputs)
 
 
 class StreamedText:
@@ -157,7 +157,7 @@ class StreamedText:
 
     def as_tensor(self, new):
         self.text += new
-        return np.array([[self.text if self.accumulates else new]], np.object_)
+        return np.array([self.text if self.accumulates else new], np.object_)
 
     @staticmethod
     def decoded(*rows):
@@ -166,7 +166,7 @@ class StreamedText:
         for place, row in enumerate(rows):
             ids[0, place, : len(row)] = row
         texts = call("postprocessing", {"TOKENS_BATCH": ids, "SEQUENCE_LENGTH": sizes}, ["OUTPUT"])["OUTPUT"]
-        return [text.decode() for text in texts.reshape(-1)]
+        return [text.decode() for text in texts]
 
 
 def mapped(arrays, names):
