@@ -40,6 +40,18 @@ _WITHOUT_MEANING: Mapping[str, str] = {
     "paged_kv_cache": "the cache always has blocks",
     "use_inflight_batching": "requests always join and leave a running batch",
     "use_fused_mlp": "the MLP is always fused where the kernels cover the model",
+    "use_paged_context_fmha": "attention is always over blocks of the cache",
+    "enable_context_fmha_fp32_acc": "sums of attention always have 32 bits",
+    "multi_block_mode": "long sequences are always divided among a GPU's units where that helps",
+    "strongly_typed": "every product is computed in the type that the folder says",
+    "quantized_fp8_model_path": "the weights are quantized here, from the model's folder",
+    "load_by_shard": "weights are read tensor by tensor",
+    "use_custom_all_reduce": "ranks exchange by NCCL or gloo",
+    "pp_size": "all layers are in one stage",
+    "max_prompt_embedding_table_size": "prompts are token ids",
+    "gather_all_token_logits": "ask for log probabilities where the model is served",
+    "gather_context_logits": "ask for log probabilities where the model is served",
+    "gather_generation_logits": "ask for log probabilities where the model is served",
     "parallel_build": "there is one process",
     "workers": "there is one process",
     "log_level": "there is little to tell",
@@ -56,8 +68,11 @@ _WITHOUT_MEANING: Mapping[str, str] = {
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for; SystemExit where argparse has said it all."""
     given = make_parser().parse_args(arguments)
-    if given.use_weight_only and given.quantize == "none":
+    if given.quantize == "none" and given.enable_fp8:
+        given.quantize = "fp8"
+    if given.quantize == "none" and given.use_weight_only:
         given.quantize = given.weight_only_precision or "int8"
+    given.tensor_parallel = given.tensor_parallel or given.world_size or 1
     return given
 
 
@@ -80,9 +95,11 @@ def make_parser() -> argparse.ArgumentParser:
     add("--no-perplexity", action="store_true", help="do not measure")
     add("--dtype", choices=["float16", "bfloat16", "float32"], help="of what stays in floats (as it is)")
     add("--device", default="auto", metavar="DEVICE", help="where calibration and measurement run (auto)")
-    add("--tensor-parallel", "--tp_size", "--world_size", type=_positive, default=1, metavar="N", help="GPUs (1)")
+    add("--tensor-parallel", "--tp_size", type=_positive, metavar="N", help="GPUs (1)")
+    add("--world_size", type=_positive, help=argparse.SUPPRESS)
     add("--kv-cache-dtype", "--kv_cache_dtype", choices=KV_CACHES, default="auto", help="of keys and values (auto)")
     add("--fp8_kv_cache", dest="kv_cache_dtype", action="store_const", const="fp8", help=argparse.SUPPRESS)
+    add("--enable_fp8", action="store_true", help=argparse.SUPPRESS)
     add("--use_weight_only", action="store_true", help=argparse.SUPPRESS)
     add("--weight_only_precision", choices=["int8", "int4"], help=argparse.SUPPRESS)
     for name in _WITHOUT_MEANING:

@@ -25,6 +25,9 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for sentence in without_meaning(given):
         print(f"{PROGRAM}: {sentence}", file=sys.stderr)
+    if not given.model.is_dir():
+        print(f"{PROGRAM}: there is no folder {given.model}; give the one that has the model's files", file=sys.stderr)
+        return 1
     try:
         with _Bars() as bars:
             description = build(_options(given), bars.tell)

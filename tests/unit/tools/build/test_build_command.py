@@ -31,6 +31,22 @@ def test_the_line_that_builds_an_engine_is_understood() -> None:
     ]
 
 
+def test_the_line_that_builds_a_large_engine_of_eight_bits_is_understood() -> None:
+    line = (
+        "--model_dir falcon/180b --quantized_fp8_model_path q.npz --dtype float16 --output_dir o --enable_fp8 "
+        "--fp8_kv_cache --strongly_typed --tp_size 4 --pp_size 2 --world_size 8 --load_by_shard --parallel_build"
+    )
+    given = parse_arguments(line.split())
+    assert (given.quantize, given.kv_cache_dtype, given.tensor_parallel) == ("fp8", "fp8", 4)
+    assert "--pp_size has no meaning here: all layers are in one stage" in without_meaning(given)
+    assert parse_arguments(["--model", "m", "--output", "o", "--world_size", "2"]).tensor_parallel == 2
+
+
+def test_folder_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--model", str(tmp_path / "nothing"), "--output", str(tmp_path / "engine")]) == 1
+    assert f"there is no folder {tmp_path / 'nothing'}; give the one that has the" in capsys.readouterr().err
+
+
 def test_the_line_that_quantizes_is_understood() -> None:
     given = parse_arguments(FALCON_QUANTIZE.split())
     assert (given.quantize, given.calibration_size, given.output) == ("fp8", 16, Path("quantized_fp8"))
@@ -44,6 +60,7 @@ def test_the_line_that_quantizes_is_understood() -> None:
         ("--qformat int4_awq", "awq"),
         ("--qformat full_prec", "none"),
         ("--use_weight_only", "int8"),
+        ("--enable_fp8", "fp8"),
         ("--use_weight_only --weight_only_precision int4", "int4"),
         ("", "none"),
     ],
