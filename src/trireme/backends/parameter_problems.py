@@ -13,6 +13,7 @@ from trireme.backends.llm import settings as llm
 from trireme.backends.services import ModelSource
 from trireme.backends.token_model.parameters import read_token_settings
 from trireme.backends.vllm.engine_file import read_engine_file
+from trireme.llm.models.checkpoint import CheckpointError
 
 _TOKEN_MODELS = ("tensorrtllm", "tensorrt_llm", "fastertransformer")
 
@@ -140,6 +141,6 @@ def _file_problem(source: ModelSource, config: Mapping[str, Any]) -> str | None:
         elif source.config.backend in _TOKEN_MODELS:
             args |= {"model_instance_kind": "CPU", "model_instance_device_id": "0"}
             read_token_settings(config, args, nullcontext)
-    except ModelLoadError as error:
+    except (ModelLoadError, CheckpointError) as error:
         return str(error)
     return None

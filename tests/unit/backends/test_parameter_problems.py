@@ -64,3 +64,13 @@ def test_wrong_value_is_told_with_its_parameter(backend: str, key: str, value: s
     ((found, sentence),) = parameter_problems(source)
     assert found == key or value in sentence
     assert told in sentence
+
+
+def test_checkpoint_for_another_number_of_ranks_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "1" / "1-gpu"
+    folder.mkdir(parents=True)
+    (folder / "config.ini").write_text("[gptneox]\n")
+    (folder / "model.layers.0.attention.query_key_value.weight.0.bin").touch()
+    text = 'backend: "fastertransformer" parameters { key: "tensor_para_size" value: { string_value: "2" } }'
+    (problem,) = parameter_problems(ModelSource("model", 1, tmp_path, tmp_path / "1", parse_text(text, "config.pbtxt")))
+    assert "is a checkpoint for one rank, but 2 are asked for; set tensor_para_size to 1" in problem[1]
