@@ -43,3 +43,25 @@ def test_a_path_that_is_here_stays_as_it_is(repository: Path, tmp_path: Path) ->
     there = tmp_path / "elsewhere" / "tensorrt_llm" / "1" / "falcon"
     there.mkdir(parents=True)
     assert moved(str(there), repository / "preprocessing") == str(there)
+
+
+def test_a_path_from_another_folder_is_found_by_its_end(repository: Path) -> None:
+    found = moved("all_models/gptneox/tensorrt_llm/1/falcon", repository / "preprocessing")
+    assert found == str(repository / "tensorrt_llm" / "1" / "falcon")
+
+
+@pytest.mark.parametrize(
+    ("text", "here"),
+    [
+        ("tensorrt_llm/1/falcon", "."),
+        ("x/tensorrt_llm/1/falcon", "repository/preprocessing"),
+        ("x/tensorrt_llm/1/falcon", "repository/preprocessing/1"),
+        ("x/tensorrt_llm/1/falcon", "."),
+    ],
+)
+def test_a_path_from_a_folder_that_models_mean_stays_as_it_is(
+    repository: Path, text: str, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository.parent)
+    (repository.parent / here / text).mkdir(parents=True)
+    assert moved(text, repository / "preprocessing") == text
