@@ -169,6 +169,16 @@ class TinyModel:
     folder: Path
     model: Any
 
+    @property
+    def rotates_by_length(self) -> bool:
+        """Whether a longer text rotates all its positions otherwise, beginnings included.
+
+        Some versions of transformers forget the prompt where a cached text grows beyond that length.
+        """
+        config = self.model.config
+        rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        return bool(rotation.get("rope_type") == "longrope")
+
     def continuation(self, prompt: Sequence[int], count: int) -> list[int]:
         """The most likely tokens behind a prompt, as transformers finds them."""
         ids = torch.tensor([list(prompt)])
@@ -177,6 +187,7 @@ class TinyModel:
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=count,
+                use_cache=not self.rotates_by_length,
                 do_sample=False,
                 eos_token_id=None,
                 pad_token_id=0,
@@ -193,6 +204,7 @@ class TinyModel:
                 max_new_tokens=count,
                 num_beams=beams,
                 num_return_sequences=beams,
+                use_cache=not self.rotates_by_length,
                 do_sample=False,
                 eos_token_id=None,
                 pad_token_id=0,
