@@ -82,6 +82,17 @@ def test_a_stop_string_ends_the_text_before_it(scribe: RunningServer) -> None:
     assert stopped["text_output"] == whole["text_output"].split(word)[0]
 
 
+def test_options_that_are_lists_and_objects_stand_beside_the_prompt(scribe: RunningServer) -> None:
+    fields = {"text_input": "Once upon a time", "max_tokens": 30}
+    whole = generate(scribe, **fields)[1]["text_output"]
+    words = whole.split()
+    stopped = generate(scribe, **fields, stop=["never written", f" {words[3]}"])[1]["text_output"]
+    assert stopped == whole[: whole.index(f" {words[3]}")]
+    for options in ({"bad_words": [words[0]]}, {"sampling_parameters": {"bad_words": words[0]}}):
+        assert words[0] not in generate(scribe, **fields, **options)[1]["text_output"].split()
+    assert generate(scribe, **fields, guided_choice=["yes", "no"])[1]["text_output"] in ("yes", "no")
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

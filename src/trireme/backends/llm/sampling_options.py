@@ -54,8 +54,7 @@ def read_params(
             found[field] = number(key, options[key], kind)
     if not 0 <= found.get("top_k", 0) < MAX_ID:
         found["top_k"] = 0  # -1 is "all" elsewhere
-    stop = options.get("stop", ())
-    found["stop"] = tuple(_strings("stop", [stop] if isinstance(stop, str) else stop))
+    found["stop"] = tuple(_strings("stop", options.get("stop", ())))
     found["stop_ids"] = _stop_ids(options.get("stop_token_ids", ()))
     found["logit_bias"] = _bias(options.get("logit_bias", {}))
     found["bad_words"] = _bad_words(_strings("bad_words", options.get("bad_words", ())), tokenizer)
@@ -136,6 +135,8 @@ def _bad_words(words: list[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...],
 
 
 def _strings(name: str, values: Any) -> list[str]:
+    if isinstance(values, str):
+        return [values]
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise WishError(f"'{name}' must be a string or a list of strings")
     return list(values)

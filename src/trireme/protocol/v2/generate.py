@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trireme.core.datatype import BYTES, ITEM_SIZE
-from trireme.core.elements import element_count
+from trireme.core.elements import decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.request import Parameter
 from trireme.core.response import InferenceResponse
@@ -27,6 +27,8 @@ NOT_ONE_RESPONSE = (
     "various number of responses"
 )
 _NESTED = "parameters"
+_OPTIONS = "sampling_parameters"
+"""The input that takes options as a JSON text, where a model has it."""
 
 InputForm = tuple[str, tuple[int, ...]]
 """An input's datatype and its shape as metadata gives it, -1 for the batch in front where there is one."""
@@ -35,12 +37,14 @@ InputForm = tuple[str, tuple[int, ...]]
 class GenerateDocument:
     """What a generate request says, in the terms of an inference request."""
 
-    __slots__ = ("inputs", "parameters", "request_id", "size_bytes")
+    __slots__ = ("inputs", "options", "parameters", "request_id", "size_bytes")
 
     def __init__(self) -> None:
         self.request_id = ""
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Parameter] = {}
+        self.options: dict[str, Any] = {}
+        """Parameters that are lists or objects, for a model that takes such."""
         self.size_bytes = 0
 
 
@@ -52,7 +56,8 @@ def decode_generate(
     is_quick: bool = False,
 ) -> GenerateDocument:
     """Reads a request to a model with these inputs; raises ServingError with Triton's text. A list of objects in
-    `json_input` becomes its JSON text. With `is_quick` SlowTextError, where that takes long."""
+    `json_input` becomes its JSON text, and so do lists and objects that are no inputs, together, for a model with
+    `sampling_parameters`. With `is_quick` SlowTextError, where that takes long."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
     root = members_of(parse(text, is_quick))
@@ -70,6 +75,10 @@ def decode_generate(
             if name == json_input and type(value) is list and value and isinstance(value[0], dict):
                 value = json.dumps(value, ensure_ascii=False)
             _read_member(document, name, value, forms, max_input_size_bytes)
+    if document.options:
+        given = document.inputs.pop(_OPTIONS, None)
+        document.size_bytes -= 0 if given is None else len(given.data)
+        _read_member(document, _OPTIONS, _joined_options(given, document.options), forms, max_input_size_bytes)
     return document
 
 
@@ -108,8 +117,13 @@ def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, Inp
 def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mapping[str, InputForm], limit: int) -> None:
     form = forms.get(name)
     if form is None:
-        document.parameters.setdefault(name, custom_parameter(name, value))
+        if isinstance(value, list | dict) and _takes_options(forms):
+            document.options.setdefault(name, value)
+        else:
+            document.parameters.setdefault(name, custom_parameter(name, value))
         return
+    if name == _OPTIONS and isinstance(value, dict) and form[0] == BYTES:
+        value = json.dumps(value, ensure_ascii=False)
     if name in document.inputs:
         raise InvalidArgumentError(f"input '{name}' already exists in request").for_request(document.request_id)
     datatype, metadata_shape = form
@@ -124,6 +138,24 @@ def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mappi
         _count_bytes(document, name, len(elements) * ITEM_SIZE[datatype], limit)
         data = decode_input(name, datatype, elements, len(elements))
     document.inputs[name] = Tensor(name, datatype, shape, data)
+
+
+def _takes_options(forms: Mapping[str, InputForm]) -> bool:
+    return _OPTIONS in forms and forms[_OPTIONS][0] == BYTES
+
+
+def _joined_options(given: Tensor | None, options: dict[str, Any]) -> str:
+    """The options of both as one JSON text; those of the document itself count."""
+    if given is not None:
+        try:
+            (text,) = decode_bytes(given.data)
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise InvalidArgumentError(f"'{_OPTIONS}' must be one JSON object")
+        options = found | options
+    return json.dumps(options, ensure_ascii=False)
 
 
 def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: int) -> None:

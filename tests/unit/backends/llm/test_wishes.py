@@ -94,6 +94,7 @@ def test_special_tokens_around_a_text_can_be_left_out(engine: Engine, read: Read
 def test_usual_values_are_taken(read: Read) -> None:
     wishes = read(skip_special_tokens=True, stop_token_ids="[3]", logprobs=2, top_k=10**30, prompt_logprobs=None)
     assert (wishes.params.stop_ids, wishes.params.logprobs, wishes.params.top_k) == ((3,), 2, 0)
+    assert read(bad_words="whale").params.bad_words == read(bad_words=["whale"]).params.bad_words != ()
     assert read(seed=2**63 - 1).params.seed == 2**63 - 1
     assert math.isclose(read(temperature="0.5").params.temperature, 0.5)
 

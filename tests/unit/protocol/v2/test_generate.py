@@ -111,6 +111,35 @@ def test_mistakes_get_their_sentence(document: Any, kind: ErrorKind, message: st
     assert (caught.value.kind, caught.value.message) == (kind, message)
 
 
+OPTIONS = {"text": ("BYTES", (1,)), "sampling_parameters": ("BYTES", (1,))}
+
+
+@pytest.mark.parametrize(
+    ("document", "options"),
+    [
+        ({"sampling_parameters": {"stop": ["ä", "b"]}}, {"stop": ["ä", "b"]}),
+        ({"stop": ["a"], "bias": {"5": 1.5}, "k": 3}, {"stop": ["a"], "bias": {"5": 1.5}}),
+        ({"parameters": {"stop": ["a"]}}, {"stop": ["a"]}),
+        ({"stop": ["a"], "sampling_parameters": {"stop": ["b"], "n": 2}}, {"stop": ["a"], "n": 2}),
+        ({"sampling_parameters": '{"stop": ["b"], "n": 2}', "stop": ["a"]}, {"stop": ["a"], "n": 2}),
+    ],
+)
+def test_lists_and_objects_go_to_a_model_that_takes_options_as_json(document: Any, options: Any) -> None:
+    found = decode_generate(json.dumps(document).encode(), OPTIONS, LIMIT)
+    (text,) = decode_bytes(found.inputs["sampling_parameters"].data)
+    assert json.loads(text) == options
+    assert found.parameters == ({"k": 3} if "k" in document else {})
+    assert found.size_bytes == len(text) + 4
+
+
+@pytest.mark.parametrize("sent", ["no JSON", "[1]", "[" * 100_000, [], ["{}", "{}"]])
+def test_options_beside_what_is_no_object_are_refused(sent: Any) -> None:
+    document = json.dumps({"stop": ["a"], "sampling_parameters": sent}).encode()
+    forms = OPTIONS | {"sampling_parameters": ("BYTES", (-1,))}
+    with pytest.raises(ServingError, match=r"^'sampling_parameters' must be one JSON object$"):
+        decode_generate(document, forms, 10 * len(document))
+
+
 def test_more_fields_than_any_model_takes_are_refused() -> None:
     names = {f"p{number}": 1 for number in range(16_385)}
     for document in (names, {"parameters": names}):
