@@ -115,6 +115,11 @@ def _check_text(value: object, option: str) -> None:
 
 def _short(reason: str) -> str:
     """The library's reason without its pictures of the grammar and its state."""
-    lines = [line for line in reason.splitlines() if line.strip() and "<non-verbose/>" not in line]
-    text = " ".join(line.strip() for line in lines)
+    lines: list[str] = []
+    for line in reason.splitlines():
+        if lines and line.strip() and not line.strip(" ^"):  # which points at something in the line above
+            lines.pop()
+        elif line.strip() and "<non-verbose/>" not in line:
+            lines.append(line.strip())
+    text = " ".join(lines)
     return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."

@@ -36,7 +36,7 @@ class HuggingFaceTokenizer(TemplatedTokenizer):
         try:
             return cls(tokenizers.Tokenizer.from_file(str(file)), special, template)
         except Exception as error:
-            raise TokenizerError(f"{file} cannot be read: {error}") from error
+            raise TokenizerError(f"{file} cannot be read: {error}; download the tokenizer's files again") from error
 
     @property
     def vocab_size(self) -> int:

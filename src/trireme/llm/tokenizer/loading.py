@@ -30,5 +30,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if any((folder / name).is_file() for name in _OLDER_FILES):
         return read_with_transformers(folder, special, template)
     raise TokenizerError(
-        f"{folder} has no tokenizer: neither tokenizer.json nor one of {', '.join(_OLDER_FILES)} lies in it"
+        f"{folder} has no tokenizer: neither tokenizer.json nor one of {', '.join(_OLDER_FILES)} lies in it; "
+        "put the tokenizer's files beside the weights"
     )

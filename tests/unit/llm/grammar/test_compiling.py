@@ -41,6 +41,13 @@ def test_what_cannot_be_compiled_is_refused(scribe: Engine, ask: Callable[[Any],
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+def test_a_reason_has_no_picture_that_needs_lines_of_its_own(scribe: Engine) -> None:
+    for ask in (lambda: scribe.grammars.regex("[z-a]"), lambda: scribe.grammars.notation("start: foo")):
+        with pytest.raises(SamplingError) as refused:
+            ask()
+        assert not {"^", "|"} & set(str(refused.value)), refused.value
+
+
 def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
     first = scribe.grammars.json_schema({"type": "integer"})
     assert scribe.grammars.json_schema('{"type": "integer"}') is first
