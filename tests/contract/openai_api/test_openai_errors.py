@@ -160,3 +160,10 @@ def test_special_tokens_of_a_text_can_be_left_out(server: Any) -> None:
         assert status == 200, text
         counts.append(json.loads(text)["count"])
     assert counts[0] >= counts[1] > 0
+
+
+def test_wrong_token_ids_and_roles(server: Any) -> None:
+    error = refused(server, "/detokenize", {"model": "rhymer", "tokens": [5, -9]})[1]
+    assert error["message"] == "'tokens' has to be an array of token ids, which are 0 or more."
+    body = {"model": "rhymer", "messages": [{"role": "wizard", "content": "x"}]}
+    assert "one of system, developer, user" in refused(server, "/v1/chat/completions", body)[1]["message"]

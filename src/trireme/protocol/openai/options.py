@@ -197,7 +197,8 @@ def _read_response_format(fields: Fields) -> dict[str, Any] | None:
         return None
     kind = wanted.get("type")
     if kind not in _RESPONSE_FORMATS:
-        raise FieldError("response_format.type", f"'response_format.type' has to be one of {_RESPONSE_FORMATS}.")
+        formats = ", ".join(_RESPONSE_FORMATS)
+        raise FieldError("response_format.type", f"'response_format.type' has to be one of {formats}.")
     if kind == "json_schema":
         described = wanted.get("json_schema")
         if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):

@@ -134,7 +134,7 @@ def _check_message(where: str, message: Any) -> None:
         raise wrong_type(where, "an object", message)
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
-        raise FieldError(f"{where}.role", f"'{where}.role' has to be one of {ROLES}.", "invalid_value")
+        raise FieldError(f"{where}.role", f"'{where}.role' has to be one of {', '.join(ROLES)}.", "invalid_value")
     if type(content) is list:
         if len(content) > MAX_PARTS:
             raise FieldError(f"{where}.content", f"'{where}.content' has more than {MAX_PARTS} parts.")

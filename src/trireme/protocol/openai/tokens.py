@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 
 from trireme.protocol.openai.errors import FieldError
-from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
+from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids
 from trireme.protocol.openai.requests import Message, read_messages
 
 
@@ -47,7 +47,7 @@ def read_detokenize(fields: Fields) -> DetokenizeRequest:
     if tokens is None:
         raise fields.missing("tokens")
     if not is_token_ids(tokens):
-        raise wrong_type("tokens", "an array of token ids", tokens)
+        raise FieldError("tokens", "'tokens' has to be an array of token ids, which are 0 or more.", "invalid_type")
     return DetokenizeRequest(model, tokens)
 
 
