@@ -22,8 +22,9 @@ def wants_frameworks(words: Sequence[str], folder: Path) -> bool:
     """Looks into the folders that are named among the words of a command that runs in `folder`."""
     if _ALWAYS & set(words[1:2]):
         return True
-    named = (folder / (word.partition("=")[2] if word.startswith("-") else word) for word in words[1:])
-    return any(_SAYS_SO.search(content) for place in named for content in islice(_contents(place), _LOOKED_AT))
+    named = [word.partition("=")[2] if word.startswith("-") else word for word in words[1:]]
+    places = [folder / name for name in named if name]  # a flag alone names no folder, least of all that of the command
+    return any(_SAYS_SO.search(content) for place in places for content in islice(_contents(place), _LOOKED_AT))
 
 
 def _contents(place: Path) -> Iterator[bytes]:

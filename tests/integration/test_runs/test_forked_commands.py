@@ -190,6 +190,12 @@ def test_frameworks_are_for_commands_whose_models_name_them(
     assert wants_frameworks(words, tmp_path) is is_wanted
 
 
+def test_a_flag_alone_does_not_name_the_folder_that_the_command_runs_in(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_models.py").write_text("import torch")
+    assert not wants_frameworks(["trireme", "infer", "adder", "--json", "--url", "localhost:8000"], tmp_path)
+
+
 def test_a_module_that_was_put_aside_is_found_by_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "put_aside_for_a_test.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
