@@ -22,6 +22,7 @@ import sys
 from typing import Any
 
 import preloaded_frameworks
+import transformers_listing
 from forked_fork_server import ForkingPopen
 
 COMMANDS = {
@@ -162,6 +163,7 @@ def preload(*, with_frameworks: bool) -> None:
     importlib.import_module("numpy")
     if with_frameworks:
         preloaded_frameworks.preload()
+        transformers_listing.preload()
     for name in PRELOADED:
         importlib.import_module(name)
     assert not {"torch", "transformers"} & sys.modules.keys()
