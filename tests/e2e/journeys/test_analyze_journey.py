@@ -20,15 +20,16 @@ from running_server import RunningServer
 
 BATCHING = "printf 'dynamic_batching { }\\nmax_batch_size: 8\\n' >> model_repository/falcon7b/config.pbtxt"
 PERF = "perf_analyzer -m falcon7b --collect-metrics"
-WINDOWS = "-p 2500 -s 999"
-"""What people do not type: half of the usual window, and windows that need not agree on a busy machine."""
+WINDOWS = "--measurement-mode count_windows --measurement-request-count 24 -s 999"
+"""What people do not type: windows that end with the requests and not with the time, and need not agree."""
 PROFILE = (
     "model-analyzer profile -m $PWD/model_repository/ --profile-models falcon7b "
     "--run-config-search-max-instance-count=3 --run-config-search-min-model-batch-size=8"
 )
-SMALLER = "--run-config-search-max-concurrency 4 --run-config-search-max-model-batch-size 16"
-FEWER = "--run-config-search-max-concurrency 16"
-"""What people do not type: up to 1024 clients of a model that answers some ten requests per second take an hour."""
+FEWER = "--run-config-search-max-concurrency 4 --measurement-interval 200 --duration-seconds 0.1"
+SMALLER = f"{FEWER} --run-config-search-max-model-batch-size 16"
+"""What people do not type: up to 1024 clients of a model that answers some ten requests per second take an hour, and
+each measurement keeps all cores busy for as long as its windows are."""
 CLIENTS = 16
 
 
