@@ -9,7 +9,8 @@ than once, as it is short. Of 147 noisy measurements the best is a lucky one, an
 as an exhaustive search takes. So the exhaustive search's best configurations and those that the default search has found
 are measured again, in turns, in another order each time. What counts is the median, over the turns, of the throughput of
 what was found by that of the exhaustive search's best which keeps the wish in turns as well. Ratios of the times stand
-beside it. The first command takes some 8 minutes on two quiet cores, the second 15.
+beside it. The first command has 147 loads for each model, a second or so for each: some 8 to 10 minutes in all on two
+quiet cores, a third of that with `--models memory`; a busy machine takes twice as long.
 """
 
 from __future__ import annotations
