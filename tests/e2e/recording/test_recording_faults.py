@@ -288,6 +288,27 @@ def test_ctrl_c_reports_what_there_is(dying: RunningServer, tmp_path: Path) -> N
     assert time.monotonic() - began < 20
 
 
+def test_a_second_server_that_dies_half_way_through_a_replay(dying: RunningServer, tmp_path: Path) -> None:
+    url = f"127.0.0.1:{dying.ports['http']}"
+    path = record_many(dying, url, tmp_path, 60)
+    folder = tmp_path / "living"
+    folder.mkdir()
+    write_model(folder, "slow", SLOW)
+    with RunningServer(folder) as living:
+        living.wait_until_ready()
+        place = f"127.0.0.1:{living.ports['http']}"
+        command = [TRIREME, "replay", str(path), place, "--baseline", url, "--speed", "max", "--connections", "1"]
+        before = dying.statistics("slow")["inference_stats"]["success"]["count"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            until(lambda: dying.statistics("slow")["inference_stats"]["success"]["count"] >= before + 5)
+            dying.process.kill()
+            dying.process.wait()
+            out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "INCOMPLETE: the server to compare with did not answer 10 requests in a row" in out
+    assert "10 requests were not answered." in out
+
+
 def record_many(server: RunningServer, url: str, folder: Path, count: int) -> Path:
     path = folder / "many.rec"
     command = [TRIREME, "record", url, "-o", str(path), "--limit", str(count)]
