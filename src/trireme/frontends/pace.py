@@ -34,9 +34,8 @@ class Pace:
         """Bytes of a body that arrived, or of answers that were written, since `begin_window`."""
         self.was_used = True
         """Whether a request came since somebody set this to False."""
-        self._began_s = 0.0  # the head that is not complete
+        self._began_s = self._window_s = monotonic()  # of the head that is not complete, and of what moves
         self._idle_since_s = 0.0
-        self._window_s = 0.0
         self._unsent = _NOTHING  # when the window began, where answers are being read
 
     def begin_head(self) -> None:

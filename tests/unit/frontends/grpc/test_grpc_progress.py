@@ -57,6 +57,18 @@ def test_a_message_that_drips_is_given_up_and_a_stream_that_waits_is_not(slow: A
     assert sweep(slow, 5, 11) == "a message arrives too slowly"
 
 
+def test_a_connection_is_not_slow_before_it_is_old_enough(start: Any) -> None:
+    """The first look may find it in the midst of a message, or of an answer."""
+    sending, reading = start(pace=LIMITS), start(pace=LIMITS)
+    stream_id = sending.open("ModelStreamInfer")
+    sending.client.connection.data_received(wire.frame(wire.DATA, 0, stream_id, bytes((0, 0, 0, 1, 0)) + b"x"))
+    http2 = reading.client.connection.http2
+    http2.outbound.send_data(http2.streams[reading.open("ModelStreamInfer")], [bytes(17 << 20)], 17 << 20)
+    reading.client.connection.flush()
+    assert (sweep(sending, 1, 9), sweep(reading, 1, 9)) == ("", "")
+    assert sweep(sending, 60) == "a message arrives too slowly"
+
+
 def test_answers_that_nobody_reads_are_given_up_later(slow: Any) -> None:
     stream_id = slow.open("ModelStreamInfer")
     http2 = slow.client.connection.http2
