@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -41,6 +42,8 @@ _WRAPPERS = {
     "python": 'exec "{python}" "$@"',
     "python3": 'exec "{python}" "$@"',
     "curl": 'exec "{curl}" --silent --show-error --fail-with-body "$@"',
+    "perf_analyzer": 'exec "{python}" -c "import sys; from trireme.cli.load_tests.perf import perf_analyzer; '
+    'sys.exit(perf_analyzer())" "$@"',
     "pip": 'exec "{python}" "{pip}" "$@"',
 }
 
@@ -140,8 +143,14 @@ class PageRun:
         return {**os.environ, **ports, **addresses, "PATH": path, "PYTHONPATH": str(ROOT / "src"), **self._variables}
 
     def _is_live(self) -> bool:
+        return any(self._answers(scheme) for scheme in ("http", "https"))
+
+    def _answers(self, scheme: str) -> bool:
+        anybody = ssl._create_unverified_context()
         try:
-            with urlopen(f"http://127.0.0.1:{self.ports['http']}/v2/health/live", timeout=5) as answer:
+            with urlopen(
+                f"{scheme}://127.0.0.1:{self.ports['http']}/v2/health/live", timeout=5, context=anybody
+            ) as answer:
                 return bool(answer.status == 200)
         except (URLError, OSError) as error:
             return getattr(error, "code", None) in (400, 401)

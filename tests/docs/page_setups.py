@@ -84,6 +84,7 @@ SETUPS: Mapping[str, Setup] = {
     "docs/backends.md": Setup(prepare=_backend_of_ones_own, variables={"TRIREME_EXIT_ON_ERROR": "false"}),
     "docs/deploy.md": Setup(hub={"facebook/opt-125m": "opt", "tiiuae/falcon-7b": "opt"}),
     "docs/devices.md": Setup(prepare=own_models("shout")),
+    "docs/front-end-processes.md": Setup(prepare=own_models("shout")),
     "docs/llm.md": Setup(asks_examples=True),
     "docs/openai.md": Setup(asks_examples=True),
     "docs/command-line.md": Setup(asks_examples=True),
