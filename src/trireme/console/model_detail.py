@@ -131,8 +131,8 @@ class ModelDetails:
         """The last hour of the accelerators that the model says it runs on, or may run on, by label."""
         history = self._sampler.devices
         groups = [group for group in model.config.instance_groups if group.kind == "KIND_GPU"]
-        labels = self._sampler.devices_of(model)
-        labels = labels or dict.fromkeys(f"cuda:{gpu}" for group in groups for gpu in group.gpus)
+        configured = [f"cuda:{gpu}" for group in groups for gpu in group.gpus]
+        labels = dict.fromkeys(self._sampler.devices_of(model) or configured)
         return {label: columns for label in labels if (columns := history.columns_of(label))}
 
     def _picture_input(self, model: Model) -> str | None:

@@ -58,12 +58,12 @@ class TokenModel:
         executor, draft = load_executors(engine.folder, engine.options, engine.device, dtype)
         self._core = EngineCore(executor, engine.options, draft=draft)
         report_devices(executor, engine.device)
-        spec, room = self._core.spec, self._core.executor.limits
+        spec, cache = self._core.spec, self._core.executor.limits
         self._limits = Limits(
             spec.eos_ids,
             not self._family.fills_to_request,
-            min(spec.max_positions, room.block_count * room.block_size),
-            room.max_sequences,
+            min(spec.max_positions, cache.block_count * cache.block_size),
+            cache.max_sequences,
             self._family.length_penalty,
             settings.max_beams,
             spec.vocab_size if self._family.checks_ids else None,
