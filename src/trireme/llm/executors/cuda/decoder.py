@@ -54,10 +54,6 @@ class PagedCache:
             return self.keys, self.values
         return self.keys.view(torch.uint8), self.values.view(torch.uint8)
 
-    @staticmethod
-    def bytes_per_block(spec: DecoderSpec, block_size: int, dtype: torch.dtype) -> int:
-        return 2 * spec.layer_count * spec.kv_head_count * block_size * spec.head_size * dtype.itemsize
-
 
 class CudaDecoder:
     """Runs tokens through the layers; owns the weights and the cache."""

@@ -32,13 +32,14 @@ from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PROMPT_SAMPL
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
 from trireme.llm.executors.cuda.sampled_ends import filled_ends, no_ends, sampled_ends
 from trireme.llm.executors.cuda.weights import DecoderWeights
+from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
 from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without_tokens
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
-from trireme.llm.step_plan import Chunk, SchedulerLimits, StepPlan
+from trireme.llm.step_plan import Chunk, StepPlan
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 _WARM_REACHES = (256, 1024, 4096)
@@ -78,11 +79,9 @@ class CudaExecutor:
     ) -> None:
         self.spec = spec
         kept_as = cache_dtype(options, dtype)
-        blocks = _block_count(spec, options, device, dtype, kept_as)
-        slots = options.max_sequences
-        self.limits = SchedulerLimits(
-            options.block_size, blocks, slots, options.max_step_tokens, options.has_prefix_cache
-        )
+        room = _cache_bytes(spec, options, device, dtype) if options.cache_bytes is None else 0
+        self.limits = limits_for(spec, options, default_cache_bytes=room, item_bytes=kept_as.itemsize)
+        blocks, slots = self.limits.block_count, options.max_sequences
         cache = PagedCache(spec, blocks, options.block_size, slots, device, kept_as)
         self._decoder = CudaDecoder(spec, weights, cache, slots, device, dtype, options.is_batch_invariant)
         self._cache, self._weights, self._device, self._dtype = cache, weights, device, dtype
@@ -368,16 +367,10 @@ class CudaExecutor:
         return _Handle(host, rows, event, logprobs, prompts or {})
 
 
-def _block_count(
-    spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype, kept_as: torch.dtype
-) -> int:
-    per_block = PagedCache.bytes_per_block(spec, options.block_size, kept_as)
-    size = options.cache_bytes
-    if size is None:
-        free, total = torch.cuda.mem_get_info(device)
-        size = int(free - (1 - options.memory_share) * total) - _RESERVE_BYTES - _logit_bytes(spec, options, dtype)
-    most = options.max_sequences * -(-spec.max_positions // options.block_size)
-    return max(1, min(size // per_block, most))
+def _cache_bytes(spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> int:
+    """What the device has left for the cache."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(free - (1 - options.memory_share) * total) - _RESERVE_BYTES - _logit_bytes(spec, options, dtype)
 
 
 def _logit_bytes(spec: DecoderSpec, options: EngineOptions, dtype: torch.dtype) -> int:
