@@ -12,7 +12,7 @@ from tiny_language_models import VOCAB, TinyModel
 
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.executors.torch.executor import TorchExecutor
-from trireme.llm.executors.torch.weights import host_tensors, to_tensor
+from trireme.llm.executors.torch.weights import Linear, host_tensors, to_tensor
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.models.checkpoint import CheckpointError, Weight
 from trireme.llm.options import EngineOptions
@@ -43,6 +43,18 @@ def test_all_kinds_of_requests_in_one_batch_get_what_numpy_gives_them(tiny_model
                 [place.logprob for place in other.logprobs], abs=1e-4
             )
     assert len(found[2][0].logprobs[0].top) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 32, 33, 128, 129])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_product_of_any_number_of_rows_is_the_same(count: int, has_bias: bool) -> None:
+    numbers = np.random.default_rng(count)
+    matrix, rows = (torch.from_numpy(numbers.normal(size=(size, 24))) for size in (40, count))
+    bias = torch.from_numpy(numbers.normal(size=40)) if has_bias else None
+    wanted = rows @ matrix.t() + (0 if bias is None else bias)
+    found = Linear(matrix.float(), None if bias is None else bias.float())(rows.float())
+    assert found.is_contiguous()
+    assert torch.allclose(found.double(), wanted, atol=1e-4)
 
 
 def step(executor: TorchExecutor, prompt: list[int], params: SamplingParams) -> Any:

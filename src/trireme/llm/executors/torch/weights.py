@@ -18,9 +18,10 @@ from trireme.llm.models.checkpoint import CheckpointError, StoredWeight, Weight
 from trireme.llm.models.quantized import QuantizedWeight, to_float32
 from trireme.llm.models.spec import DecoderSpec
 
-_TURNS = platform.machine() in ("aarch64", "arm64")
-"""Whether the library of products is faster with few columns than with few rows: on ARM in two thirds of the time."""
-_MOST_TURNED_ROWS = 128
+_IS_ARM = platform.machine() in ("aarch64", "arm64")
+_TURNED_ROWS = range(2, 129) if _IS_ARM else range(8, 33)
+"""With so many rows the libraries of products are faster if these are columns: on ARM in two thirds of the time, on
+x86 with 8 to 16 rows in 0.4 to 0.9 of it, up to 32 in 0.6 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Linear:
     bias: torch.Tensor | None = None
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        if _TURNS and 1 < rows.shape[0] <= _MOST_TURNED_ROWS and rows.device.type == "cpu":
+        if rows.shape[0] in _TURNED_ROWS and _turns(rows):
             result = (self.matrix @ rows.t()).t().contiguous()
             return result if self.bias is None else result.add_(self.bias)
         return functional.linear(rows, self.matrix, self.bias)
@@ -52,6 +53,10 @@ class Norm:
             return normed.to(values.dtype) if self.bias is None else (normed + self.bias).to(values.dtype)
         normed = functional.layer_norm(values.float(), self.weight.shape, self.weight, self.bias, self.eps)
         return normed.to(values.dtype)
+
+
+def _turns(rows: torch.Tensor) -> bool:
+    return rows.device.type == "cpu" and (_IS_ARM or rows.dtype is torch.float32)
 
 
 ExpertWeights: TypeAlias = weights.ExpertWeights[torch.Tensor, Linear]
