@@ -84,7 +84,8 @@ class FrameReader(ABC):
         """Any other frame."""
 
     def _consume(self, data: bytes) -> None:
-        if self._partial or not self._is_preface_done:
+        goes_on = bool(self._partial)
+        if goes_on or not self._is_preface_done:
             self._partial += data
             if len(self._partial) < self._needed and self._is_preface_done:
                 return
@@ -136,7 +137,7 @@ class FrameReader(ABC):
         if position < end:
             self._partial += memoryview(data)[position:]
             self._needed = FRAME_HEAD_BYTES if end - position < FRAME_HEAD_BYTES else stop - position
-            if position:
+            if position or not goes_on:
                 self.begun_count += 1
 
     def _take_preface(self, data: bytes) -> int:
