@@ -113,6 +113,14 @@ def test_mistakes_are_named(scribe: RunningServer, fields: dict[str, Any], words
     assert words in answer["error"]
 
 
+def test_openais_endpoint_has_a_code_for_prompts_that_are_too_long(scribe: RunningServer) -> None:
+    body = {"model": "scribe", "messages": json.loads(chat("word " * 3000))}
+    status, _, text = scribe.ask("POST", "/v1/chat/completions", body)
+    error = json.loads(text)["error"]
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert "is longer than the model's context length: the model takes 512" in error["message"]
+
+
 def test_a_client_that_leaves_frees_what_it_held(scribe: RunningServer) -> None:
     scribe.until(lambda: scribe.metric("vllm:num_requests_running")[_LABELS] == 0)
     connection = scribe.connect()
