@@ -74,8 +74,8 @@ class Intake:
         limit = self._spec.max_positions
         if len(tokens) >= limit:
             raise SamplingError(
-                f"the prompt has {len(tokens)} tokens, and is longer than the model's context length: the model takes "
-                f"{limit}, its answer included; shorten it"
+                f"the prompt has {len(tokens)} tokens, and with an answer it is longer than the model's context length: "
+                f"the model takes {limit}; shorten it"
             )
         self._check_room(len(tokens), params.beams)
         self._check_ids(tokens)
