@@ -94,7 +94,8 @@ def test_model_that_cannot_be_talked_to(server: RunningServer, words: list[str],
 def test_server_that_is_not_there() -> None:
     done = chat("--url", "http://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no server answers at http://127.0.0.1:9" in done.stderr
+    assert "no server answers at http://127.0.0.1:9: Connection refused\n" in done.stderr
+    assert "'trireme chat FOLDER' starts one for this chat" in done.stderr
 
 
 @pytest.mark.parametrize("is_single_model", [True, False])

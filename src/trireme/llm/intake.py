@@ -74,7 +74,7 @@ class Intake:
         limit = self._spec.max_positions
         if len(tokens) >= limit:
             raise SamplingError(
-                f"the prompt has {len(tokens)} tokens, and with an answer it is longer than the model's context length: "
+                f"the prompt has {len(tokens)} tokens, and with an answer is longer than the model's context length: "
                 f"the model takes {limit}; shorten it"
             )
         self._check_room(len(tokens), params.beams)

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 from trireme.tools.client.connect import KEY_VARIABLE
 
 Message = dict[str, str]
+_NO_SERVER = (
+    "'trireme chat FOLDER' starts one for this chat, 'trireme serve FOLDER' one that stays; --url says where it is"
+)
 _ANSWER_S = 600.0
 """Between two pieces of an answer."""
 
@@ -89,7 +92,8 @@ class ChatClient:
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise ChatError(f"no server answers at {self.url}: {error}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise ChatError(f"no server answers at {self.url}: {reason}\n{_NO_SERVER}") from None
         if response.status != 200:
             text = response.read()
             connection.close()

@@ -88,7 +88,7 @@ def test_a_sequence_ends_where_the_model_or_the_options_end(tiny_model: Any, sta
         (news,) = start_engine(folder, max_length=limit).answers([PROMPT], [SamplingParams()])
         assert sum(len(one.token_ids) for one in news) == size - len(PROMPT)
         assert news[-1].finish_reason is FinishReason.LENGTH
-    with pytest.raises(SamplingError, match="64 tokens, and with an answer .*: the model takes 64;"):
+    with pytest.raises(SamplingError, match=r"64 tokens, and with an answer .*: the model takes 64;"):
         start_engine(folder).core.submit([3] * 64, SamplingParams(), lambda news: None)
 
 
