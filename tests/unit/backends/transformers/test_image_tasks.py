@@ -76,7 +76,8 @@ def test_half_the_precision_is_served_too(serve: Any, kind: str) -> None:
     parameters: dict[str, Any] = {}
     if kind == "sam":
         parameters = {"pred_iou_thresh": 0.0, "stability_score_thresh": 0.0, "points_per_crop": 2}
-    result = serve(image_model(kind), dtype="bfloat16").infer(Request(inputs, parameters=parameters))
+    maps = 'output { name: "features" data_type: TYPE_FP32 dims: [ -1, -1, -1 ] }' if kind == "resnet-features" else ""
+    result = serve(image_model(kind), maps, dtype="bfloat16").infer(Request(inputs, parameters=parameters))
     for form in TASKS[KINDS[kind]].outputs:
         if form.name in result and form.data_type == "TYPE_FP32":
             assert result[form.name].dtype == np.float32

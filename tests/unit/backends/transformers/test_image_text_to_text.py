@@ -174,7 +174,8 @@ def test_several_images_belong_to_one_prompt(serve: Any, pipelines: Any, kind: s
     arrays = np.stack([np.asarray(entry.resize((40, 48))) for entry in pictures])[None]
     of_arrays = serve(
         generating_model(kind),
-        'input { name: "image" data_type: TYPE_UINT8 dims: [ -1, -1, -1, 3 ] }',
+        'input { name: "image" data_type: TYPE_UINT8 dims: [ -1, -1, -1, 3 ] } '
+        'input { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }',
         max_new_tokens=6,
     )
     assert texts(of_arrays.infer(image=arrays, text_input=text(prompt))["text_output"])[0]
