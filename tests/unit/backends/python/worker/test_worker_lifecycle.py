@@ -33,7 +33,8 @@ def test_model_is_imported_as_version_dot_model_and_sees_its_arguments(start_wor
                 return [pb_utils.InferenceResponse([]) for _ in requests]
         """
     )
-    assert host.initialize(model_name="model", model_version="1") == {"is_async": False, "has_is_ready": False}
+    facts = {"is_async": False, "has_is_ready": False, "devices": ()}
+    assert host.initialize(model_name="model", model_version="1") == facts
     host.execute(form())
     name, package, path, arguments, folder = eval(host.receive(messages.LOG)[4])
     assert (name, package) == ("1.model", "1")
