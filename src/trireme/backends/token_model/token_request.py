@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.token_model.word_lists import Words, decode_words
-from trireme.llm.sampling_params import SamplingError, SamplingParams
+from trireme.llm.sampling_params import MAX_BIASES, SamplingError, SamplingParams
 
 _PROMPT_TUNING = (
     "prompt_embedding_table", "prompt_vocab_size", "prompt_table_extra_id", "prompt_table_extra_ids",
@@ -300,7 +300,10 @@ class _Inputs:
             return {}
         array = self._arrays["embedding_bias"]
         found = self._of_row("embedding_bias", array if array.ndim > 1 else array[None], row)
-        return {int(token): float(found[token]) for token in np.flatnonzero(found)}
+        tokens = np.flatnonzero(found)
+        if len(tokens) > MAX_BIASES:
+            raise SamplingError(f"'embedding_bias' must be 0 but for {MAX_BIASES} tokens, found {len(tokens)}")
+        return {int(token): float(found[token]) for token in tokens}
 
     def _value(self, name: str, row: int) -> Any:
         array = self._arrays[name]

@@ -12,6 +12,7 @@ import pytest
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.token_model.token_request import Limits, TokenRequest, read_request
+from trireme.backends.token_model.word_lists import MAX_WORDS
 from trireme.llm.sampling_params import SamplingError
 
 LIMITS = Limits(end_ids=(2,), fills_with_pad=True, max_length=100, max_texts=8)
@@ -70,7 +71,6 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(name: str, token: int
         ("runtime_top_p_min", np.array([[2]], np.float32)),
         ("embedding_bias", np.ones((1, 5000), np.float32)),
         ("embedding_bias", np.array([[np.nan, 1.0]], np.float32)),
-        ("bad_words_list", np.array([[[5] * 2000, [*range(1, 2001)]]], np.int32)),
         ("temperature", np.array([[np.nan]], np.float32)),
         ("repetition_penalty", np.array([[np.inf]], np.float32)),
     ],
@@ -186,3 +186,15 @@ def test_texts_that_are_answered_apart_have_places_and_seeds_of_their_own() -> N
 def test_an_end_below_zero_is_none(end: int, ends: tuple[int, ...]) -> None:
     row = read(end_id=np.array([[end]], np.int32), pad_id=np.array([[4]], np.int32)).rows[0]
     assert (row.end_ids, row.fill) == (ends, 4)
+
+
+@pytest.mark.parametrize("name", ["bad_words_list", "stop_words_list"])
+def test_lists_of_words_have_a_bound(name: str) -> None:
+    most = np.array([[[5] * MAX_WORDS, [*range(1, MAX_WORDS + 1)]]], np.int32)
+    (row,) = read(**{name: most}).rows
+    assert len(row.stop_words or row.params.bad_words) == MAX_WORDS
+    many = np.array([[[5] * 2000, [*range(1, 2001)]]], np.int32)
+    with pytest.raises(SamplingError, match=f"'{name}' has 2000 words in 2000 ids; it may have 1024 in 65536"):
+        read(**{name: many})
+    with pytest.raises(SamplingError, match=f"'{name}' has 1 words in 70000 ids"):
+        read(**{name: np.array([[[5] * 70000, [70000, *[-1] * 69999]]], np.int32)})
