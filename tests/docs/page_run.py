@@ -36,6 +36,8 @@ for name, value in list(names.items()):
     if name.startswith("test_"):
         value()
 """
+_COMMAND = re.compile(r"(?:[A-Z_]+=[\w./:,-]* )*(?:tritonserver|trireme|perf_analyzer) [^|&;<>()$`*?\[\]#~!{}\n]*")
+"""A command of ours without anything that a shell would act on but quotes: it need not run in one."""
 _WRAPPERS = {
     "trireme": 'exec "{python}" -m trireme "$@"',
     "tritonserver": 'exec "{python}" -c "import sys; from trireme.cli.tritonserver import main; sys.exit(main())" "$@"',
@@ -100,14 +102,16 @@ class PageRun:
         """Runs the command until the server answers; the page's server before it ends."""
         self.stop()
         self.ports = three_ports()
+        adapted = self._adapted(statement)
+        words, variables = command_of(adapted) or (["bash", "-c", f"exec env {adapted}"], {})
         with self._log.open("wb") as log:
             self._server = subprocess.Popen(
-                ["bash", "-c", f"exec env {self._adapted(statement)}"],
+                words,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.environment,
+                env=self.environment | variables,
                 start_new_session=True,
             )
         deadline = time.monotonic() + WAIT_S
@@ -140,7 +144,7 @@ class PageRun:
         ports = {f"TRIREME_{kind.upper()}_PORT": str(port) for kind, port in self.ports.items()}
         addresses = {f"TRIREME_{kind.upper()}_ADDRESS": "127.0.0.1" for kind in self.ports}
         path = f"{self._bin}{os.pathsep}{os.environ['PATH']}"
-        return {**os.environ, **ports, **addresses, "PATH": path, "PYTHONPATH": str(ROOT / "src"), **self._variables}
+        return {**os.environ, **ports, **addresses, "PATH": path, **self._variables}
 
     def _is_live(self) -> bool:
         return any(self._answers(scheme) for scheme in ("http", "https"))
@@ -159,20 +163,22 @@ class PageRun:
         if starts_a_server(statement):
             self.start_server(statement)
             return ""
-        printed = self._finished(block, ["bash", "-eo", "pipefail", "-c", self._adapted(statement)])
+        adapted = self._adapted(statement)
+        words, variables = command_of(adapted) or (["bash", "-eo", "pipefail", "-c", adapted], {})
+        printed = self._finished(block, words, variables)
         assert '{"error"' not in printed, f"{block.where}: {statement}\n{printed}"  # streams have it in a body of 200
         return printed
 
     def _run_python(self, block: Block) -> str:
         code = self.folder / ".block.py"
         code.write_text(self._adapted(block.text))
-        return self._finished(block, [sys.executable, "-c", _PYTHON, str(code), block.where])
+        return self._finished(block, [sys.executable, "-c", _PYTHON, str(code), block.where], {})
 
-    def _finished(self, block: Block, command: list[str]) -> str:
+    def _finished(self, block: Block, command: list[str], variables: dict[str, str]) -> str:
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -201,3 +207,15 @@ class PageRun:
             assert time.monotonic() < deadline, said
             time.sleep(0.1)
             self.printed = self._run(self._last)
+
+
+def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
+    """The words of one of our commands and the variables before them, as a shell would give them to it, so that it can
+    be forked; None where only a shell knows."""
+    line = statement.replace("\\\n", " ").strip()
+    if not _COMMAND.fullmatch(line):
+        return None
+    words = shlex.split(line)
+    count = next(place for place, word in enumerate(words) if "=" not in word)
+    program = Path(sys.executable).with_name(words[count])
+    return [str(program), *words[count + 1 :]], dict(word.split("=", 1) for word in words[:count])

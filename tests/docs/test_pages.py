@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from forked_commands import fresh_interpreters
 from page_blocks import blocks_of
-from page_run import ROOT, PageRun
+from page_run import ROOT, PageRun, command_of
 from page_setups import SETUPS, Setup
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
@@ -31,7 +34,8 @@ def example_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 def test_page_does_what_it_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     setup = SETUPS.get(page, Setup())
     ports = request.getfixturevalue("example_ports") if setup.asks_examples else None
-    with setup.surroundings(tmp_path) as variables:
+    start = fresh_interpreters() if page == "README.md" else nullcontext()  # what everybody types first, from scratch
+    with start, setup.surroundings(tmp_path) as variables:
         run = PageRun(tmp_path, variables, ports)
         setup.prepare(run)
         try:
@@ -55,3 +59,17 @@ def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> 
 def test_every_block_has_a_language() -> None:
     unknown = [block.where for blocks in BLOCKS.values() for block in blocks if block.language not in RUNNABLE]
     assert unknown == []
+
+
+def test_only_what_needs_no_shell_runs_without_one() -> None:
+    program = Path(sys.executable).with_name("trireme")
+    found = command_of("A=1 HF_HOME=/a/b trireme serve 'my models' \\\n  --http-port=1")
+    assert found == ([str(program), "serve", "my models", "--http-port=1"], {"A": "1", "HF_HOME": "/a/b"})
+    for line in (
+        "trireme serve $PWD",
+        "trireme infer a < b",
+        "trireme version && ls",
+        "trireme run *.py",
+        "ls trireme",
+    ):
+        assert command_of(line) is None
