@@ -57,6 +57,8 @@ class LocalServer:
     def __init__(self, worker: Worker, bls: Mapping[str, BlsFunction], timeout_s: float) -> None:
         self.arena: Arena | None = None
         self.attachments: Attachments | None = None
+        self.server_arena: Arena | None = None
+        self.server_attachments: Attachments | None = None
         self.instance_name = ""
         self.output_names: tuple[str, ...] = ()
         self.facts: dict[str, Any] = {}
@@ -150,6 +152,9 @@ class LocalServer:
 
     def poll(self) -> None:
         """Nothing ever waits."""
+
+    def begin_lease(self) -> None:
+        """Nobody else has batches for the model."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Every answer is there before anybody could wait for it."""

@@ -18,7 +18,10 @@ class Channel(Protocol):
     arena: Arena | None
     """Where large tensors are put; None where everything travels inside the messages."""
     attachments: Attachments | None
-    """The server's memory, mapped here."""
+    """The memory of whoever batches come from, mapped here."""
+    server_arena: Arena | None
+    server_attachments: Attachments | None
+    """The same for calls of the server, from which batches do not come while another process has leased the worker."""
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Sends, and blocks while the server does not read."""
@@ -34,6 +37,9 @@ class Channel(Protocol):
 
     def poll(self) -> None:
         """Handles the messages that have arrived."""
+
+    def begin_lease(self) -> None:
+        """Takes batches of another process until it is gone."""
 
     def watch(self, loop: AbstractEventLoop) -> None:
         """The loop, running in this thread, handles messages as well until as many calls of `unwatch`."""

@@ -39,6 +39,7 @@ TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not l
 THREADS = 12  # (kind, count): the threads to compute with from now on, unless the model has set their number itself
 FORGET = 13  # (kind, segment id): a segment of another worker, shown before, will not be spoken of again
 CREDITS = 14  # (kind, key, count): so many more responses may come; a request without any has no limit
+LEASE = 15  # (kind,): batches come of another process until it is gone, on the sockets that come on the side socket
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)
@@ -59,6 +60,7 @@ LOG = 43  # (kind, level letter, file name, line, message): through pb_utils.Log
 RESCHEDULE = 44  # (kind, key): the request is to run again; before its batch's RESULTS
 MEASURED = 45  # (kind, key, {name: (count, ns)}): what the model has measured of a request; before its final response
 CHILDREN = 46  # (kind,): where children hand over their sockets; its descriptor comes on the side socket
+RETURNED = 47  # (kind,): the process that batches came of is gone, and what it asked for is done
 
 # Both ways.
 SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side socket

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,15 @@ class PythonBackend:
             supervisor.attach()
 
     @property
+    def supervisors(self) -> Sequence[Supervisor]:
+        """The instances."""
+        return self._supervisors
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self._quarantine
+
+    @property
     def worker_pids(self) -> list[int]:
         """The processes that run this model now."""
         return [pid for supervisor in self._supervisors if (pid := supervisor.pid) is not None]
@@ -119,6 +128,7 @@ class PythonBackend:
         return tuple(dict.fromkeys(device for supervisor in self._supervisors for device in supervisor.devices))
 
     async def stop(self) -> None:
+        await asyncio.gather(*(supervisor.take_back() for supervisor in [*self._supervisors, *self._leaving]))
         await self._end(Supervisor.stop)
 
     async def abandon(self) -> None:
@@ -204,6 +214,7 @@ class PythonBackend:
 
     async def _leave(self, supervisor: Supervisor) -> None:
         assert self._runner is not None
+        await supervisor.take_back()
         await self._runner.drain(supervisor.instance)
         supervisor.detach()
         # Polled, so that the path of every batch has no event to set.

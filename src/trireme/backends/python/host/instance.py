@@ -40,6 +40,7 @@ class PythonInstance:
         runner: BatchRunner,
         quarantine: Quarantine,
         has_strict_outputs: bool = False,
+        first_number: int = 1,
     ) -> None:
         self.name = name
         self.max_concurrency = 1
@@ -60,8 +61,9 @@ class PythonInstance:
         self._known_forms = self._check.known
         self._link: HostLink | None = None
         self._calls: BlsCalls | None = None
-        self._next_batch = 1
-        self._next_key = 1
+        # Of batches and of requests: no two processes that a worker serves in turn use the same.
+        self._next_batch = first_number
+        self._next_key = first_number
         self._batches: dict[int, _Running] = {}
         self._requests: dict[int, InferenceRequest] = {}  # by key, until the final response
         self._held: dict[int, InferenceResponse] = {}  # single responses that wait for their final mark

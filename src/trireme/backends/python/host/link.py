@@ -151,6 +151,12 @@ class HostLink:
         else:
             self.arena.release(segment_id, offset)
 
+    def hand_descriptors(self, message: tuple[Any, ...], descriptors: list[int]) -> None:
+        """Sends a message that speaks of descriptors, and those."""
+        if not self._is_closed:
+            socket.send_fds(self._side, [b"\0"], descriptors)
+            self.send(message)
+
     def take_descriptor(self) -> int:
         """The descriptor that the message at hand speaks of; the caller's to close."""
         _, descriptors, _, _ = socket.recv_fds(self._side, 1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from trireme.backends.python.host.instance import PythonInstance
 from trireme.backends.python.host.link import CLOSED, HostLink, Routes
 from trireme.backends.python.host.tensor_messages import error_of
 from trireme.backends.python.process.exit_report import MISBEHAVED, ExitReport, cause_of, describe_exit, oom_kills
+from trireme.backends.python.process.socket_pairs import SocketPairs
 from trireme.backends.python.process.worker_process import Launch, WorkerProcess
 from trireme.backends.services import BackendServices
 from trireme.core.errors import InternalError
@@ -41,6 +43,9 @@ class WorkerSession:
         self._reply: asyncio.Future[tuple[Any, ...]] | None = None
         self._check: asyncio.Future[bool] | None = None
         self._check_token = 0
+        self._lease: asyncio.Future[None] | None = None  # until the worker is back
+        self.has_called = False
+        """Whether the model has called another one for a request that this process does not know."""
         self._was_ready = True  # as the model last said; it came up, so it is until it says otherwise
         self._oom_kills = oom_kills()
         self._is_debug = launch.inherits_terminal
@@ -60,6 +65,7 @@ class WorkerSession:
             messages.CONTROL: self._control.on_control,
             messages.METRIC: self._control.on_metric,
             messages.LOG: self._control.on_log,
+            messages.RETURNED: self._on_returned,
             messages.CHILDREN: lambda _: self._children.open(self.link.take_descriptor()),
         }
         self.process.exited.add_done_callback(self._on_exit)
@@ -89,9 +95,18 @@ class WorkerSession:
         self._routes[messages.RESPONSE] = instance.on_response
         self._routes[messages.RESCHEDULE] = instance.on_reschedule
         self._routes[messages.MEASURED] = instance.on_measured
-        self._routes[messages.CALL] = calls.on_call
+        self._routes[messages.CALL] = self._on_call
         self._routes[messages.CALL_CANCEL] = calls.on_cancel
         instance.connect(self.link, calls)
+
+    def lend(self) -> tuple[tuple[socket.socket, socket.socket], asyncio.Future[None]]:
+        """Has the worker take its batches of another process, which gets the sockets that the caller keeps of these
+        pairs. The future is done when that process has closed them and the worker is back, or gone. Raises OSError."""
+        with SocketPairs() as pairs:
+            self.link.hand_descriptors((messages.LEASE,), list(pairs.inherited))
+            lent = pairs.keep()
+        returned = self._lease = asyncio.get_running_loop().create_future()
+        return lent, returned
 
     async def is_ready(self) -> bool:
         """Asks the model where it can say; callers that come while a question is out share its answer. A worker that
@@ -154,6 +169,7 @@ class WorkerSession:
         self._settle_check(False)
         if not self.lost.done():
             self.lost.set_result("it was ended")
+        self._on_returned(())
 
     def _make_control(self, link: HostLink, part: str = "") -> Control:
         """For the worker or a part of it that has its own metrics."""
@@ -187,6 +203,16 @@ class WorkerSession:
         reply, self._reply = self._reply, None
         if reply is not None and not reply.done():
             reply.set_result(message)
+
+    def _on_call(self, message: tuple[Any, ...]) -> None:
+        self.has_called = self.has_called or self._lease is not None
+        if self._calls is not None:
+            self._calls.on_call(message)
+
+    def _on_returned(self, _message: tuple[Any, ...]) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None and not lease.done():
+            lease.set_result(None)
 
     def _on_finalized(self, _message: tuple[Any, ...]) -> None:
         log.debug("'%s' is finalized", self._name)
@@ -234,3 +260,4 @@ class WorkerSession:
         self._settle_check(False)
         if not self.lost.done():
             self.lost.set_result(reason)
+        self._on_returned(())

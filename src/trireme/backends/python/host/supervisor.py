@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,6 +19,28 @@ from trireme.core.errors import InternalError, ServingError, UnavailableError
 from trireme.core.ports import BatchRunner, WorkerWatch
 
 log = logging.getLogger(__name__)
+
+_LEND_POLL_S = 0.001
+
+
+class Lease:
+    """A worker in the hands of another process."""
+
+    def __init__(
+        self, session: WorkerSession, sockets: tuple[socket.socket, socket.socket], returned: asyncio.Future[None]
+    ) -> None:
+        self._session = session
+        self.sockets = sockets
+        """For that process; whoever hands them over closes them."""
+        self.returned = returned
+        """Done when the worker is back, or gone."""
+        self.recall: Callable[[], None] | None = None
+        """Asks that process for it."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the worker is gone."""
+        return self._session.lost.done()
 
 
 class Supervisor:
@@ -46,6 +69,8 @@ class Supervisor:
         self._recovery: asyncio.Task[None] | None = None
         self._is_attached = False
         self._is_stopping = False
+        self._lease: Lease | None = None
+        self._stays = False  # is not lent any more
 
     @property
     def is_alive(self) -> bool:
@@ -79,6 +104,53 @@ class Supervisor:
             self._is_attached = False
             self._runner.detach(self.instance)
 
+    @property
+    def recipe(self) -> WorkerRecipe:
+        return self._recipe
+
+    @property
+    def unfit_reason(self) -> str:
+        """Why its worker is better off here than with another process; empty where nothing is known."""
+        return "it calls other models" if self._session is not None and self._session.has_called else ""
+
+    @property
+    def can_lend(self) -> bool:
+        """Whether the worker serves, and takes one batch at a time."""
+        return self._is_attached and self._lease is None and not self._stays and self.instance.max_concurrency == 1
+
+    async def lend(self) -> Lease | None:
+        """For another process, when the worker has done what it was given: the runner gives it no further batch from
+        before the first await on. None where it has come to be of no use meanwhile."""
+        session = self._session
+        # Polled, so that the path of every batch has no event to set.
+        while not self.instance.is_idle:  # noqa: ASYNC110
+            await asyncio.sleep(_LEND_POLL_S)
+        if session is None or session is not self._session or self._stays:
+            return None
+        try:
+            lease = self._lease = Lease(session, *session.lend())
+        except OSError as error:
+            log.warning("model instance '%s' could not be leased: %s", self.instance.name, error)
+            self.attach()
+            return None
+        lease.returned.add_done_callback(lambda _: self._on_returned(lease))
+        return lease
+
+    def _on_returned(self, lease: Lease) -> None:
+        if lease is self._lease:
+            self._lease = None
+            if not self._is_stopping:
+                self.attach()
+
+    async def take_back(self) -> None:
+        """Returns when no other process has the worker, nor will."""
+        self._stays = True
+        lease = self._lease
+        if lease is not None:
+            if lease.recall is not None:
+                lease.recall()
+            await asyncio.wait((lease.returned,))
+
     async def is_ready(self) -> bool:
         return self._session is not None and await self._session.is_ready()
 
@@ -99,7 +171,7 @@ class Supervisor:
             await self.stop()
 
     async def _end(self, end: Callable[[WorkerSession], Coroutine[Any, Any, None]]) -> None:
-        self._is_stopping = True
+        self._is_stopping = self._stays = True
         try:
             self.detach()
         except Exception:  # nothing may keep the process from being ended

@@ -193,7 +193,7 @@ def _serving_runtime() -> pb_runtime.Runtime:
 
 def _encode_call(request: InferenceRequest, runtime: pb_runtime.Runtime) -> pb_runtime.CallRequest:
     key, request_id, _, names, correlation_id, _, timeout, parameters, trace = request._message
-    arena = runtime.channel.arena
+    arena = runtime.channel.server_arena
     body = (
         key or pb_runtime.parent_key.get(),
         request_id,

@@ -79,7 +79,7 @@ class ServerCalls:
         """CALL_RESPONSE: (kind, call, response or None, is_final)."""
         _, number, answer, is_final = message
         call = self._calls.get(number)
-        response = None if answer is None else decode_response(answer, self._channel.attachments)
+        response = None if answer is None else decode_response(answer, self._channel.server_attachments)
         if call is None:
             return
         if is_final:

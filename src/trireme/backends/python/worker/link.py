@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
+from trireme.backends.python.worker.lease_link import OF_BATCHES, LeaseLink
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -45,6 +46,8 @@ class Link:
         self.on_pending: Callable[[], None] | None = None
         self.arena: Arena | None = Arena(self._announce)
         self.attachments: Attachments | None = Attachments()
+        self.server_arena: Arena | None = self.arena
+        self.server_attachments: Attachments | None = self.attachments
         self._borrowed = self.attachments
         self._lent = self.arena
         self._outbox: deque[tuple[Any, ...]] = deque()
@@ -59,11 +62,15 @@ class Link:
         self._end = 0  # bytes of an incomplete frame at the front of the buffer
         self._watchers: dict[AbstractEventLoop, int] = {}
         self.home_loop: AbstractEventLoop | None = None  # reads anyway
+        self._lease: LeaseLink | None = None  # where batches come from, while another process than the server has them
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def send(self, message: tuple[Any, ...]) -> None:
+        if self._lease is not None and message[0] in OF_BATCHES:
+            self._lease.send(message)
+            return
         frame = messages.encode(message)
         gathered = self._gathered.get(threading.get_ident()) if self._gathered else None
         if gathered is not None:
@@ -102,9 +109,27 @@ class Link:
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
         pending = self.pending
-        if not pending:
-            self.wait_until(pending.__len__)
+        while not pending:
+            if self._lease is None:
+                self.wait_until(pending.__len__)
+            else:
+                self._wait_leased(self._lease)
         return pending.popleft()
+
+    def begin_lease(self) -> None:
+        """Takes batches of another process from now on, until it is gone. Called by the main thread, which has none."""
+        _, (sock_fd, side_fd), _, _ = socket.recv_fds(self._side, 1, 2)
+        lease = self._lease = LeaseLink(sock_fd, side_fd, self._sock, self._receive, self.pending)
+        self.arena, self.attachments = lease.arena, lease.attachments
+
+    def _wait_leased(self, lease: LeaseLink) -> None:
+        """The same as `wait_until` for the main thread, which ends the lease where there is nothing left of it."""
+        self.wait_until(lambda: self.pending or lease.is_lost)
+        if not self.pending:
+            self._lease = None
+            self.arena, self.attachments = self._lent, self._borrowed
+            lease.close()
+            self.send((messages.RETURNED,))
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
         if self._gathered and not is_done():
@@ -150,6 +175,8 @@ class Link:
         """For a forked child, in which no lock may be taken that another thread of the parent may have held."""
         self._sock.close()
         self._side.close()
+        if self._lease is not None:
+            self._lease.close_sockets()
 
     def close(self) -> None:
         """Lets go of the sockets and of the memory."""
@@ -201,6 +228,13 @@ class Link:
 
     def _read(self, flags: int) -> bool:
         """Reads once and handles every complete frame; False where there was nothing to read."""
+        if self._lease is not None:
+            is_own, is_read = self._lease.read(flags)
+            if not is_own:
+                if is_read and self._follower_count:
+                    self._wake_followers()
+                return is_read
+            flags = _DONT_WAIT
         try:
             count = self._sock.recv_into(self._view[self._end :] if self._end else self._view, 0, flags)
         except (BlockingIOError, InterruptedError):

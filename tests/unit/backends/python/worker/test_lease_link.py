@@ -1,0 +1,135 @@
+"""A worker that serves another process than the server for a while: who gets what, and how it comes back."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from trireme.backends.python.channel import messages
+from trireme.backends.python.channel.arena import Arena
+from trireme.backends.python.worker.link import Link
+
+LARGE = 100_000
+"""Bytes that do not travel inside a message, nor fit the first buffer."""
+
+
+class Stage:
+    """A worker's link, the server that it belongs to, and the process that has leased it."""
+
+    def __init__(self) -> None:
+        self.server, worker = socket.socketpair()
+        self.server_side, worker_side = socket.socketpair()
+        self.tenant, theirs = socket.socketpair()
+        self.tenant_side, their_side = socket.socketpair()
+        for sock in (self.server, self.tenant):
+            sock.settimeout(10)
+        self.link = Link(worker, worker_side, lambda message: message[0] != messages.CANCEL, lambda: None)
+        with theirs, their_side:
+            socket.send_fds(self.server_side, [b"\0"], [theirs.fileno(), their_side.fileno()])
+        self.link.begin_lease()
+
+    def close(self) -> None:
+        self.link.close()
+        for sock in (self.server, self.server_side, self.tenant, self.tenant_side):
+            sock.close()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
+
+
+def test_batches_of_the_tenant_and_messages_of_the_server_are_both_taken(stage: Stage) -> None:
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert stage.link.next() == (messages.EXECUTE, 1)
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
+    assert stage.link.next() == (messages.CHECK_READY, 2)
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 3)))
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 4)))
+    assert {stage.link.next(), stage.link.next()} == {(messages.CHECK_READY, 3), (messages.EXECUTE, 4)}
+
+
+def test_results_go_to_the_tenant_and_all_else_to_the_server(stage: Stage) -> None:
+    stage.link.send((messages.RESULTS, 1))
+    stage.link.send((messages.LOG, "W"))
+    with stage.link.gather():
+        stage.link.send((messages.RESPONSE, 2))
+    assert read(stage.tenant) == (messages.RESULTS, 1)
+    assert read(stage.tenant) == (messages.RESPONSE, 2)
+    assert read(stage.server) == (messages.LOG, "W")
+
+
+def test_a_batch_that_is_larger_than_the_buffer_arrives_whole(stage: Stage) -> None:
+    frames = messages.encode((messages.EXECUTE, bytes(LARGE))) + messages.encode((messages.EXECUTE, b"x"))
+    sender = threading.Thread(target=stage.tenant.sendall, args=(frames,))
+    sender.start()
+    assert stage.link.next()[1] == bytes(LARGE)
+    assert stage.link.next()[1] == b"x"
+    sender.join()
+
+
+def test_large_tensors_lie_in_memory_of_the_two(stage: Stage) -> None:
+    link = stage.link
+    assert link.arena is not None
+    assert link.attachments is not None
+    block = link.arena.place(b"out" * 30_000)
+    segment = read(stage.tenant)
+    assert segment[0] == messages.SEGMENT
+    _, descriptors, _, _ = socket.recv_fds(stage.tenant_side, 1, 1)
+    assert len(descriptors) == 1
+    lent = Arena(lambda number, fd, size: announce(stage, number, fd, size))
+    given = lent.place(b"in" * 40_000)
+    link.poll()
+    assert bytes(link.attachments.view(given)) == b"in" * 40_000
+    stage.tenant.sendall(messages.encode((messages.RELEASE, [block[:2]])))
+    link.poll()
+    assert link.arena is not link.server_arena
+    lent.close()
+    socket.close(descriptors[0])
+
+
+def test_the_worker_is_back_when_the_tenant_is_gone_and_its_batches_are_done(stage: Stage) -> None:
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.tenant.close()
+    assert stage.link.next() == (messages.EXECUTE, 1)
+    stage.link.send((messages.RESULTS, 1))  # nobody gets it
+    asking = threading.Thread(target=answer_return, args=(stage,))
+    asking.start()
+    assert stage.link.next() == (messages.EXECUTE, 2)
+    asking.join()
+    stage.link.send((messages.RESULTS, 2))
+    assert read(stage.server) == (messages.RESULTS, 2)
+    assert stage.link.arena is stage.link.server_arena
+
+
+def test_a_tenant_that_leaves_while_the_worker_waits_is_noticed(stage: Stage) -> None:
+    timer = threading.Timer(0.05, stage.tenant.close)
+    timer.start()
+    waiting = threading.Thread(target=stage.link.next, daemon=True)
+    waiting.start()
+    assert read(stage.server) == (messages.RETURNED,)
+    stage.server.sendall(messages.encode((messages.EXECUTE, 1)))
+    waiting.join(10)
+    assert not waiting.is_alive()
+    timer.join()
+
+
+def answer_return(stage: Stage) -> None:
+    """The server has a batch for a worker that is back."""
+    assert read(stage.server) == (messages.RETURNED,)
+    stage.server.sendall(messages.encode((messages.EXECUTE, 2)))
+
+
+def announce(stage: Stage, number: int, fd: int, size: int) -> None:
+    socket.send_fds(stage.tenant_side, [b"\0"], [fd])
+    stage.tenant.sendall(messages.encode((messages.SEGMENT, number, size)))
+
+
+def read(sock: socket.socket) -> tuple[object, ...]:
+    length = messages.LENGTH.unpack(sock.recv(4, socket.MSG_WAITALL))[0]
+    return messages.decode(sock.recv(length, socket.MSG_WAITALL))
