@@ -60,7 +60,7 @@ class Front:
         self.calls = ModelCalls()
         self.taken: list[tuple[Any, ...]] = []
         calls = cast(Calls, self.calls)
-        self.process = FrontProcess(loop, ours, side, calls, lambda process: None)
+        self.process = FrontProcess(loop, ours, side, calls, lambda process: None, lambda tenancy, reason: None)
         self.line = Line(loop, theirs, self.taken.append, lambda: None)
         self.inflight = InflightBytes()
         self._clients = socket.socketpair()

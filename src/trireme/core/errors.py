@@ -79,6 +79,13 @@ class QueueFullError(UnavailableError):
     """The model's queue takes no more at the moment; the same request may be taken a little later."""
 
 
+class LeaseEndedError(UnavailableError):
+    """The request waited in a process that has lost the model's workers, and did not run; no client is told this."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's workers are in another process by now")
+
+
 class AccessError(UnavailableError):
     """The client may not do this, or not now; nothing was done for the request."""
 

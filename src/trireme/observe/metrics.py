@@ -180,6 +180,9 @@ class MetricsRegistry:
 
     def page(self) -> bytes:
         """The metrics page of this moment."""
+        for entry in self._models.values():
+            if entry.stats.bring_in is not None:
+                entry.stats.bring_in()
         writer = PageWriter()
         self._write_counters(writer)
         self._write_gauges(writer)

@@ -106,11 +106,12 @@ class ModelStats:
     that are told of single requests are guarded: none that fails costs a request its answer."""
 
     __slots__ = (
-        "_batches",
         "_clock",
         "_measured",
         "_responses",
         "_wall_clock",
+        "batches",
+        "bring_in",
         "cache_hit_count",
         "cache_hit_ns",
         "cache_miss_count",
@@ -154,7 +155,7 @@ class ModelStats:
         self.fail_counts = dict.fromkeys(FAILURE_REASONS, 0)
         self.fail_ns = 0
         self.cache_hit_count = self.cache_hit_ns = self.cache_miss_count = self.cache_miss_ns = 0
-        self._batches: dict[int, list[int]] = {}
+        self.batches: dict[int, list[int]] = {}
         self._responses: dict[int, list[int]] = {}
         self._measured: dict[str, list[int]] = {}
         # How many latencies of answered requests fell under each of DEFAULT_BOUNDS_NS, and above them all.
@@ -164,6 +165,7 @@ class ModelStats:
         self.summaries: LatencySummaries | None = None  # set where the metrics options ask for summaries
         self.first_response: LatencyHistogram | None = None  # set where they ask for histograms
         self.pending_count: Callable[[], int] = _nothing_pending  # set by the scheduler
+        self.bring_in: Callable[[], None] | None = None  # adds what other processes have counted, where they do
         self.watch: RequestWatch | None = None  # set where somebody wants to see single requests
         self.slow_ns: int = NEVER_NS  # what the watch is told of
 
@@ -177,9 +179,9 @@ class ModelStats:
     def record_execution(self, batch_size: int, timing: BatchTiming) -> None:
         """One execution is over, whatever became of its requests."""
         self.execution_count += 1
-        totals = self._batches.get(batch_size)
+        totals = self.batches.get(batch_size)
         if totals is None:
-            totals = self._batches[batch_size] = [0, 0, 0, 0]
+            totals = self.batches[batch_size] = [0, 0, 0, 0]
         totals[0] += 1
         totals[1] += timing[0]
         totals[2] += timing[1]
@@ -291,7 +293,7 @@ class ModelStats:
 
     def executed_rows(self) -> int:
         """Rows of all executions, also of those whose requests failed."""
-        return sum(size * totals[0] for size, totals in self._batches.items())
+        return sum(size * totals[0] for size, totals in self.batches.items())
 
     @property
     def fail_count(self) -> int:
@@ -300,6 +302,8 @@ class ModelStats:
 
     def snapshot(self) -> ModelStatsSnapshot:
         """The counts of this moment."""
+        if self.bring_in is not None:
+            self.bring_in()
         computed = self.success_count - self.cache_hit_count
         return ModelStatsSnapshot(
             name=self.name,
@@ -315,7 +319,7 @@ class ModelStats:
             compute_output=DurationStats(computed, self.compute_output_ns),
             cache_hit=DurationStats(self.cache_hit_count, self.cache_hit_ns),
             cache_miss=DurationStats(self.cache_miss_count, self.cache_miss_ns),
-            batches=tuple(_batch_stats(size, totals) for size, totals in sorted(self._batches.items())),
+            batches=tuple(_batch_stats(size, totals) for size, totals in sorted(self.batches.items())),
             responses={str(index): _response_stats(totals) for index, totals in sorted(self._responses.items())},
             measured={name: DurationStats(*totals) for name, totals in self._measured.items()},
         )

@@ -38,6 +38,7 @@ class ServedModels:
         self.records: dict[ModelId, ModelRecord] = {}
         self.draining: dict[Model, asyncio.Task[None]] = {}
         self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
+        self.on_retire: Callable[[Model], None] | None = None  # told of a model that takes no further request
         self.on_change: Callable[[], None] | None = None  # told when a model has come, begins to end, or has ended
         self.reloading: dict[str, Callable[[str], Model]] = {}
         """By the name of a model that is out of service while its next copy loads: the placeholder for a version, at
@@ -137,6 +138,8 @@ class ServedModels:
 
     def _retire(self, record: ModelRecord, model: Model, after: tuple[asyncio.Task[None], ...]) -> asyncio.Task[None]:
         model.is_serving = False
+        if self.on_retire is not None:
+            self.on_retire(model)
         self._metrics.remove_model(model.stats)
         return self._end(record, model, after)
 

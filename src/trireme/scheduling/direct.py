@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from trireme.core.batch import Batch, BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
-from trireme.core.errors import CancelledError, stopping_error
+from trireme.core.errors import CancelledError, ServingError, stopping_error
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.stats import ModelStats
-from trireme.scheduling.instance_runner import InstanceRunner
+from trireme.scheduling.instance_runner import AnswerCallback, InstanceRunner
 from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
@@ -131,6 +131,15 @@ class DirectScheduler:
         """From now on every execution passes the gate; called before the first instance is attached."""
         self._runner.gate = gate
         gate.open(lambda: self._queue.count > 0, lambda: self._dispatch(self._clock()))
+
+    def look_at_answers(self, look: AnswerCallback) -> None:
+        """From now on every response of an execution is shown before its client gets it."""
+        self._runner.before_answer = look
+
+    def give_up_waiting(self, error: ServingError) -> None:
+        """Answers with the error what no instance has; nothing of it is counted."""
+        for request in self._queue.take(self._queue.count):
+            self._end_queued(request, InferenceResponse.of_error(error))
 
     def answer_unexecuted(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Answers a request that was never enqueued, in its turn where the order is preserved."""

@@ -58,7 +58,7 @@ class InstanceRunner:
         self._clock = clock
         self._finish = finish
         self._requeue = requeue
-        self._before_answer = before_answer
+        self.before_answer = before_answer
         self._attached: dict[int, Instance] = {}
         self._running: dict[Batch, Instance] = {}
         self._streams = StreamedRequests(stats, self._running)
@@ -201,8 +201,8 @@ class InstanceRunner:
 
     def answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         """Passes the response on; a client's trouble must not reach the other requests of the batch."""
-        if self._before_answer is not None:
-            self._before_answer(request, response)
+        if self.before_answer is not None:
+            self.before_answer(request, response)
         try:
             if self.order is None:
                 request.respond(response)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trireme.config.options.trace import TraceSettings
 from trireme.observe.logs import LogSettings
 from trireme.observe.metrics import MetricsRegistry
@@ -39,6 +41,8 @@ class InferenceServer:
     ) -> None:
         self.registry = registry
         self.is_exiting = False
+        self.on_exit: Callable[[], None] | None = None
+        """Called when new inference is refused from now on."""
         trace_settings = TraceSettingsStore(trace_start or TraceSettings())
         self.tracing = Tracing(trace_settings)
         self.shared_memory = shared_memory or SharedMemory()
@@ -67,3 +71,5 @@ class InferenceServer:
         self.is_exiting = True
         self.health.begin_exit()
         self.inference.begin_exit()
+        if self.on_exit is not None:
+            self.on_exit()

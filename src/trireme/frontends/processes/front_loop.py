@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from trireme.access import file_watch
 from trireme.core.errors import ServingError
@@ -23,7 +23,7 @@ from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_lane import GrpcClientConnection, GrpcLane
-from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane, LaneCall
+from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane, LaneCall, LeasedModels
 from trireme.frontends.processes.large_answers import AnswerParts
 from trireme.frontends.processes.line import Line, Message
 from trireme.frontends.tls import Certificates, TlsOptions
@@ -33,11 +33,25 @@ log = logging.getLogger(__name__)
 
 _NAME: Final = b"trireme-front"
 _PR_SET_NAME: Final = 15
+_MOST_DESCRIPTORS: Final = 3
+"""That come together."""
 _STOP_POLL_S: Final = 0.02
 _SWEEP_S: Final = 2.0
 """How often the server process is told which connections are used, and it is looked for clients that do not go on."""
 _FOR_CALLS: Final = frozenset((messages.ANSWER, messages.REFUSE, messages.FAIL, messages.SEND_WHOLE))
 _FOR_CLIENTS: Final = frozenset((messages.WRITE, messages.END_WRITING, messages.CLOSE, messages.ABORT))
+
+
+class Tenant(Protocol):
+    """Takes workers that the server process leases, and runs plain requests on them."""
+
+    models: LeasedModels
+
+    def take(self, message: Message, descriptors: list[int]) -> None:
+        """A worker comes (LEASE), with the descriptors of its sockets."""
+
+    def give_back(self, lease: int) -> None:
+        """The worker is to go back when it has done what it was given (RECALL)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,8 @@ class FrontPlan:
     """Makes a server without models, which front ends want to have."""
     reads_requests: bool = False
     """Whether they read plain inference requests themselves, and not only pass bytes on."""
+    create_tenant: Callable[[InferenceServer, Callable[[Message], None]], Tenant] | None = None
+    """Makes who takes workers that the server process leases; None where it leases none."""
 
 
 def serve_clients(plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
@@ -85,7 +101,7 @@ class FrontLoop:
         self.connections: dict[int, ClientConnection] = {}
         self._loop = asyncio.get_running_loop()
         self._side = side
-        self._sockets: dict[int, socket.socket | None] = {}  # that came before they were spoken of
+        self._descriptors: dict[int, list[int]] = {}  # that came before they were spoken of
         self._has_tls = (plan.http.tls is not None, plan.grpc.tls is not None)  # by service
         self._certificates = (_certificates(plan.http.tls), _certificates(plan.grpc.tls))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +115,10 @@ class FrontLoop:
         self.used: set[int] = set()
         self._parts = AnswerParts()
         self._last_call = 0
-        self._grpc = GrpcLane(self, plan.grpc, plan.create_server())
+        server = plan.create_server()
+        self._tenant = None if plan.create_tenant is None else plan.create_tenant(server, self.line.send)
+        self.leased: LeasedModels = {} if self._tenant is None else self._tenant.models
+        self._grpc = GrpcLane(self, plan.grpc, server)
         self._loop.call_later(_SWEEP_S, self._look_around)
 
     def close(self) -> None:
@@ -153,6 +172,10 @@ class FrontLoop:
             self.line.send((messages.PONG,))
         elif kind == messages.STOP:
             self._run(self._stop())
+        elif self._tenant is not None and kind == messages.LEASE:
+            self._tenant.take(message, self._descriptors_of(-message[1]))
+        elif self._tenant is not None and kind == messages.RECALL:
+            self._tenant.give_back(message[1])
 
     def _settle(self, kind: int, message: Message) -> None:
         """A call has ended; a large answer has come ahead in parts."""
@@ -212,12 +235,17 @@ class FrontLoop:
 
     def _socket_of(self, number: int) -> socket.socket | None:
         """The socket that the server process has sent ahead; None where the system has left it out."""
-        while number not in self._sockets:
-            told, descriptors, _, _ = socket.recv_fds(self._side, 64, 1)
+        descriptors = self._descriptors_of(number)
+        return socket.socket(fileno=descriptors[0]) if descriptors else None
+
+    def _descriptors_of(self, number: int) -> list[int]:
+        """Those that the server process has sent ahead under this number; none where the system has left them out."""
+        while number not in self._descriptors:
+            told, descriptors, _, _ = socket.recv_fds(self._side, 64, _MOST_DESCRIPTORS)
             if not told:
                 raise ConnectionResetError("the server process sends no sockets any more")
-            self._sockets[marshal.loads(told)[0]] = socket.socket(fileno=descriptors[0]) if descriptors else None
-        return self._sockets.pop(number)
+            self._descriptors[marshal.loads(told)[0]] = list(descriptors)
+        return self._descriptors.pop(number)
 
     def _look_around(self) -> None:
         self._grpc.check_progress()

@@ -30,6 +30,7 @@ class FrontProcess:
         side: socket.socket,
         calls: Calls,
         ended: Callable[[FrontProcess], None],
+        unfit: Callable[[int, str], None],
     ) -> None:
         self.pid: int | None = None  # once the starter has told
         self.is_over = False
@@ -40,6 +41,7 @@ class FrontProcess:
         self._loop = loop
         self._side = side
         self._ended = ended
+        self._unfit = unfit
         self._line = Line(loop, sock, self._take, self._lost)
         self._line.on_unsent = self._on_unsent
         self._transports: dict[int, RelayedTransport] = {}
@@ -80,6 +82,21 @@ class FrontProcess:
         )
         self._line.send((messages.OPEN, number, service, not is_restricted))
         return True
+
+    def take_demand(self, model_name: str) -> int:
+        """Requests for the model that it has read and passed on since the last time."""
+        return self._lane.demands.pop(model_name, 0)
+
+    def lend(self, lease: int, facts: Message, descriptors: list[int]) -> None:
+        """Hands a worker over, with its sockets among the descriptors; raises OSError where the process does not keep
+        up."""
+        socket.send_fds(self._side, [marshal.dumps((-lease,))], descriptors)
+        self._line.send((messages.LEASE, lease, *facts))
+
+    def recall(self, lease: int) -> None:
+        """Asks for the worker; one that has ended has given it back."""
+        if not self.is_over:
+            self._line.send((messages.RECALL, lease))
 
     def ping(self) -> None:
         """Asks for a sign of life."""
@@ -131,6 +148,8 @@ class FrontProcess:
             self._lane.settled(message[1])
         elif kind == messages.PONG:
             self.unanswered_count = 0
+        elif kind == messages.UNFIT:
+            self._unfit(message[1], message[2])
         else:
             self._take_rare(kind, message)
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError
+from trireme.core.errors import LeaseEndedError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -112,6 +112,13 @@ class LaneInferCall(UnaryCall):
         self._request = request
         request.on_cancel = self._cancel
         owner = self._lane.owner
+        if owner.leased and not (request.correlation_id or request.flags or request.priority or request.timeout_us):
+            start = owner.leased.get((request.model_name, request.model_version))
+            if start is not None:
+                request.respond = self._answer_leased
+                if start(request):
+                    return
+                request.on_cancel = self._cancel
         call = self._call = owner.next_call()
         owner.calls[call] = self
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.data) for tensor in request.inputs.values()]
@@ -147,6 +154,19 @@ class LaneInferCall(UnaryCall):
             self._pass_on_whole()
         else:
             self.fail(decode_error(message[2]))
+        self._lane.owner.connections[self.connection_number].tell_unsent()
+
+    def _answer_leased(self, response: InferenceResponse) -> None:
+        """The end of a request that has run on a worker of this process's."""
+        request = self._request
+        if self.is_done or request is None:
+            return
+        if response.error is None:
+            self._answer(request, response)
+        elif isinstance(response.error, LeaseEndedError):
+            self._pass_on_whole()
+        else:
+            self.fail(response.error)
         self._lane.owner.connections[self.connection_number].tell_unsent()
 
     def _request_in(self, message: Buffer) -> InferenceRequest | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError, unanswered_error
+from trireme.core.errors import LeaseEndedError, ServingError, unanswered_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -37,8 +38,15 @@ _REST_S: Final = 0.02
 """How long the rest of a request is waited for before its beginning is passed on: many clients send head and body one
 behind the other, and what takes longer is for the server process to watch."""
 
+_NO_SETTINGS: Final = (0, 0, 0, 0)
+"""Correlation id, flags, priority and timeout of requests that any queue can have."""
+
 Decoded = tuple[InferDocument, str, dict[str, Tensor]]
 """What a body says, the request's id, and its inputs."""
+
+
+LeasedModels = dict[tuple[str, str], Callable[[InferenceRequest], bool]]
+"""By name and version as requests have them: starts a request here; false where the server process is to have it."""
 
 
 class LaneOwner(ConnectionOwner, Protocol):
@@ -46,6 +54,8 @@ class LaneOwner(ConnectionOwner, Protocol):
 
     http: HttpLane
     calls: dict[int, LaneCall]
+    leased: LeasedModels
+    """Models of which workers are here."""
     used: set[int]
     """Connections on which requests were read since somebody looked."""
 
@@ -226,17 +236,25 @@ class HttpClientConnection(ClientConnection):
         document, request_id, inputs = decoded
         owner = self._lane_owner
         exchange = self._exchange = Exchange(self, head, b"")
-        exchange.request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, _ignore)
+        request = exchange.request = InferenceRequest(head.model_name, head.model_version, request_id, inputs, _ignore)
         self._document = document
         self._bytes = data
+        owner.used.add(self.number)
         settings = None
         if document.has_parameters or head.forwarded:
             parameters = {**document.parameters, **(head.forwarded or {})}
             settings = (document.correlation_id, document.flags, document.priority, document.timeout_us, parameters)
+            request.parameters = parameters
+        if owner.leased and (settings is None or settings[:4] == _NO_SETTINGS):
+            start = owner.leased.get((head.model_name, head.model_version))
+            if start is not None:
+                request.requested_outputs = document.requested_outputs
+                request.respond = self._answer_leased
+                if start(request):
+                    return
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.data) for tensor in inputs.values()]
         call = self._call = owner.next_call()
         owner.calls[call] = self
-        owner.used.add(self.number)
         self._line.send(
             (
                 messages.INFER,
@@ -302,6 +320,16 @@ class HttpClientConnection(ClientConnection):
             self._relay(self._bytes + waiting)
             self._resume()
             self._tell_end()
+
+    def _answer_leased(self, response: InferenceResponse) -> None:
+        """The end of a request that has run on a worker of this process's."""
+        exchange, document = self._exchange, self._document
+        if isinstance(response.error, LeaseEndedError):
+            self.settle(messages.SEND_WHOLE, (messages.SEND_WHOLE,))
+        elif exchange is not None and document is not None:
+            self._respond(exchange, document, response)
+            if self.inflight.held_bytes:
+                self.tell_unsent()
 
     @property
     def connection_number(self) -> int:

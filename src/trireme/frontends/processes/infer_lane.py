@@ -30,7 +30,7 @@ ErrorMessage = tuple[str, int, str]
 class InferLane:
     """The requests of one process. What is not plain is sent back, to come again as bytes: nothing is decided here."""
 
-    __slots__ = ("_calls", "_large", "_line", "_open", "_transports")
+    __slots__ = ("_calls", "_large", "_line", "_open", "_transports", "demands")
 
     def __init__(self, calls: Calls, line: Line, transports: Mapping[int, RelayedTransport]) -> None:
         self._calls = calls
@@ -38,6 +38,8 @@ class InferLane:
         self._transports = transports
         self._large = LargeAnswers(line)
         self._open: dict[int, _LaneCall] = {}
+        self.demands: dict[str, int] = {}
+        """By the name of the model, requests since somebody looked, who takes away what was counted."""
 
     @property
     def count(self) -> int:
@@ -59,6 +61,7 @@ class InferLane:
         if called.is_decoupled or called.is_loading or calls.tracing.is_on:
             self._line.send((messages.SEND_WHOLE, key))
             return
+        self.demands[name] = self.demands.get(name, 0) + 1
         tensors: dict[str, Tensor] = {}
         size = 0
         for tensor_name, datatype, shape, data in inputs:

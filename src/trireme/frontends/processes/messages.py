@@ -41,6 +41,13 @@ PART: Final = 15
 """(call, output, size, bytes): some of the data of a large answer's output, which has this size and this place among
 the outputs. ANSWER follows behind the last, with None for the data."""
 
+LEASE: Final = 16
+"""(lease, tenancy, version, configuration, whether outputs are checked strictly, instance): a worker that runs batches
+of this process from now on; its sockets, and memory to count in, have been sent ahead. What one tenancy has is one
+model."""
+RECALL: Final = 17
+"""(lease,): the worker is to go back to the server process when it has done what it was given."""
+
 # To the server process.
 MADE: Final = 20
 """(connection,): the client is there, behind its TLS handshake where there is one."""
@@ -65,6 +72,9 @@ UNSENT: Final = 29
 """(connection, size): so much waits in the front-end process for the client to read it."""
 SETTLED: Final = 30
 """(call,): an answer that came in parts is on its way to the client, and counted as UNSENT from now on."""
+
+UNFIT: Final = 31
+"""(tenancy, reason): the model's workers are better off with the server process."""
 
 WINDOW_BYTES: Final = 1 << 20
 """So much of a connection may be on its way to the client before some of it is TAKEN."""

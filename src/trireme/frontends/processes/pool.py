@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -65,6 +66,8 @@ class FrontendProcesses:
         self._is_starter_gone = False
         self._starter_silent_count = 0  # how often it was looked since it was asked, and has not replied
         self._watch_timer: asyncio.TimerHandle | None = None
+        self.on_unfit: Callable[[int, str], None] | None = None
+        """Told of a tenancy, and why the workers that it has are better off here."""
         self.restart_count = 0
         """How many processes were replaced."""
         self.hang_count = 0
@@ -100,19 +103,25 @@ class FrontendProcesses:
         return self._is_starter_gone and all(process is None for process in self._slots)
 
     @property
-    def _living(self) -> list[FrontProcess]:
+    def numbered(self) -> Sequence[FrontProcess | None]:
+        """By number; None for one that is not there."""
+        return self._slots
+
+    @property
+    def living(self) -> list[FrontProcess]:
+        """Those that run."""
         return [process for process in self._slots if process is not None and process.pid is not None]
 
     def _most_at_once(self) -> int:
         """Of clients beyond the limit few: each is to be read before those behind it take its place."""
         if self._connection_slots.is_full:
             return _RESTRICTED_ACCEPTS
-        has_taker = self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self._living)
+        has_taker = self.is_alone or any(process.unanswered_count < _SLOW_COUNT for process in self.living)
         return ACCEPTS if has_taker else 0
 
     def _adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands a client to the process that has the fewest; false where there is none that keeps up."""
-        for process in sorted(self._living, key=lambda process: process.connection_count):
+        for process in sorted(self.living, key=lambda process: process.connection_count):
             if process.unanswered_count < _SLOW_COUNT and process.adopt(client, peer, service, connect):
                 client.close()
                 return True
@@ -170,7 +179,7 @@ class FrontendProcesses:
             self._loop.call_later(_AGAIN_S, self._start_process, number)
             return
         self._started_s[number] = monotonic()
-        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end)
+        process = FrontProcess(self._loop, sock, side, self._calls, self._on_end, self._tell_unfit)
         self._slots[number] = self._asked[self._last_request] = process
 
     def _ask_for_one(self) -> tuple[socket.socket, socket.socket]:
@@ -204,6 +213,10 @@ class FrontendProcesses:
         wait_s = 0.0 if monotonic() - self._started_s[number] > _AGAIN_S else _AGAIN_S
         log.error(what + "it is replaced", number, process.pid)
         self._loop.call_later(wait_s, self._start_process, number)
+
+    def _tell_unfit(self, tenancy: int, reason: str) -> None:
+        if self.on_unfit is not None:
+            self.on_unfit(tenancy, reason)
 
     def _check_alone(self) -> None:
         if self.is_alone and not self._is_stopping and not self._is_alone_told:

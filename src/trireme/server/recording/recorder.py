@@ -59,6 +59,7 @@ class Recorder:
         self._dice = dice
         self._call_later = call_later or _on_the_loop
         self._recording: Recording | None = None
+        self.on_start: Callable[[], None] | None = None  # called when calls are recorded from now on
         self._is_check_due = False
         self._recorded_before = 0
         self._dropped_before = 0
@@ -90,6 +91,8 @@ class Recorder:
             self._recording = Recording(options, self._clock, self._dice)
             if self.switch is not None:
                 self.switch.recorder = self
+            if self.on_start is not None:
+                self.on_start()
             if self.excerpts is not None:
                 self.excerpts.open()
         self._check_later()

@@ -43,6 +43,8 @@ class Tracing:
         self._spans = SpanExport(*settings.collector) if settings.collector is not None else None
         self.is_on = False
         """Whether any request may have to be traced."""
+        self.on_replace: Callable[[], None] | None = None
+        """Called when other settings are in force."""
         settings.on_change = self._replace
         self._replace(())
 
@@ -143,6 +145,8 @@ class Tracing:
             if sampler is not None:
                 sampler.close()
         self.is_on = self._settings.is_any_on
+        if self.on_replace is not None:
+            self.on_replace()
 
     def _new_sampler(self, owner: str) -> _Sampler:
         settings = self._settings.of(owner)
