@@ -35,14 +35,16 @@ def main() -> None:
     parser.add_argument("--instances", default="1,8")
     parser.add_argument("--clients", default="64,256")
     parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--leases", default="off", help="off, on, or both: off,on")
     arguments = parser.parse_args()
     instances = [int(text) for text in arguments.instances.split(",")]
-    print("processes instances protocol clients  requests  batch  waits  server  front ends  ceiling")
-    print("                                                         us  us/req    us/req  requests/s")
+    print("processes leases instances protocol clients  requests  batch  waits  server  front ends  ceiling")
+    print("                                                                us  us/req    us/req  requests/s")
     with tempfile.TemporaryDirectory() as folder:
         write_models(pathlib.Path(folder), instances)
-        for count in (int(text) for text in arguments.processes.split(",")):
-            with Server(pathlib.Path(folder), count) as server:
+        numbers = [int(text) for text in arguments.processes.split(",")]
+        for count, leases in ((number, leases) for number in numbers for leases in arguments.leases.split(",")):
+            with Server(pathlib.Path(folder), count, leases) as server:
                 for instance_count in instances:
                     for clients in (int(text) for text in arguments.clients.split(",")):
                         for protocol in ("http", "grpc"):
@@ -52,15 +54,17 @@ def main() -> None:
 
 
 class Server:
-    """A server with so many front-end processes."""
+    """A server with so many front-end processes, which get leases or not."""
 
-    def __init__(self, folder: pathlib.Path, count: int) -> None:
+    def __init__(self, folder: pathlib.Path, count: int, leases: str) -> None:
         self._folder = folder
+        self._leases = leases
         self._count = count
         self._ports = {kind: free_port() for kind in ("http", "grpc", "metrics")}
         command = [str(pathlib.Path(sys.executable).with_name("tritonserver")), "--model-repository", str(folder)]
         command += [f"--{kind}-port={port}" for kind, port in self._ports.items()]
         command += [f"--frontend-processes={count}", "--log-info=false"]
+        command += ["--frontend-leases=true"] if leases == "on" else []
         self._began_s = time.monotonic()
         self._ready_s = 0.0
         self._first_mb: list[float] = []
@@ -83,7 +87,7 @@ class Server:
 
     def cost(self) -> str:
         """What the processes take, as a line of text."""
-        line = f"{self._count:9} ready after {self._ready_s:.2f} s"
+        line = f"{self._count:9} {self._leases:>6} ready after {self._ready_s:.2f} s"
         if self._first_mb:
             line += f"; MB of a front-end process's own {_range(self._first_mb)}, now {_range(self._own_mb())}"
         return line
@@ -98,7 +102,7 @@ class Server:
         server_us, front_us = 1e6 * spent[0] / requests, 1e6 * sum(spent[1:]) / requests
         busiest_us = max([server_us, *(1e6 * each / requests for each in spent[1:])])
         return (
-            f"{self._count:9} {instances:9} {protocol:8} {clients:7} {requests:9} {requests / executions:6.2f}"
+            f"{self._count:9} {self._leases:>6} {instances:9} {protocol:8} {clients:7} {requests:9} {requests / executions:6.2f}"
             f" {1e6 * seconds * clients / requests:6.0f} {server_us:7.1f} {front_us:9.1f} {1e6 / busiest_us:11,.0f}"
         )
 

@@ -8,8 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from trireme.app import options as app_options
+from trireme.app.leases.lessor import Lessor
+from trireme.app.leases.tenant import Tenant
 from trireme.app.platforms import is_oci
 from trireme.backends.catalog import ModelSource
 from trireme.config.model_config import ModelConfig
@@ -30,6 +33,8 @@ from trireme.registry.registry import ModelRegistry
 from trireme.server.server import InferenceServer
 
 log = logging.getLogger(__name__)
+
+_LEAST_QUEUE: Final = 10_000
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -60,26 +65,41 @@ def open_front_ends(
         starter.close()
         return None
     processes = FrontendProcesses(starter, count, server.calls, slots)
-    metrics.others.append(FrontEndMetrics(processes))
+    lessor = Lessor(processes, server) if _leases_workers(options) else None
+    metrics.others.append(FrontEndMetrics(processes, lessor))
     processes.start()
+    if lessor is not None:
+        lessor.start()
     log.info("Started %d front-end processes", count)
     return processes
 
 
 def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]) -> FrontPlan:
-    """What they are told. Where somebody looks at every request, they pass all bytes on."""
-    is_watched = options.api_keys is not None or options.access_log is not None
-    grpc = app_options.grpc_options(options)
-    is_delayed = bool(grpc.process_delay_s or grpc.response_delay_s)
+    """What they are told."""
     return FrontPlan(
         http=app_options.http_options(options),
-        grpc=grpc,
+        grpc=app_options.grpc_options(options),
         loop_factory=loop_factory,
         open_log=partial(configure, app_options.log_settings(options)),
         gc_thresholds=gc_thresholds,
         create_server=partial(_server_without_models, options),
-        reads_requests=not is_watched and not is_delayed and not is_oci(os.environ),
+        create_tenant=Tenant if _leases_workers(options) else None,
+        reads_requests=_reads_requests(options),
     )
+
+
+def _reads_requests(options: ServerOptions) -> bool:
+    """Where somebody looks at every request, they pass all bytes on."""
+    is_watched = options.api_keys is not None or options.access_log is not None
+    grpc = app_options.grpc_options(options)
+    is_delayed = bool(grpc.process_delay_s or grpc.response_delay_s)
+    return not is_watched and not is_delayed and not is_oci(os.environ)
+
+
+def _leases_workers(options: ServerOptions) -> bool:
+    """Whether they get workers; a bound on what waits that is so small is for one queue to watch."""
+    has_room = not options.max_queue_size or options.max_queue_size >= _LEAST_QUEUE
+    return options.frontend_leases and has_room and _reads_requests(options)
 
 
 def _server_without_models(options: ServerOptions) -> InferenceServer:
@@ -95,8 +115,9 @@ def _no_backend(source: ModelSource) -> Backend:
 class FrontEndMetrics:
     """Shows the processes on the metrics page."""
 
-    def __init__(self, processes: FrontendProcesses) -> None:
+    def __init__(self, processes: FrontendProcesses, lessor: Lessor | None) -> None:
         self._processes = processes
+        self._lessor = lessor
 
     def write(self, writer: PageWriter) -> None:
         """Adds these metrics to a page."""
@@ -110,3 +131,8 @@ class FrontEndMetrics:
         writer.family("trireme_frontend_connections", "gauge", "Connections that each front-end process holds")
         for number, count in enumerate(counts):
             writer.sample(label_text({"process": str(number)}), count or 0)
+        if self._lessor is not None:
+            leases = self._lessor.lease_counts
+            writer.family("trireme_frontend_leases", "gauge", "Workers that each front-end process has")
+            for number, process in enumerate(processes.numbered):
+                writer.sample(label_text({"process": str(number)}), 0 if process is None else leases.get(process, 0))

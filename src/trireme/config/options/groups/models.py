@@ -38,6 +38,13 @@ class ProcessOptions:
         "1 the server process does that itself, with auto the number follows from the cores and the instances.",
         is_extension=True,
     )
+    frontend_leases: bool = option(
+        False,
+        BOOLEAN,
+        "Experimental: whether workers of busy and simple models are leased to front-end processes, which then queue "
+        "and batch for them.",
+        is_extension=True,
+    )
     debug: str | None = option(
         None,
         REQUIRED_TEXT,

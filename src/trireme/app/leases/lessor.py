@@ -1,0 +1,128 @@
+"""The server process's side of leases: looks again and again which models are busy, and shares their workers out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from trireme.app.leases.fitness import leasable_backend
+from trireme.app.leases.rental import Rental
+from trireme.frontends.processes.front_process import FrontProcess
+from trireme.frontends.processes.pool import FrontendProcesses
+from trireme.registry.model import Model
+from trireme.server.server import InferenceServer
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.25
+
+
+class Lessor:
+    """Used on the event loop's thread, from when the first clients are there to the end of the server."""
+
+    def __init__(self, processes: FrontendProcesses, server: InferenceServer) -> None:
+        self._processes = processes
+        self._server = server
+        self._rentals: dict[Model, Rental] = {}
+        self._unfit: dict[Model, str] = {}
+        self._numbers = iter(range(1, 1 << 31))
+        self._timer: asyncio.TimerHandle | None = None
+        processes.on_unfit = self._on_unfit
+        server.registry.models.on_retire = self._on_retire
+        server.tracing.on_replace = self._on_watched
+        server.recorder.on_start = self._on_watched
+        server.on_exit = self.close
+
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def close(self) -> None:
+        """The server ends: all requests are begun in the server process from this moment on, which refuses them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for rental in self._rentals.values():
+            rental.end("the server ends")
+
+    @property
+    def lease_counts(self) -> dict[FrontProcess, int]:
+        """How many workers each process has."""
+        counts: dict[FrontProcess, int] = {}
+        for rental in self._rentals.values():
+            for process, count in rental.lease_counts.items():
+                counts[process] = counts.get(process, 0) + count
+        return counts
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        tenants = [process for process in self._processes.living if process.unanswered_count <= 1]
+        for model, rental in self._fitting():
+            if self._is_watched:
+                rental.end("requests are looked at one by one")
+            else:
+                rental.share(tenants)
+            if rental.unfit_reason:
+                self._note_unfit(model, rental.unfit_reason)
+
+    @property
+    def _is_watched(self) -> bool:
+        return self._server.tracing.is_on or self._server.calls.recorder is not None
+
+    def _fitting(self) -> list[tuple[Model, Rental]]:
+        """The models that serve alone under their names, and are not known to be unfit."""
+        by_name: dict[str, list[Model]] = {}
+        for model in self._server.registry.models.serving():
+            by_name.setdefault(model.name, []).append(model)
+        for model in [*self._rentals, *self._unfit]:
+            if model not in by_name.get(model.name, ()):
+                self._forget(model)
+        fitting = []
+        for models in by_name.values():
+            rental = self._rental_of(models[0]) if len(models) == 1 else None
+            if rental is not None:
+                fitting.append((models[0], rental))
+            else:
+                for model in models:
+                    self._forget_rental(model)
+        return fitting
+
+    def _rental_of(self, model: Model) -> Rental | None:
+        if model in self._unfit:
+            return None
+        rental = self._rentals.get(model)
+        if rental is None:
+            backend = leasable_backend(model)
+            if backend is None:
+                self._unfit[model] = "its configuration"
+                return None
+            rental = self._rentals[model] = Rental(model, backend, self._numbers)
+        return rental
+
+    def _forget(self, model: Model) -> None:
+        self._unfit.pop(model, None)
+        self._forget_rental(model)
+
+    def _forget_rental(self, model: Model) -> None:
+        rental = self._rentals.pop(model, None)
+        if rental is not None:
+            rental.end("it is not alone under its name")
+
+    def _on_retire(self, model: Model) -> None:
+        rental = self._rentals.get(model)
+        if rental is not None:
+            rental.end("it leaves the service")
+
+    def _on_watched(self) -> None:
+        if self._is_watched:
+            for rental in self._rentals.values():
+                rental.end("requests are looked at one by one")
+
+    def _on_unfit(self, tenancy: int, reason: str) -> None:
+        for model, rental in self._rentals.items():
+            if rental.has(tenancy) and model not in self._unfit:
+                self._note_unfit(model, reason)
+                rental.end(reason)
+
+    def _note_unfit(self, model: Model, reason: str) -> None:
+        self._unfit[model] = reason
+        log.info("workers of model '%s' are leased no more: %s", model.name, reason)

@@ -1,0 +1,73 @@
+"""Memory in which a front-end process counts for the server process, which can read it whenever it is asked."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import Final
+
+from trireme.app.leases.counts import COUNT, SUCCESS_AT, add_counts, counts_of
+from trireme.observe.stats import ModelStats
+
+_BYTES: Final = 8
+_SWITCH: Final = COUNT  # behind the counts
+
+
+class SharedCounts:
+    """The same memory in both processes. It stays as it was when the process that wrote it is gone.
+
+    Beside the counts is a switch, with which the server process has the other begin no further request: whoever is told
+    of a change behind that, and asks, is not answered from before it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Takes the descriptor over."""
+        self.fd = fd
+        self._map = mmap.mmap(fd, (COUNT + 1) * _BYTES)
+        self._view = memoryview(self._map).cast("q")
+        self._before = [0] * COUNT
+
+    @classmethod
+    def create(cls) -> SharedCounts:
+        """New memory; raises OSError."""
+        fd = os.memfd_create("trireme-counts", os.MFD_CLOEXEC)
+        os.ftruncate(fd, (COUNT + 1) * _BYTES)
+        return cls(fd)
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether no further request is to be begun."""
+        return self._view[_SWITCH] != 0
+
+    def shut(self) -> None:
+        """Has the other process begin no further request, from this moment on."""
+        self._view[_SWITCH] = 1
+
+    def write(self, stats: ModelStats) -> None:
+        """Shows what has been counted so far."""
+        counts = counts_of(stats)
+        struct.pack_into(f"={len(counts)}q", self._map, 0, *counts)
+
+    def bring_into(self, stats: ModelStats) -> None:
+        """Adds what has been counted since the last time."""
+        now = self._view[:COUNT].tolist()
+        if now != self._before:
+            add_counts(stats, self._before, now)
+            self._before = now
+
+    @property
+    def request_count(self) -> int:
+        """Requests that were answered well, as far as they were brought in."""
+        return self._before[SUCCESS_AT]
+
+    @property
+    def pending_count(self) -> int:
+        """Requests that wait in the other process."""
+        return self._view[0]
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        self._view.release()
+        self._map.close()
+        os.close(self.fd)

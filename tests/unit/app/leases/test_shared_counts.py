@@ -1,0 +1,70 @@
+"""What one process counts and another one tells."""
+
+from __future__ import annotations
+
+import os
+
+from trireme.app.leases.shared_counts import SharedCounts
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.stats import ModelStats
+
+
+def test_the_server_has_counted_what_all_processes_have() -> None:
+    server, front = ModelStats("m", 1), ModelStats("m", 1)
+    alone = ModelStats("m", 1)
+    ours = SharedCounts.create()
+    theirs = SharedCounts(os.dup(ours.fd))
+    for stats, others in ((server, ()), (front, (theirs,)), (front, ()), (front, (theirs,))):
+        for recording in (stats, alone):
+            recording.record_batch([request(), request()], 2, 400, 900, BatchTiming(10, 20, 30))
+            recording.record_execution(3, BatchTiming(1, 2, 3))
+            recording.record_failure(request(), BACKEND, 1000)
+        for counts in others:
+            counts.write(front)
+        ours.bring_into(server)
+    assert server.snapshot() == alone.snapshot()
+    assert server.request_buckets == alone.request_buckets
+    assert server.queue_buckets == alone.queue_buckets
+    assert server.compute_buckets == alone.compute_buckets
+    assert server.fail_counts == alone.fail_counts
+    assert ours.request_count == 6
+    ours.close()
+    theirs.close()
+
+
+def test_what_waits_is_shown_and_not_added() -> None:
+    server, front = ModelStats("m", 1), ModelStats("m", 1)
+    front.pending_count = lambda: 5
+    ours = SharedCounts.create()
+    theirs = SharedCounts(os.dup(ours.fd))
+    theirs.write(front)
+    ours.bring_into(server)
+    assert ours.pending_count == 5
+    assert server.pending_count() == 0
+    ours.close()
+    theirs.close()
+
+
+def test_the_switch_is_seen_at_once_and_survives_counting() -> None:
+    ours = SharedCounts.create()
+    theirs = SharedCounts(os.dup(ours.fd))
+    assert not theirs.is_shut
+    ours.shut()
+    assert theirs.is_shut
+    theirs.write(ModelStats("m", 1))
+    assert ours.is_shut
+    ours.close()
+    theirs.close()
+
+
+def request() -> InferenceRequest:
+    made = InferenceRequest("m", "", "", {}, ignore)
+    made.arrival_ns, made.queue_ns = 100, 200
+    return made
+
+
+def ignore(response: InferenceResponse) -> None:
+    """Nobody waits."""
