@@ -89,12 +89,12 @@ def _leave_part(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _own_share(begin, edge, end, splits, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """This program's part of the keys, with its edge, and how many programs have one."""
+    """This program's part of the keys, with its edge, and how many programs have one: none where there are no keys."""
     steps = tl.cdiv(end - begin, STEP)
     share = tl.maximum(tl.cdiv(steps, splits), 1)
     begin += tl.program_id(2) * share * STEP
     end = tl.minimum(begin + share * STEP, end)
-    return begin, tl.minimum(tl.maximum(edge, begin), end), end, tl.maximum(tl.cdiv(steps, share), 1)
+    return begin, tl.minimum(tl.maximum(edge, begin), end), end, tl.cdiv(steps, share)
 
 
 @triton.jit
@@ -121,7 +121,6 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     sharers = 1
     if IS_SPLIT:
         begin, edge, end, sharers = _own_share(begin, edge, end, splits, STEP)
-        sharers = tl.where(count > 0, sharers, 0)
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
