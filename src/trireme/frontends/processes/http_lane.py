@@ -118,7 +118,7 @@ class HttpLane:
                 if repeated is not None:
                     return repeated[0], "", repeated[1]
             document, request_id = self._decoder.decode(text, head.header_length is None)
-            if document.has_regions or document.wishes is not None:
+            if document.has_regions or document.wishes is not None or document.mistyped:
                 return None
             inputs = take_tensors(document, body, offset, head.model_name)
             if head.header_length is None:
