@@ -131,12 +131,14 @@ class RepositoryPoller:
             return
         is_new = self._retries.note_failure(model_id, stamp, error.message)
         record = self._models.records.get(model_id)  # a folder with nothing to read in it yet has none
-        if is_new and self.report is not None:
+        if not is_new:
+            return
+        if self.report is not None:
             reason = record.reason if record is not None and isinstance(error, VersionsFailedError) else ""
             self.report([LoadFailure(model_id.name, folder, reason or error.message)])
-        if is_new and is_repetition:
+        elif is_repetition:
             log.error("failed to load '%s' again: %s", model_id.name, error.message)
-        elif is_new:
+        if not is_repetition:
             serving = "; the copy before it serves on" if record is not None and record.ready_models else ""
             log.info("'%s' is loaded again as soon as its files change%s", model_id.name, serving)
 
