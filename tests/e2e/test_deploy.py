@@ -84,7 +84,7 @@ def test_an_id_of_the_hub_is_fetched_served_answers_the_printed_lines_and_ends_o
             events = [json.loads(event.removeprefix("data: ")) for event in streamed.split("\n\n") if event]
             assert len(events) > 1
             assert {event["model_name"] for event in events} == {"tiny-opt"}
-            text = generate(server, "tiny-opt", "Once upon a time", max_tokens=40)
+            text = generate(server, "tiny-opt", "Once upon a time", max_tokens=40, temperature=0.7, seed=1)
             assert "".join(event["text_output"] for event in events) == text
             assert json.loads(chatted)["usage"]["completion_tokens"] <= 4, "as the command says"
             messages = json.dumps([{"role": "user", "content": "Who are you?"}])

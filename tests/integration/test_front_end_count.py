@@ -12,6 +12,7 @@ import pytest
 from trireme.app import front_ends
 from trireme.config.model_config import InstanceGroupConfig
 from trireme.config.options.parser import parse_options
+from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.starter import start_starter
 
 OPTIONS = parse_options(["--model-repository=models", "--frontend-processes=auto"], {}).options
@@ -35,7 +36,7 @@ def test_the_models_instances_decide_when_they_are_known(
     async def run() -> None:
         starter = start_starter(_wait_for_the_end)
         server, metrics = SimpleNamespace(calls=None), SimpleNamespace(others=[])
-        arguments = cast(Any, (lambda: configs, server, metrics))
+        arguments = cast(Any, (lambda: configs, server, metrics, ConnectionSlots()))
         processes = front_ends.open_front_ends(OPTIONS, starter, *arguments)
         if processes is None:
             assert expected is None
@@ -54,7 +55,7 @@ def test_no_configuration_is_read_for_a_number_that_is_given() -> None:
     async def run() -> None:
         starter = start_starter(_wait_for_the_end)
         server, metrics = SimpleNamespace(calls=None), SimpleNamespace(others=[])
-        arguments = cast(Any, (lambda: pytest.fail("the models have no say"), server, metrics))
+        arguments = cast(Any, (lambda: pytest.fail("the models have no say"), server, metrics, ConnectionSlots()))
         processes = front_ends.open_front_ends(options, starter, *arguments)
         assert processes is not None
         assert len(processes.connection_counts) == 2

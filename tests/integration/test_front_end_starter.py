@@ -105,12 +105,12 @@ def test_a_process_that_could_not_be_forked_is_asked_for_again_and_gets_no_clien
         starter = HandPlayedStarter()
         processes = started(starter)
         number, descriptors = await starter.request()
-        assert not processes._living
+        assert not processes.living
         starter.reply(FAILED, number, "no memory")
         starter.end(descriptors)
         number, _ = await starter.request()
         starter.reply(FORKED, number, 1 << 30)
-        await until(lambda: processes._living)
+        await until(lambda: processes.living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)
@@ -127,9 +127,9 @@ def test_a_late_pid_is_not_given_to_the_successor() -> None:
         second, _ = await starter.request()
         starter.reply(FORKED, first, late.pid)
         assert await asyncio.to_thread(late.wait, 5) == -9  # nobody has use for it
-        assert not processes._living
+        assert not processes.living
         starter.reply(FORKED, second, 1 << 30)
-        await until(lambda: processes._living)
+        await until(lambda: processes.living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)
@@ -149,7 +149,7 @@ def test_a_client_for_whom_no_process_has_room_waits(monkeypatch: pytest.MonkeyP
         processes = started(starter)
         number, _ = await starter.request()
         starter.reply(FORKED, number, 1 << 30)
-        await until(lambda: processes._living)
+        await until(lambda: processes.living)
         answers, taken = iter([False, False, True]), []
 
         def adopt(client: socket.socket, *_: Any) -> bool:
@@ -248,7 +248,7 @@ def test_a_starter_that_is_stopped_has_to_go_on(monkeypatch: pytest.MonkeyPatch)
         os.kill(starter._pid, signal.SIGSTOP)
         await until(lambda: starter.is_stopped)
         processes = started(starter)
-        await until(lambda: processes._living)
+        await until(lambda: processes.living)
         assert not starter.is_stopped
         os.kill(starter._pid, signal.SIGSTOP)
         await until(lambda: starter.is_stopped)
@@ -292,7 +292,7 @@ def test_a_process_is_asked_for_again_where_there_are_no_sockets(monkeypatch: py
         processes = started(starter)
         number, _ = await starter.request()
         starter.reply(FORKED, number, 1 << 30)
-        await until(lambda: processes._living)
+        await until(lambda: processes.living)
         processes._is_stopping = True
         starter.end(list(starter.open))
         await processes.close(0)
