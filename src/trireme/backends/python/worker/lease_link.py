@@ -36,6 +36,7 @@ class LeaseLink:
         self._side = socket.socket(fileno=side_fd)
         self._receive = receive
         self._pending = pending
+        self._outbox: deque[tuple[Any, ...]] = deque()
         self._send_lock = threading.Lock()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._end = 0  # bytes of an incomplete frame at the front of the buffer
@@ -61,12 +62,13 @@ class LeaseLink:
         """Sends, and blocks while the other process does not read; nothing where it is gone."""
         frame = messages.encode(message)
         with self._send_lock:
-            if self.attachments.has_released:
-                frame = messages.encode((messages.RELEASE, self.attachments.take_released())) + frame
-            try:
-                self._sock.sendall(frame)
-            except OSError:
-                return  # whoever reads next will notice
+            self._write(frame)
+        self._flush()
+
+    def post(self, message: tuple[Any, ...]) -> None:
+        """The same for finalizers, which may run anywhere: it never waits for another sender, who will send it."""
+        self._outbox.append(message)
+        self._flush()
 
     def close(self) -> None:
         """Lets go of the sockets and of the memory."""
@@ -129,6 +131,27 @@ class LeaseLink:
         with self._send_lock:
             try:
                 socket.send_fds(self._side, [b"\0"], [fd])
-                self._sock.sendall(frame)
             except OSError:
                 return
+            self._write(frame)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Sends what was posted, unless another thread is sending: that one will do it."""
+        while self._outbox and self._send_lock.acquire(blocking=False):
+            try:
+                self._write(b"")
+            finally:
+                self._send_lock.release()
+
+    def _write(self, frame: bytes) -> None:
+        """Sends a frame, and before it whatever had to wait for one."""
+        ahead = []
+        if self.attachments.has_released:
+            ahead.append(messages.encode((messages.RELEASE, self.attachments.take_released())))
+        while self._outbox:
+            ahead.append(messages.encode(self._outbox.popleft()))
+        try:
+            self._sock.sendall(b"".join((*ahead, frame)) if ahead else frame)
+        except OSError:
+            return  # whoever reads next will notice

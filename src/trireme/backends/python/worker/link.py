@@ -68,8 +68,9 @@ class Link:
         return self._sock.fileno()
 
     def send(self, message: tuple[Any, ...]) -> None:
-        if self._lease is not None and message[0] in OF_BATCHES:
-            self._lease.send(message)
+        lease = self._lease  # read once, because the main thread may end it
+        if lease is not None and message[0] in OF_BATCHES:
+            lease.send(message)
             return
         frame = messages.encode(message)
         gathered = self._gathered.get(threading.get_ident()) if self._gathered else None
@@ -96,6 +97,10 @@ class Link:
                 del self._gathered[threading.get_ident()]
 
     def post(self, message: tuple[Any, ...]) -> None:
+        lease = self._lease
+        if lease is not None and message[0] in OF_BATCHES:
+            lease.post(message)
+            return
         self._outbox.append(message)
         self._flush()
 

@@ -64,6 +64,23 @@ def test_results_go_to_the_tenant_and_all_else_to_the_server(stage: Stage) -> No
     assert read(stage.server) == (messages.LOG, "W")
 
 
+def test_what_finalizers_post_goes_the_same_ways(stage: Stage) -> None:
+    stage.link.post((messages.RESPONSE, 1))
+    stage.link.post((messages.METRIC, 2))
+    assert read(stage.tenant) == (messages.RESPONSE, 1)
+    assert read(stage.server) == (messages.METRIC, 2)
+
+
+def test_what_is_posted_while_somebody_sends_follows_it(stage: Stage) -> None:
+    lease = stage.link._lease
+    assert lease is not None
+    with lease._send_lock:
+        stage.link.post((messages.RESPONSE, 1))  # does not wait
+    stage.link.send((messages.RESULTS, 2))
+    assert read(stage.tenant) == (messages.RESPONSE, 1)
+    assert read(stage.tenant) == (messages.RESULTS, 2)
+
+
 def test_a_batch_that_is_larger_than_the_buffer_arrives_whole(stage: Stage) -> None:
     frames = messages.encode((messages.EXECUTE, bytes(LARGE))) + messages.encode((messages.EXECUTE, b"x"))
     sender = threading.Thread(target=stage.tenant.sendall, args=(frames,))

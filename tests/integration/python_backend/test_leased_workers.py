@@ -1,0 +1,112 @@
+"""Real workers that another process has leased, with this test in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trireme.app.front_ends import _server_without_models
+from trireme.app.leases.leased_model import LeasedModel
+from trireme.app.leases.shared_counts import SharedCounts
+from trireme.backends.python.host.supervisor import Supervisor
+from trireme.config.options.server import ServerOptions
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+
+LEASE = 7
+WAIT_S = 10.0
+MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def answer_to(request):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy() + 1)])
+
+class TritonPythonModel:
+"""
+ECHO = """
+    def execute(self, requests):
+        return [answer_to(request) for request in requests]
+"""
+NO_RETURN = """
+    def execute(self, requests):
+        [answer_to(request) for request in requests]
+"""
+DROPPED_SENDER = """
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            del sender
+        return None
+"""
+
+
+class Tenant:
+    """Who has leased the worker of a model."""
+
+    def __init__(self, served: Any, lease: Any) -> None:
+        self.lease = lease
+        counts = SharedCounts.create()
+        inference = _server_without_models(ServerOptions()).inference
+        config = served.config.message.SerializeToString()
+        self.model = LeasedModel(inference, config, 1, False, counts, lambda: None)
+        self.model.add(LEASE, "m_0_0", lease.sockets)
+
+    async def infer(self) -> InferenceResponse:
+        answer: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
+        tensor = Tensor.from_numpy("IN", np.zeros((1, 1), np.float32))
+        assert self.model.start(InferenceRequest("m", "", "", {"IN": tensor}, answer.set_result))
+        async with asyncio.timeout(WAIT_S):
+            return await answer
+
+    async def give_back(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            await self.model.remove(LEASE)
+            await self.lease.returned
+
+
+@asynccontextmanager
+async def leased(repository: Any, code: str) -> AsyncIterator[tuple[Any, Tenant]]:
+    """A model of one instance, and who has its worker; whatever becomes of the test, the worker can be ended."""
+    async with repository.serve(MODEL + code) as served:
+        supervisor: Supervisor = served.backend.supervisors[0]
+        supervisor.detach()
+        lease = await supervisor.lend()
+        assert lease is not None
+        try:
+            yield served, Tenant(served, lease)
+        finally:
+            if not lease.returned.done():
+                lease.returned.set_result(None)
+
+
+@pytest.mark.parametrize("code", [NO_RETURN, DROPPED_SENDER], ids=["no return", "dropped sender"])
+def test_a_leased_model_that_gives_no_response_has_its_requests_answered_and_comes_back(
+    repository: Any, code: str
+) -> None:
+    async def go() -> None:
+        async with leased(repository, code) as (served, tenant):
+            for _ in range(2):
+                response = await tenant.infer()
+                assert response.error is not None
+                assert "gave no response" in response.error.message
+            await tenant.give_back()
+            assert "gave no response" in (await served.error(np.zeros((1, 1), np.float32))).message
+
+    repository.run(go())
+
+
+def test_a_worker_that_is_back_serves_the_server_again(repository: Any) -> None:
+    async def go() -> None:
+        async with leased(repository, ECHO) as (served, tenant):
+            assert (await tenant.infer()).error is None
+            await tenant.give_back()
+            assert (await served.infer(np.zeros((1, 1), np.float32))).tolist() == [[1.0]]
+
+    repository.run(go())
