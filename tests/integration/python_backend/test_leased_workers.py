@@ -45,6 +45,17 @@ DROPPED_SENDER = """
             del sender
         return None
 """
+ASYNC = """
+    async def execute(self, requests):
+        return [answer_to(request) for request in requests]
+"""
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
+"""
+ONE_AT_A_TIME = 'parameters { key: "max_concurrency" value { string_value: "1" } }'
 
 
 class Tenant:
@@ -108,5 +119,18 @@ def test_a_worker_that_is_back_serves_the_server_again(repository: Any) -> None:
             assert (await tenant.infer()).error is None
             await tenant.give_back()
             assert (await served.infer(np.zeros((1, 1), np.float32))).tolist() == [[1.0]]
+
+    repository.run(go())
+
+
+@pytest.mark.parametrize(("code", "can_lend"), [(ECHO, True), (ASYNC, False)], ids=["plain", "async"])
+def test_a_worker_whose_model_executes_on_an_event_loop_is_not_lent(
+    repository: Any, code: str, can_lend: bool
+) -> None:
+    async def go() -> None:
+        async with repository.serve(MODEL + code, CONFIG + ONE_AT_A_TIME) as served:
+            supervisor: Supervisor = served.backend.supervisors[0]
+            assert supervisor.instance.max_concurrency == 1
+            assert supervisor.can_lend is can_lend
 
     repository.run(go())

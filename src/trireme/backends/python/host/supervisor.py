@@ -115,8 +115,10 @@ class Supervisor:
 
     @property
     def can_lend(self) -> bool:
-        """Whether the worker serves, and takes one batch at a time."""
-        return self._is_attached and self._lease is None and not self._stays and self.instance.max_concurrency == 1
+        """Whether the worker serves, and takes one batch at a time on its main thread."""
+        if self._session is None or self._session.facts.get("is_async"):
+            return False
+        return self._is_attached and self._lease is None and not self._stays
 
     async def lend(self) -> Lease | None:
         """For another process, when the worker has done what it was given: the runner gives it no further batch from
