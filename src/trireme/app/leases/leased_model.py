@@ -66,6 +66,7 @@ class LeasedModel:
         self._workers: dict[int, tuple[PythonInstance, HostLink]] = {}
         self._leaving: set[int] = set()  # of the workers
         self._most_waiting = 0
+        self._is_closing = False
         self._show_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -132,6 +133,12 @@ class LeasedModel:
             self._note_fewer()
             link.close()
 
+    def close(self) -> None:
+        """No further worker comes; the memory to count in is let go of behind the last one."""
+        self._is_closing = True
+        if not self._workers:
+            self._counts.close()
+
     def _on_lost(self, lease: int, reason: str) -> None:
         """The worker is gone, and what it had fails; the server process sees to the next one."""
         instance, _ = self._workers.pop(lease)
@@ -149,6 +156,8 @@ class LeasedModel:
                 self._show_timer.cancel()
                 self._show_timer = None
         self._counts.write(self._stats)
+        if self._is_closing and not self._workers:
+            self._counts.close()
 
     def _set_most_waiting(self) -> None:
         self._most_waiting = len(self._workers) * max(1, self._config.max_batch_size) * _WAITING_BATCHES

@@ -77,5 +77,6 @@ class Tenant:
 
     def _move_out(self, tenancy: int, model: LeasedModel) -> None:
         del self._tenancies[tenancy]
+        model.close()
         for key in [key for key, start in self.models.items() if start == model.start]:
             del self.models[key]
