@@ -9,6 +9,7 @@ from typing import Final
 
 from trireme.app.leases.shared_counts import SharedCounts
 from trireme.app.leases.shares import shares_of
+from trireme.app.leases.tenancy import Tenancy
 from trireme.backends.python.host.backend import PythonBackend
 from trireme.backends.python.host.supervisor import Lease, Supervisor
 from trireme.frontends.processes.front_process import FrontProcess
@@ -39,8 +40,8 @@ class Rental:
         self._model = model
         self._backend = backend
         self._numbers = numbers
-        self._tenancies: dict[FrontProcess, _Tenancy] = {}
-        self._ending: list[_Tenancy] = []  # whose last workers are on their way back
+        self._tenancies: dict[FrontProcess, Tenancy] = {}
+        self._ending: list[Tenancy] = []  # whose last workers are on their way back
         self._demands: dict[FrontProcess, float] = {}
         self._own_demand = 0.0
         self._before = (0, 0, 0)
@@ -119,7 +120,7 @@ class Rental:
         tenancy = self._tenancies[process]
         if share and len(tenancy.leases) - share < least_count:
             return
-        for number in list(tenancy.leases)[share:]:
+        for number in tenancy.beyond(share):
             tenancy.recall(process, number)
         self._part_with_empty()
 
@@ -131,7 +132,7 @@ class Rental:
         lendable = [supervisor for supervisor in self._backend.supervisors if supervisor.can_lend]
         for supervisor in lendable[1:][:missing]:  # one stays
             if tenancy is None:
-                tenancy = self._tenancies[process] = _Tenancy(next(self._numbers), SharedCounts.create())
+                tenancy = self._tenancies[process] = Tenancy(next(self._numbers), SharedCounts.create())
             number = next(self._numbers)
             tenancy.leases[number] = supervisor
             tenancy.out_count += 1
@@ -140,7 +141,7 @@ class Rental:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _lend(self, process: FrontProcess, tenancy: _Tenancy, number: int, supervisor: Supervisor) -> None:
+    async def _lend(self, process: FrontProcess, tenancy: Tenancy, number: int, supervisor: Supervisor) -> None:
         lease = await supervisor.lend()
         if lease is None:
             tenancy.leases.pop(number, None)
@@ -163,14 +164,15 @@ class Rental:
                 return
             try:
                 process.lend(number, facts, [sock.fileno(), side.fileno(), tenancy.counts.fd])
+                tenancy.note_handed_over(number)
             except OSError as error:  # it does not keep up, or is gone
                 log.warning("a worker of model '%s' could not be leased: %s", model.name, error)
 
-    def _recall(self, process: FrontProcess, tenancy: _Tenancy, number: int) -> None:
+    def _recall(self, process: FrontProcess, tenancy: Tenancy, number: int) -> None:
         tenancy.recall(process, number)
         self._part_with_empty()
 
-    def _on_returned(self, process: FrontProcess, tenancy: _Tenancy, number: int, lease: Lease) -> None:
+    def _on_returned(self, process: FrontProcess, tenancy: Tenancy, number: int, lease: Lease) -> None:
         tenancy.recall(process, number)  # of a worker that is gone the process has still to forget
         tenancy.out_count -= 1
         if lease.is_broken:
@@ -190,26 +192,3 @@ class Rental:
 
     def _pending_count(self) -> int:
         return self._count_here() + sum(tenancy.counts.pending_count for tenancy in self._tenancies.values())
-
-
-class _Tenancy:
-    """Workers of one model in one process, from the first that it gets to the last that it gives back."""
-
-    def __init__(self, number: int, counts: SharedCounts) -> None:
-        self.number = number
-        self.counts = counts
-        self.leases: dict[int, Supervisor] = {}  # by number, those that were not recalled
-        self.out_count = 0  # workers that are not back
-        self._taken_count = 0
-
-    def take_demand(self) -> int:
-        """Requests that it has answered since the last time."""
-        before, self._taken_count = self._taken_count, self.counts.request_count
-        return self._taken_count - before
-
-    def recall(self, process: FrontProcess, number: int) -> None:
-        """Asks for the worker."""
-        if self.leases.pop(number, None) is not None:
-            if not self.leases:
-                self.counts.shut()
-            process.recall(number)
