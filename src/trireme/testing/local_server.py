@@ -153,9 +153,6 @@ class LocalServer:
     def poll(self) -> None:
         """Nothing ever waits."""
 
-    def begin_lease(self) -> None:
-        """Nobody else has batches for the model."""
-
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Every answer is there before anybody could wait for it."""
 

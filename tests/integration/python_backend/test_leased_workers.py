@@ -49,6 +49,11 @@ ASYNC = """
     async def execute(self, requests):
         return [answer_to(request) for request in requests]
 """
+CALLS = """
+    def execute(self, requests):
+        call = pb_utils.InferenceRequest(model_name="other", inputs=requests[0].inputs(), requested_output_names=["OUT"])
+        return [pb_utils.InferenceResponse(call.exec().output_tensors()) for request in requests]
+"""
 CONFIG = """
 backend: "python"
 max_batch_size: 8
@@ -132,5 +137,17 @@ def test_a_worker_whose_model_executes_on_an_event_loop_is_not_lent(
             supervisor: Supervisor = served.backend.supervisors[0]
             assert supervisor.instance.max_concurrency == 1
             assert supervisor.can_lend is can_lend
+
+    repository.run(go())
+
+
+def test_a_model_that_has_called_another_is_not_lent(repository: Any) -> None:
+    async def go() -> None:
+        async with repository.serve(MODEL + ECHO, name="other"), repository.serve(MODEL + CALLS) as served:
+            supervisor: Supervisor = served.backend.supervisors[0]
+            assert supervisor.can_lend
+            assert (await served.infer(np.zeros((1, 1), np.float32))).tolist() == [[1.0]]
+            assert not supervisor.can_lend
+            assert supervisor.unfit_reason == "it calls other models"
 
     repository.run(go())

@@ -38,9 +38,6 @@ class Channel(Protocol):
     def poll(self) -> None:
         """Handles the messages that have arrived."""
 
-    def begin_lease(self) -> None:
-        """Takes batches of another process until it is gone."""
-
     def watch(self, loop: AbstractEventLoop) -> None:
         """The loop, running in this thread, handles messages as well until as many calls of `unwatch`."""
 

@@ -45,7 +45,7 @@ class WorkerSession:
         self._check_token = 0
         self._lease: asyncio.Future[None] | None = None  # until the worker is back
         self.has_called = False
-        """Whether the model has called another one for a request that this process does not know."""
+        """Whether the model has called another one, and may do so again at any time."""
         self._was_ready = True  # as the model last said; it came up, so it is until it says otherwise
         self._oom_kills = oom_kills()
         self._is_debug = launch.inherits_terminal
@@ -205,7 +205,7 @@ class WorkerSession:
             reply.set_result(message)
 
     def _on_call(self, message: tuple[Any, ...]) -> None:
-        self.has_called = self.has_called or self._lease is not None
+        self.has_called = True
         if self._calls is not None:
             self._calls.on_call(message)
 

@@ -115,8 +115,8 @@ class Supervisor:
 
     @property
     def can_lend(self) -> bool:
-        """Whether the worker serves, and takes one batch at a time on its main thread."""
-        if self._session is None or self._session.facts.get("is_async"):
+        """Whether the worker serves, takes one batch at a time on its main thread, and calls no other model."""
+        if self._session is None or self._session.facts.get("is_async") or self._session.has_called:
             return False
         return self._is_attached and self._lease is None and not self._stays
 

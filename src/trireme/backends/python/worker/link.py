@@ -114,18 +114,30 @@ class Link:
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
         pending = self.pending
-        while not pending:
-            if self._lease is None:
-                self.wait_until(pending.__len__)
-            else:
-                self._wait_leased(self._lease)
-        return pending.popleft()
+        while True:
+            while not pending:
+                lease = self._lease
+                if lease is None:
+                    self.wait_until(pending.__len__)
+                else:
+                    self._wait_leased(lease)
+            message = pending.popleft()
+            if message[0] != messages.LEASE:  # by which it comes to look at the lease as well
+                return message
 
-    def begin_lease(self) -> None:
-        """Takes batches of another process from now on, until it is gone. Called by the main thread, which has none."""
-        _, (sock_fd, side_fd), _, _ = socket.recv_fds(self._side, 1, 2)
-        lease = self._lease = LeaseLink(sock_fd, side_fd, self._sock, self._receive, self.pending)
+    def _begin_lease(self) -> None:
+        """Takes batches of another process from now on, until it is gone: for the thread that leads, so that it looks
+        at both sockets before it waits again. The server has no batch here."""
+        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 2)
+        if len(descriptors) != 2:
+            for descriptor in descriptors:
+                socket.close(descriptor)
+            self.post((messages.RETURNED,))  # there may be too many open files
+            return
+        lease = LeaseLink(descriptors[0], descriptors[1], self._sock, self._receive, self.pending)
         self.arena, self.attachments = lease.arena, lease.attachments
+        self._lease = lease
+        self.pending.append((messages.LEASE,))
 
     def _wait_leased(self, lease: LeaseLink) -> None:
         """The same as `wait_until` for the main thread, which ends the lease where there is nothing left of it."""
@@ -233,8 +245,9 @@ class Link:
 
     def _read(self, flags: int) -> bool:
         """Reads once and handles every complete frame; False where there was nothing to read."""
-        if self._lease is not None:
-            is_own, is_read = self._lease.read(flags)
+        lease = self._lease
+        if lease is not None:
+            is_own, is_read = lease.read(flags)
             if not is_own:
                 if is_read and self._follower_count:
                     self._wake_followers()
@@ -272,6 +285,8 @@ class Link:
                 self._attach(message[1], message[2])
             elif kind == messages.FORGET:
                 self._borrowed.detach(message[1])
+            elif kind == messages.LEASE:
+                self._begin_lease()
             elif self._receive(message):
                 self.pending.append(message)
         self._keep(position, end)

@@ -51,7 +51,6 @@ class Worker:
             messages.CHECK_READY: self._on_check_ready,
             messages.FINALIZE: self._on_finalize,
             messages.THREADS: lambda message: self.threads.set_count(message[1]),
-            messages.LEASE: lambda _: self.channel.begin_lease(),
         }
 
     def connect(self, channel: Channel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,10 +27,21 @@ class Stage:
         self.tenant_side, their_side = socket.socketpair()
         for sock in (self.server, self.tenant):
             sock.settimeout(10)
-        self.link = Link(worker, worker_side, lambda message: message[0] != messages.CANCEL, lambda: None)
+        self.calls_answered: list[tuple[object, ...]] = []
+        self.link = Link(worker, worker_side, self._receive, lambda: None)
         with theirs, their_side:
             socket.send_fds(self.server_side, [b"\0"], [theirs.fileno(), their_side.fileno()])
-        self.link.begin_lease()
+
+    def lease(self) -> None:
+        """Has the worker take the tenant's batches."""
+        self.server.sendall(messages.encode((messages.LEASE,)))
+        self.link.poll()
+
+    def _receive(self, message: tuple[object, ...]) -> bool:
+        if message[0] == messages.CALL_RESPONSE:
+            self.calls_answered.append(message)
+            return False
+        return message[0] != messages.CANCEL
 
     def close(self) -> None:
         self.link.close()
@@ -38,10 +50,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
+def unleased() -> Iterator[Stage]:
     made = Stage()
     yield made
     made.close()
+
+
+@pytest.fixture
+def stage(unleased: Stage) -> Stage:
+    unleased.lease()
+    return unleased
 
 
 def test_batches_of_the_tenant_and_messages_of_the_server_are_both_taken(stage: Stage) -> None:
@@ -134,6 +152,52 @@ def test_a_tenant_that_leaves_while_the_worker_waits_is_noticed(stage: Stage) ->
     waiting.join(10)
     assert not waiting.is_alive()
     timer.join()
+
+
+def test_memory_of_the_server_that_comes_right_behind_a_lease_is_no_part_of_it(unleased: Stage) -> None:
+    frames = [messages.encode((messages.LEASE,))]
+
+    def announce_to_server(number: int, fd: int, size: int) -> None:
+        socket.send_fds(unleased.server_side, [b"\0"], [fd])
+        frames.append(messages.encode((messages.SEGMENT, number, size)))
+
+    lent = Arena(announce_to_server)
+    block = lent.place(b"in" * 40_000)
+    unleased.server.sendall(b"".join(frames))
+    unleased.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert unleased.link.next() == (messages.EXECUTE, 1)
+    assert unleased.link.server_attachments is not None
+    assert bytes(unleased.link.server_attachments.view(block)) == b"in" * 40_000
+    lent.close()
+
+
+def test_batches_come_while_a_thread_that_waited_before_the_lease_waits_for_the_server(unleased: Stage) -> None:
+    link, taken = unleased.link, []
+    waiting = threading.Thread(target=link.wait_until, args=(lambda: unleased.calls_answered,), daemon=True)
+    waiting.start()
+    deadline = time.monotonic() + 10
+    while not link._is_led and time.monotonic() < deadline:
+        time.sleep(0.001)
+    unleased.server.sendall(messages.encode((messages.LEASE,)))
+    main = threading.Thread(target=lambda: taken.append(link.next()), daemon=True)
+    main.start()
+    unleased.tenant.sendall(messages.encode((messages.EXECUTE, 7)))
+    main.join(10)
+    assert taken == [(messages.EXECUTE, 7)]
+    unleased.server.sendall(messages.encode((messages.CALL_RESPONSE, 1)))
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_lease_whose_descriptors_did_not_come_is_over_at_once(unleased: Stage) -> None:
+    _, descriptors, _, _ = socket.recv_fds(unleased.link._side, 1, 2)
+    for descriptor in descriptors:
+        socket.close(descriptor)
+    socket.send_fds(unleased.server_side, [b"\0"], [unleased.tenant.fileno()])
+    unleased.lease()
+    assert read(unleased.server) == (messages.RETURNED,)
+    unleased.server.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert unleased.link.next() == (messages.EXECUTE, 1)
 
 
 def answer_return(stage: Stage) -> None:
