@@ -93,7 +93,7 @@ async def leased(repository: Any, code: str) -> AsyncIterator[tuple[Any, Tenant]
     async with repository.serve(MODEL + code) as served:
         supervisor: Supervisor = served.backend.supervisors[0]
         supervisor.detach()
-        lease = await supervisor.lend()
+        lease = await supervisor.lend(LEASE)
         assert lease is not None
         try:
             yield served, Tenant(served, lease)

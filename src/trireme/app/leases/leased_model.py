@@ -30,8 +30,6 @@ _WAITING_BATCHES: Final = 4
 _IDLE_POLL_S: Final = 0.001
 _SHOW_S: Final = 0.5
 """How often is shown what no answer has shown."""
-_NUMBER_BITS: Final = 32
-"""Of batches and requests of one lease."""
 
 
 class LeasedModel:
@@ -91,7 +89,7 @@ class LeasedModel:
             self._scheduler,
             self._quarantine,
             self._has_strict_outputs,
-            first_number=lease << _NUMBER_BITS,
+            first_number=lease << messages.LEASE_BITS,
         )
         routes: Routes = {
             messages.RESULTS: instance.on_results,

@@ -142,7 +142,7 @@ class Rental:
             task.add_done_callback(self._tasks.discard)
 
     async def _lend(self, process: FrontProcess, tenancy: Tenancy, number: int, supervisor: Supervisor) -> None:
-        lease = await supervisor.lend()
+        lease = await supervisor.lend(number)
         if lease is None:
             tenancy.leases.pop(number, None)
             tenancy.out_count -= 1

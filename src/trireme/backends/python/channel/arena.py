@@ -35,10 +35,10 @@ class Arena:
     the other side: an idle one keeps its place in the address space and loses only its pages.
     """
 
-    def __init__(self, announce: Callable[[int, int, int], None]) -> None:
+    def __init__(self, announce: Callable[[int, int, int], None], first_id: int = 1) -> None:
         self._announce = announce
         self._segments: dict[int, _Segment] = {}
-        self._next_id = 1
+        self._next_id = first_id
         self.use_count = 0  # grows with every block: whoever trims knows an idle time by it
         self._lock = threading.Lock()
 

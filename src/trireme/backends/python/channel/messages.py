@@ -39,7 +39,7 @@ TRIM = 11  # (kind,): nothing large has passed for a while; memory that is not l
 THREADS = 12  # (kind, count): the threads to compute with from now on, unless the model has set their number itself
 FORGET = 13  # (kind, segment id): a segment of another worker, shown before, will not be spoken of again
 CREDITS = 14  # (kind, key, count): so many more responses may come; a request without any has no limit
-LEASE = 15  # (kind,): batches come of another process until it is gone, on the sockets that come on the side socket
+LEASE = 15  # (kind, lease): batches come of another process until it is gone, on sockets that come on the side socket
 
 # From the worker.
 COMPLETED = 32  # (kind, config JSON)
@@ -65,6 +65,10 @@ RETURNED = 47  # (kind,): the process that batches came of is gone, and what it 
 # Both ways.
 SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side socket
 RELEASE = 65  # (kind, [(segment id, offset)]): blocks of the other side that are no longer looked at
+
+LEASE_BITS = 48
+"""Numbers of batches, requests and segments of a lease are those of the lease, shifted by so many bits, and following ones;
+those of the server, which numbers its leases from 1, are below all of them."""
 
 
 def encode(message: tuple[Any, ...]) -> bytes:

@@ -99,11 +99,11 @@ class WorkerSession:
         self._routes[messages.CALL_CANCEL] = calls.on_cancel
         instance.connect(self.link, calls)
 
-    def lend(self) -> tuple[tuple[socket.socket, socket.socket], asyncio.Future[None]]:
+    def lend(self, lease: int) -> tuple[tuple[socket.socket, socket.socket], asyncio.Future[None]]:
         """Has the worker take its batches of another process, which gets the sockets that the caller keeps of these
         pairs. The future is done when that process has closed them and the worker is back, or gone. Raises OSError."""
         with SocketPairs() as pairs:
-            self.link.hand_descriptors((messages.LEASE,), list(pairs.inherited))
+            self.link.hand_descriptors((messages.LEASE, lease), list(pairs.inherited))
             lent = pairs.keep()
         returned = self._lease = asyncio.get_running_loop().create_future()
         return lent, returned

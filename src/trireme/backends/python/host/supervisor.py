@@ -120,8 +120,8 @@ class Supervisor:
             return False
         return self._is_attached and self._lease is None and not self._stays
 
-    async def lend(self) -> Lease | None:
-        """For another process, when the worker has done what it was given: the runner gives it no further batch from
+    async def lend(self, number: int) -> Lease | None:
+        """For another process, under a number that no other lease has, when the worker has done what it was given: the runner gives it no further batch from
         before the first await on. None where it has come to be of no use meanwhile."""
         session = self._session
         # Polled, so that the path of every batch has no event to set.
@@ -130,7 +130,7 @@ class Supervisor:
         if session is None or session is not self._session or self._stays:
             return None
         try:
-            lease = self._lease = Lease(session, *session.lend())
+            lease = self._lease = Lease(session, *session.lend(number))
         except OSError as error:
             log.warning("model instance '%s' could not be leased: %s", self.instance.name, error)
             self.attach()

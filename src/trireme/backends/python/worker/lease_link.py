@@ -23,14 +23,16 @@ class LeaseLink:
 
     def __init__(
         self,
+        number: int,
         sock_fd: int,
         side_fd: int,
         home: socket.socket,
         receive: Callable[[tuple[Any, ...]], bool],
         pending: deque[tuple[Any, ...]],
     ) -> None:
+        self.number = number
         self.is_lost = False
-        self.arena = Arena(self._announce)
+        self.arena = Arena(self._announce, first_id=(number << messages.LEASE_BITS) + 1)
         self.attachments = Attachments()
         self._sock = socket.socket(fileno=sock_fd)
         self._side = socket.socket(fileno=side_fd)

@@ -63,14 +63,16 @@ class Link:
         self._watchers: dict[AbstractEventLoop, int] = {}
         self.home_loop: AbstractEventLoop | None = None  # reads anyway
         self._lease: LeaseLink | None = None  # where batches come from, while another process than the server has them
+        self._was_leased = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def send(self, message: tuple[Any, ...]) -> None:
-        lease = self._lease  # read once, because the main thread may end it
-        if lease is not None and message[0] in OF_BATCHES:
-            lease.send(message)
+        if self._was_leased and _is_of_lease(message):
+            lease = self._lease_of(message)
+            if lease is not None:
+                lease.send(message)
             return
         frame = messages.encode(message)
         gathered = self._gathered.get(threading.get_ident()) if self._gathered else None
@@ -97,9 +99,10 @@ class Link:
                 del self._gathered[threading.get_ident()]
 
     def post(self, message: tuple[Any, ...]) -> None:
-        lease = self._lease
-        if lease is not None and message[0] in OF_BATCHES:
-            lease.post(message)
+        if self._was_leased and _is_of_lease(message):
+            lease = self._lease_of(message)
+            if lease is not None:
+                lease.post(message)
             return
         self._outbox.append(message)
         self._flush()
@@ -125,7 +128,21 @@ class Link:
             if message[0] != messages.LEASE:  # by which it comes to look at the lease as well
                 return message
 
-    def _begin_lease(self) -> None:
+    def _lease_of(self, message: tuple[Any, ...]) -> LeaseLink | None:
+        """Who gets a message about a batch of a lease; None behind its end, when nobody does: threads of the model may
+        still answer what a process that is gone had asked for."""
+        lease = self._lease  # read once, because the main thread may end it
+        if lease is not None and lease.number == message[1] >> messages.LEASE_BITS:
+            return lease
+        if message[0] == messages.RESPONSE and message[2] is not None:
+            for _, _, _, data in message[2][0]:
+                if type(data) is tuple:
+                    self._lent.release(data[0], data[1])
+                    if lease is not None:
+                        lease.arena.release(data[0], data[1])
+        return None
+
+    def _begin_lease(self, number: int) -> None:
         """Takes batches of another process from now on, until it is gone: for the thread that leads, so that it looks
         at both sockets before it waits again. The server has no batch here."""
         _, descriptors, _, _ = socket.recv_fds(self._side, 1, 2)
@@ -134,9 +151,9 @@ class Link:
                 socket.close(descriptor)
             self.post((messages.RETURNED,))  # there may be too many open files
             return
-        lease = LeaseLink(descriptors[0], descriptors[1], self._sock, self._receive, self.pending)
+        lease = LeaseLink(number, descriptors[0], descriptors[1], self._sock, self._receive, self.pending)
         self.arena, self.attachments = lease.arena, lease.attachments
-        self._lease = lease
+        self._lease, self._was_leased = lease, True
         self.pending.append((messages.LEASE,))
 
     def _wait_leased(self, lease: LeaseLink) -> None:
@@ -286,7 +303,7 @@ class Link:
             elif kind == messages.FORGET:
                 self._borrowed.detach(message[1])
             elif kind == messages.LEASE:
-                self._begin_lease()
+                self._begin_lease(message[1])
             elif self._receive(message):
                 self.pending.append(message)
         self._keep(position, end)
@@ -343,3 +360,8 @@ class Link:
         except (BrokenPipeError, ConnectionResetError):
             self._lost()
             raise
+
+
+def _is_of_lease(message: tuple[Any, ...]) -> bool:
+    """Whether it is about a batch that did not come of the server."""
+    return message[0] in OF_BATCHES and message[1] >> messages.LEASE_BITS > 0

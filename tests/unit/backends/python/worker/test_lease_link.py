@@ -15,6 +15,9 @@ from trireme.backends.python.worker.link import Link
 
 LARGE = 100_000
 """Bytes that do not travel inside a message, nor fit the first buffer."""
+LEASE = 3
+FIRST = LEASE << messages.LEASE_BITS
+"""The lease's first batch, or request."""
 
 
 class Stage:
@@ -34,7 +37,7 @@ class Stage:
 
     def lease(self) -> None:
         """Has the worker take the tenant's batches."""
-        self.server.sendall(messages.encode((messages.LEASE,)))
+        self.server.sendall(messages.encode((messages.LEASE, LEASE)))
         self.link.poll()
 
     def _receive(self, message: tuple[object, ...]) -> bool:
@@ -73,19 +76,19 @@ def test_batches_of_the_tenant_and_messages_of_the_server_are_both_taken(stage: 
 
 
 def test_results_go_to_the_tenant_and_all_else_to_the_server(stage: Stage) -> None:
-    stage.link.send((messages.RESULTS, 1))
+    stage.link.send((messages.RESULTS, FIRST))
     stage.link.send((messages.LOG, "W"))
     with stage.link.gather():
-        stage.link.send((messages.RESPONSE, 2))
-    assert read(stage.tenant) == (messages.RESULTS, 1)
-    assert read(stage.tenant) == (messages.RESPONSE, 2)
+        stage.link.send((messages.RESPONSE, FIRST + 1))
+    assert read(stage.tenant) == (messages.RESULTS, FIRST)
+    assert read(stage.tenant) == (messages.RESPONSE, FIRST + 1)
     assert read(stage.server) == (messages.LOG, "W")
 
 
 def test_what_finalizers_post_goes_the_same_ways(stage: Stage) -> None:
-    stage.link.post((messages.RESPONSE, 1))
+    stage.link.post((messages.RESPONSE, FIRST))
     stage.link.post((messages.METRIC, 2))
-    assert read(stage.tenant) == (messages.RESPONSE, 1)
+    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
     assert read(stage.server) == (messages.METRIC, 2)
 
 
@@ -93,10 +96,10 @@ def test_what_is_posted_while_somebody_sends_follows_it(stage: Stage) -> None:
     lease = stage.link._lease
     assert lease is not None
     with lease._send_lock:
-        stage.link.post((messages.RESPONSE, 1))  # does not wait
-    stage.link.send((messages.RESULTS, 2))
-    assert read(stage.tenant) == (messages.RESPONSE, 1)
-    assert read(stage.tenant) == (messages.RESULTS, 2)
+        stage.link.post((messages.RESPONSE, FIRST))  # does not wait
+    stage.link.send((messages.RESULTS, FIRST))
+    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
+    assert read(stage.tenant) == (messages.RESULTS, FIRST)
 
 
 def test_a_batch_that_is_larger_than_the_buffer_arrives_whole(stage: Stage) -> None:
@@ -132,7 +135,7 @@ def test_the_worker_is_back_when_the_tenant_is_gone_and_its_batches_are_done(sta
     stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
     stage.tenant.close()
     assert stage.link.next() == (messages.EXECUTE, 1)
-    stage.link.send((messages.RESULTS, 1))  # nobody gets it
+    stage.link.send((messages.RESULTS, FIRST))  # nobody gets it
     asking = threading.Thread(target=answer_return, args=(stage,))
     asking.start()
     assert stage.link.next() == (messages.EXECUTE, 2)
@@ -155,7 +158,7 @@ def test_a_tenant_that_leaves_while_the_worker_waits_is_noticed(stage: Stage) ->
 
 
 def test_memory_of_the_server_that_comes_right_behind_a_lease_is_no_part_of_it(unleased: Stage) -> None:
-    frames = [messages.encode((messages.LEASE,))]
+    frames = [messages.encode((messages.LEASE, LEASE))]
 
     def announce_to_server(number: int, fd: int, size: int) -> None:
         socket.send_fds(unleased.server_side, [b"\0"], [fd])
@@ -178,7 +181,7 @@ def test_batches_come_while_a_thread_that_waited_before_the_lease_waits_for_the_
     deadline = time.monotonic() + 10
     while not link._is_led and time.monotonic() < deadline:
         time.sleep(0.001)
-    unleased.server.sendall(messages.encode((messages.LEASE,)))
+    unleased.server.sendall(messages.encode((messages.LEASE, LEASE)))
     main = threading.Thread(target=lambda: taken.append(link.next()), daemon=True)
     main.start()
     unleased.tenant.sendall(messages.encode((messages.EXECUTE, 7)))
@@ -198,6 +201,40 @@ def test_a_lease_whose_descriptors_did_not_come_is_over_at_once(unleased: Stage)
     assert read(unleased.server) == (messages.RETURNED,)
     unleased.server.sendall(messages.encode((messages.EXECUTE, 1)))
     assert unleased.link.next() == (messages.EXECUTE, 1)
+
+
+def test_late_answers_to_a_tenant_that_is_gone_go_nowhere(stage: Stage) -> None:
+    link = stage.link
+    assert link.arena is not None
+    assert link.server_arena is not None
+    early = link.arena.place(bytes(LARGE))
+    stage.tenant.close()
+    asking = threading.Thread(target=answer_return, args=(stage,))
+    asking.start()
+    assert link.next() == (messages.EXECUTE, 2)
+    asking.join()
+    late = link.arena.place(bytes(LARGE))
+    assert early[0] != late[0]
+    assert read(stage.server)[0] == messages.SEGMENT
+    for block in (early, late):
+        tensor = ("OUT", "INT32", (LARGE // 4,), block)
+        link.send((messages.RESPONSE, FIRST, ((tensor,), None, None), False))
+    link.post((messages.RESPONSE, FIRST, None, True))
+    assert link.server_arena.used_bytes == 0
+    link.send((messages.RESULTS, 2))
+    assert read(stage.server) == (messages.RESULTS, 2)
+
+
+def test_late_answers_of_an_earlier_lease_are_not_the_next_tenants(stage: Stage) -> None:
+    earlier = (LEASE - 1) << messages.LEASE_BITS
+    assert stage.link.arena is not None
+    block = stage.link.arena.place(bytes(LARGE))
+    assert read(stage.tenant)[0] == messages.SEGMENT
+    tensor = ("OUT", "INT32", (LARGE // 4,), block)
+    stage.link.send((messages.RESPONSE, earlier, ((tensor,), None, None), True))
+    assert stage.link.arena.used_bytes == 0
+    stage.link.send((messages.RESPONSE, FIRST))
+    assert read(stage.tenant) == (messages.RESPONSE, FIRST)
 
 
 def answer_return(stage: Stage) -> None:
