@@ -37,7 +37,7 @@ class ServedModels:
     def __init__(self, metrics: MetricsRegistry, has_namespacing: bool) -> None:
         self.records: dict[ModelId, ModelRecord] = {}
         self.draining: dict[Model, asyncio.Task[None]] = {}
-        self.on_install: Callable[[str], None] | None = None  # told the name of a model that has been put in place
+        self.on_install: list[Callable[[str], None]] = []  # told the name of a model that has been put in place
         self.on_retire: Callable[[Model], None] | None = None  # told of a model that takes no further request
         self.on_change: Callable[[], None] | None = None  # told when a model has come, begins to end, or has ended
         self.reloading: dict[str, Callable[[str], Model]] = {}
@@ -120,8 +120,8 @@ class ServedModels:
                 has_cache=model.config.has_response_cache,
             )
         self._route(record.id.name)
-        if self.on_install is not None:
-            self.on_install(record.id.name)
+        for note in self.on_install:
+            note(record.id.name)
         self._note_change()
 
     def withdraw(

@@ -69,6 +69,7 @@ def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]
     repository = folder
     write_model(repository, "echo", ECHO, FIVE_INSTANCES)
     write_model(repository, "priorities", ECHO, WITH_PRIORITIES)
+    write_model(repository, "versions", ECHO, FIVE_INSTANCES + "version_policy { all { } }\n")
     write_model(repository, "large", LARGE, FIVE_INSTANCES)
     write_model(repository, "calls", CALLS, FIVE_INSTANCES)
     flags = ["--frontend-leases=true", "--log-verbose=1", "--trace-config=triton,file=trace.json"]
@@ -113,6 +114,24 @@ def test_a_reload_under_load_loses_nothing_and_holds_for_all_connections_at_once
     code.write_text(ECHO)
     assert crowd.failures == []
     assert crowd.lost_count == 0
+
+
+def test_another_version_beside_the_leased_one_answers_from_the_moment_its_load_is_answered(
+    leasing: LeasingServer,
+) -> None:
+    leasing.load("versions")
+    folder = leasing.log_path.parent / "model_repository" / "versions"
+    with Crowd(leasing.ports["http"], "versions") as crowd:
+        leasing.until_leased()
+        (folder / "2").mkdir()
+        (folder / "2" / "model.py").write_text(ECHO.replace(".as_numpy())]", ".as_numpy() + 1)]"))
+        leasing.load("versions")
+        outputs = [leasing.infer("versions", 1)[1]["outputs"][0]["data"] for _ in range(4)]
+        assert outputs == [[2]] * 4
+        assert not any(leasing.leases())
+    assert (crowd.failures, crowd.lost_count) == ([], 0)
+    leasing.unload("versions")
+    leasing.until(leasing.has_no_worker)
 
 
 def test_a_front_end_process_that_dies_takes_its_connections_and_no_worker(echo: LeasingServer) -> None:

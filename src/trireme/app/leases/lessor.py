@@ -30,6 +30,7 @@ class Lessor:
         self._timer: asyncio.TimerHandle | None = None
         processes.on_unfit = self._on_unfit
         server.registry.models.on_retire = self._on_retire
+        server.registry.models.on_install.append(self._on_install)
         server.tracing.on_replace = self._on_watched
         server.recorder.on_start = self._on_watched
         server.on_exit = self.close
@@ -111,6 +112,11 @@ class Lessor:
         rental = self._rentals.get(model)
         if rental is not None:
             rental.end("it leaves the service")
+
+    def _on_install(self, name: str) -> None:
+        for model, rental in self._rentals.items():
+            if model.name == name:
+                rental.end("another version has come under its name")
 
     def _on_watched(self) -> None:
         if self._is_watched:

@@ -64,7 +64,7 @@ class OnDemandModels:
         self._configs: dict[str, ModelConfig] = {}  # of the last load, for what the files do not say
         self._is_stopping = False
         metrics.waiting = self._count_waiting
-        models.on_install = self._release
+        models.on_install.append(self._release)
 
     def find(self, name: str, version: str) -> Model:
         """The model that serves; else a placeholder, while it is loaded. Raises ServingError where it cannot be."""

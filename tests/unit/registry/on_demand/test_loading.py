@@ -67,7 +67,7 @@ def test_requests_that_wait_are_served_in_the_order_they_came_before_later_ones(
             request, _ = world.request_for("model", request_id=str(number))
             request.respond = lambda response, number=number: order.append(f"waited {number}")
             server.inference.infer(request)
-        release = server.registry.models.on_install
+        [release] = server.registry.models.on_install
 
         def release_and_ask(name: str) -> None:
             release(name)  # in the very moment in which the model can be found
@@ -76,7 +76,7 @@ def test_requests_that_wait_are_served_in_the_order_they_came_before_later_ones(
             late.append(request)
             server.inference.infer(request)
 
-        server.registry.models.on_install = release_and_ask
+        server.registry.models.on_install = [release_and_ask]
         await world.settle(lambda: world.backends.loading == 1)
         assert entry_of(world, server, "model") == ("LOADING", "")
         assert order == []
