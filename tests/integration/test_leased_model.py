@@ -113,6 +113,23 @@ def test_an_answer_is_counted_for_the_server_before_anybody_has_it() -> None:
     asyncio.run(go(Stage()))
 
 
+def test_what_is_begun_and_not_answered_is_shown_at_any_moment() -> None:
+    async def go(stage: Stage) -> None:
+        worker = stage.lend(1)
+        for count in (1, 2, 3):
+            assert stage.ask()
+            assert stage.counts.inflight_count == count
+        assert await worker.answer() == 1
+        await until(lambda: len(stage.answers) == 1)
+        assert stage.counts.inflight_count == 2
+        assert await worker.answer() == 2
+        await until(lambda: len(stage.answers) == 3)
+        assert stage.counts.inflight_count == 0
+        worker.close()
+
+    asyncio.run(go(Stage()))
+
+
 def test_no_request_is_begun_when_the_server_has_shut_the_switch() -> None:
     async def go(stage: Stage) -> None:
         worker = stage.lend(1)

@@ -126,6 +126,7 @@ class ModelStats:
         "fail_ns",
         "first_response",
         "inference_count",
+        "inflight_elsewhere",
         "last_arrival_ns",
         "name",
         "pending_count",
@@ -166,6 +167,7 @@ class ModelStats:
         self.first_response: LatencyHistogram | None = None  # set where they ask for histograms
         self.pending_count: Callable[[], int] = _nothing_pending  # set by the scheduler
         self.bring_in: Callable[[], None] | None = None  # adds what other processes have counted, where they do
+        self.inflight_elsewhere: Callable[[], int] = _nothing_pending  # requests that they have and have not answered
         self.watch: RequestWatch | None = None  # set where somebody wants to see single requests
         self.slow_ns: int = NEVER_NS  # what the watch is told of
 

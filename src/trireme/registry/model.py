@@ -102,6 +102,11 @@ class Model:
         self.is_sequence = config.message.HasField("sequence_batching")
         self.correlation_control = _correlation_control(config) if self.is_sequence else None
 
+    @property
+    def inflight_count(self) -> int:
+        """Requests taken and not yet answered, here and by processes that have workers of the model."""
+        return self.scheduler.inflight_count + self.stats.inflight_elsewhere()
+
     def labels(self, output_name: str) -> Sequence[str]:
         """The class names of an output, by index; empty where the configuration names no file."""
         return self._labels.get(output_name, ())

@@ -26,10 +26,10 @@ async def drain_models(
     log.info("Waiting for in-flight requests to complete.")
 
     def report_requests() -> bool:
-        busy = [model for model in _all_models(models) if model.scheduler.inflight_count]
+        busy = [model for model in _all_models(models) if model.inflight_count]
         report(f"Timeout {_left(deadline)}: Found {len(busy)} model versions that have in-flight inferences")
         for model in busy:
-            count = model.scheduler.inflight_count
+            count = model.inflight_count
             report(f"Model '{model.name}' (version {model.version}) has {count} in-flight inferences")
         return bool(busy)
 
@@ -64,7 +64,7 @@ async def _until_done(report: Callable[[], bool], is_busy: Callable[[], bool], d
 
 
 def _has_requests(models: ServedModels) -> bool:
-    return any(model.scheduler.inflight_count for model in _all_models(models))
+    return any(model.inflight_count for model in _all_models(models))
 
 
 def _all_models(models: ServedModels) -> list[Model]:

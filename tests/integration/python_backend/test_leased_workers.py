@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,16 @@ DROPPED_SENDER = """
 """
 ASYNC = """
     async def execute(self, requests):
+        return [answer_to(request) for request in requests]
+"""
+GATED = """
+    def is_ready(self):
+        return True
+
+    def execute(self, requests):
+        import os, time
+        while not os.path.exists("{gate}"):
+            time.sleep(0.01)
         return [answer_to(request) for request in requests]
 """
 CALLS = """
@@ -149,5 +160,24 @@ def test_a_model_that_has_called_another_is_not_lent(repository: Any) -> None:
             assert (await served.infer(np.zeros((1, 1), np.float32))).tolist() == [[1.0]]
             assert not supervisor.can_lend
             assert supervisor.unfit_reason == "it calls other models"
+
+    repository.run(go())
+
+
+def test_a_leased_worker_is_as_ready_as_it_last_said_while_it_may_execute(repository: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def go() -> None:
+        async with leased(repository, GATED.replace("{gate}", str(gate))) as (served, tenant):
+            answer = asyncio.ensure_future(tenant.infer())
+            await asyncio.sleep(0.1)
+            try:
+                async with asyncio.timeout(4):
+                    assert await served.backend.is_ready()
+                assert not answer.done()
+            finally:
+                gate.touch()
+            assert (await answer).error is None
+            await tenant.give_back()
 
     repository.run(go())

@@ -45,6 +45,24 @@ def test_models_that_have_ended_are_not_said_to_be_unknown(world: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_requests_that_another_process_has_begun_are_waited_for(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model")
+        server = await world.started()
+        count = 2
+        server.registry.models.find("model", "").stats.inflight_elsewhere = lambda: count
+        server.begin_exit()
+        lines: list[str] = []
+        stop = asyncio.create_task(server.registry.stop(30, lines.append))
+        await world.settle(lambda: len(lines) >= 2)
+        assert lines[1] == "Model 'model' (version 1) has 2 in-flight inferences"
+        assert not world.backends.made[0].is_stopped
+        count = 0
+        assert await stop
+
+    asyncio.run(scenario())
+
+
 def test_requests_in_flight_are_waited_for(world: Any) -> None:
     async def scenario() -> None:
         world.add("model", code="hold")

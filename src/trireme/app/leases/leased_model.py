@@ -79,6 +79,7 @@ class LeasedModel:
             self._infer_on(self._model, request)
         except ServingError:
             return False  # which refuses it in the same words
+        self._counts.show_inflight(self._scheduler.inflight_count)
         return True
 
     def add(self, lease: int, instance_name: str, sockets: tuple[socket.socket, socket.socket]) -> None:
@@ -154,6 +155,7 @@ class LeasedModel:
                 self._show_timer.cancel()
                 self._show_timer = None
         self._counts.write(self._stats)
+        self._counts.show_inflight(self._scheduler.inflight_count)
         if self._is_closing and not self._workers:
             self._counts.close()
 
@@ -167,9 +169,11 @@ class LeasedModel:
         if self._stats.success_count != self._shown_count or response.error is not None:
             self._shown_count = self._stats.success_count
             self._counts.write(self._stats)
+        self._counts.show_inflight(self._scheduler.inflight_count)
 
     def _show_again(self) -> None:
         self._counts.write(self._stats)
+        self._counts.show_inflight(self._scheduler.inflight_count)
         self._show_timer = asyncio.get_running_loop().call_later(_SHOW_S, self._show_again)
 
 

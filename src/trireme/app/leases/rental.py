@@ -50,6 +50,7 @@ class Rental:
         self._count_here = model.stats.pending_count
         model.stats.bring_in = self.bring_in
         model.stats.pending_count = self._pending_count
+        model.stats.inflight_elsewhere = self._inflight_count
 
     @property
     def lease_counts(self) -> dict[FrontProcess, int]:
@@ -58,11 +59,11 @@ class Rental:
 
     def has(self, tenancy: int) -> bool:
         """Whether it is one of the model's."""
-        return any(mine.number == tenancy for mine in (*self._tenancies.values(), *self._ending))
+        return any(mine.number == tenancy for mine in self._all_tenancies)
 
     def bring_in(self) -> None:
         """Adds what front-end processes have counted to the model's statistics."""
-        for tenancy in (*self._tenancies.values(), *self._ending):
+        for tenancy in self._all_tenancies:
             tenancy.counts.bring_into(self._model.stats)
 
     def share(self, processes: list[FrontProcess]) -> None:
@@ -191,4 +192,11 @@ class Rental:
             self._ending.remove(tenancy)
 
     def _pending_count(self) -> int:
-        return self._count_here() + sum(tenancy.counts.pending_count for tenancy in self._tenancies.values())
+        return self._count_here() + sum(tenancy.counts.pending_count for tenancy in self._all_tenancies)
+
+    def _inflight_count(self) -> int:
+        return sum(tenancy.counts.inflight_count for tenancy in self._all_tenancies)
+
+    @property
+    def _all_tenancies(self) -> list[Tenancy]:
+        return [*self._tenancies.values(), *self._ending]

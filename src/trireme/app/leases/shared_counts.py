@@ -12,6 +12,8 @@ from trireme.observe.stats import ModelStats
 
 _BYTES: Final = 8
 _SWITCH: Final = COUNT  # behind the counts
+_INFLIGHT: Final = COUNT + 1
+_SIZE_BYTES: Final = (COUNT + 2) * _BYTES
 
 
 class SharedCounts:
@@ -24,7 +26,7 @@ class SharedCounts:
     def __init__(self, fd: int) -> None:
         """Takes the descriptor over."""
         self.fd = fd
-        self._map = mmap.mmap(fd, (COUNT + 1) * _BYTES)
+        self._map = mmap.mmap(fd, _SIZE_BYTES)
         self._view = memoryview(self._map).cast("q")
         self._before = [0] * COUNT
 
@@ -32,7 +34,7 @@ class SharedCounts:
     def create(cls) -> SharedCounts:
         """New memory; raises OSError."""
         fd = os.memfd_create("trireme-counts", os.MFD_CLOEXEC)
-        os.ftruncate(fd, (COUNT + 1) * _BYTES)
+        os.ftruncate(fd, _SIZE_BYTES)
         return cls(fd)
 
     @property
@@ -65,6 +67,15 @@ class SharedCounts:
     def pending_count(self) -> int:
         """Requests that wait in the other process."""
         return self._view[0]
+
+    @property
+    def inflight_count(self) -> int:
+        """Requests that the other process has begun and not answered."""
+        return self._view[_INFLIGHT]
+
+    def show_inflight(self, count: int) -> None:
+        """Tells the server process of them."""
+        self._view[_INFLIGHT] = count
 
     def close(self) -> None:
         """Lets go of the memory."""

@@ -106,7 +106,7 @@ class Eviction:
         """Remembers who is busy now, so that a long request counts until its end and not from its arrival."""
         now_ns = self._clock()
         self._busy_ns = {
-            model: now_ns if model.scheduler.inflight_count else self._busy_ns.get(model, 0)
+            model: now_ns if model.inflight_count else self._busy_ns.get(model, 0)
             for model in self._models.serving()
         }
 
@@ -135,7 +135,7 @@ class Eviction:
 
     def is_busy(self, record: ModelRecord) -> bool:
         """Whether the model, or an ensemble that needs it, has requests."""
-        return any(model.scheduler.inflight_count for member in self.group(record) for model in member.ready_models)
+        return any(model.inflight_count for member in self.group(record) for model in member.ready_models)
 
     def may_go(self, record: ModelRecord, protected: Collection[str] = ()) -> bool:
         """Whether the model is loaded, and nobody uses it, pinned it or needs it for a load under way."""

@@ -73,7 +73,7 @@ class ModelMemory:
 
     def ending_bytes(self) -> int:
         """What of it is free in a moment, since the last request is answered."""
-        return self._bytes_of(model for model in self._models.draining if not model.scheduler.inflight_count)
+        return self._bytes_of(model for model in self._models.draining if not model.inflight_count)
 
     def _bytes_of(self, models: Iterable[Model]) -> int:
         return sum(self._resident_bytes(model.backend) for model in models if model.backend is not None)

@@ -48,6 +48,16 @@ def test_what_waits_is_shown_and_not_added() -> None:
     theirs.close()
 
 
+def test_requests_that_another_process_has_are_shown_apart_from_the_counts() -> None:
+    ours = SharedCounts.create()
+    theirs = SharedCounts(os.dup(ours.fd))
+    theirs.show_inflight(3)
+    theirs.write(ModelStats("m", 1))
+    assert (ours.inflight_count, ours.is_shut) == (3, False)
+    ours.close()
+    theirs.close()
+
+
 def test_the_switch_is_seen_at_once_and_survives_counting() -> None:
     ours = SharedCounts.create()
     theirs = SharedCounts(os.dup(ours.fd))

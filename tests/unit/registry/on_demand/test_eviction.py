@@ -333,3 +333,19 @@ def test_explicit_load_makes_room_and_serves_who_waits(world: Any) -> None:
         assert len(world.backends.of("new")) == 1
 
     asyncio.run(run())
+
+
+def test_model_whose_requests_another_process_has_is_not_evicted(world: Any) -> None:
+    async def run() -> None:
+        world.add("model")
+        server = await started(world, ttl_s=0.05)
+        await server.registry.load("model", None, {})
+        count = 1
+        server.registry.models.find("model", "").stats.inflight_elsewhere = lambda: count
+        await asyncio.sleep(0.3)
+        assert serving(server) == {"model"}
+        count = 0
+        await world.settle(lambda: not serving(server))
+        await server.registry.stop(5)
+
+    asyncio.run(run())

@@ -219,7 +219,8 @@ class WorkerSession:
 
     @property
     def _is_executing(self) -> bool:
-        return self._instance is not None and self._instance.is_executing
+        """Whether it has a batch, or may have one of another process."""
+        return self._lease is not None or (self._instance is not None and self._instance.is_executing)
 
     def _begin_check(self) -> asyncio.Future[bool]:
         check = self._check = asyncio.get_running_loop().create_future()
