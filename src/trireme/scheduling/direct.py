@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,8 @@ from trireme.scheduling.queue import RequestQueue
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
 from trireme.scheduling.turn import Turn
+
+log = logging.getLogger(__name__)
 
 
 class DirectScheduler:
@@ -240,7 +243,10 @@ class DirectScheduler:
         runner = self._runner
         runner.inflight_count -= 1
         request.on_cancel = None
-        request.respond(response)
+        try:
+            request.respond(response)
+        except Exception:  # a client's trouble must not reach those behind it
+            log.exception("a response to request '%s' of model '%s' was lost", request.id, self._stats.name)
         if runner.order is not None:
             runner.order.leave(request)
         runner.check_idle()

@@ -351,3 +351,18 @@ def test_statistics_charge_each_request_its_own_wait(bench: Any) -> None:
     assert (snapshot.success.count, snapshot.success.ns) == (2, 25_000)
     assert (snapshot.queue.count, snapshot.queue.ns) == (2, 10_000)
     assert (snapshot.compute_infer.count, snapshot.compute_infer.ns) == (2, 40_000)
+
+
+def test_a_client_in_trouble_keeps_none_of_those_behind_it_from_being_given_up(bench: Any) -> None:
+    bench.build()
+    first = bench.client.request("a")
+
+    def fail(response: InferenceResponse) -> None:
+        raise RuntimeError("the client is gone")
+
+    first.respond = fail
+    bench.scheduler.enqueue(first)
+    bench.send("b", "c")
+    bench.scheduler.give_up_waiting(UnavailableError("nobody is left"))
+    assert [bench.client.error(name).message for name in ("b", "c")] == ["nobody is left"] * 2
+    assert (bench.scheduler.pending_count, bench.scheduler.inflight_count) == (0, 0)

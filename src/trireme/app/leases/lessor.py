@@ -59,7 +59,7 @@ class Lessor:
         tenants = [process for process in self._processes.living if process.unanswered_count <= 1]
         for model, rental in self._fitting():
             if self._is_watched:
-                rental.end("requests are looked at one by one")
+                rental.rest("requests are looked at one by one")
             else:
                 rental.share(tenants)
             if rental.unfit_reason:
@@ -79,13 +79,19 @@ class Lessor:
                 self._forget(model)
         fitting = []
         for models in by_name.values():
-            rental = self._rental_of(models[0]) if len(models) == 1 else None
+            if len(models) > 1:
+                self._let_rest(models)
+                continue
+            rental = self._rental_of(models[0])
             if rental is not None:
                 fitting.append((models[0], rental))
-            else:
-                for model in models:
-                    self._forget_rental(model)
         return fitting
+
+    def _let_rest(self, models: list[Model]) -> None:
+        for model in models:
+            rental = self._rentals.get(model)
+            if rental is not None:
+                rental.rest("it is not alone under its name")
 
     def _rental_of(self, model: Model) -> Rental | None:
         if model in self._unfit:
@@ -100,13 +106,9 @@ class Lessor:
         return rental
 
     def _forget(self, model: Model) -> None:
+        """The model has left the service, and its leases ended with that."""
         self._unfit.pop(model, None)
-        self._forget_rental(model)
-
-    def _forget_rental(self, model: Model) -> None:
-        rental = self._rentals.pop(model, None)
-        if rental is not None:
-            rental.end("it is not alone under its name")
+        self._rentals.pop(model, None)
 
     def _on_retire(self, model: Model) -> None:
         rental = self._rentals.get(model)

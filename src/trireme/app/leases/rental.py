@@ -44,7 +44,7 @@ class Rental:
         self._ending: list[Tenancy] = []  # whose last workers are on their way back
         self._demands: dict[FrontProcess, float] = {}
         self._own_demand = 0.0
-        self._before = (0, 0, 0)
+        self._before = self._counted()
         self._quiet_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._count_here = model.stats.pending_count
@@ -74,8 +74,12 @@ class Rental:
             if supervisor.unfit_reason:
                 self.unfit_reason = supervisor.unfit_reason
         self._quiet_count = 0 if is_busy else self._quiet_count + 1
-        if self._quiet_count >= _QUIET_LOOKS or self.unfit_reason or self._backend.quarantine.suspects:
-            self.end(self.unfit_reason or "it is not busy")
+        if self.unfit_reason:
+            self.end(self.unfit_reason)
+        elif self._backend.quarantine.suspects:
+            self.end("requests are suspected of killing its workers")
+        elif self._quiet_count >= _QUIET_LOOKS:
+            self.end("it is not busy")
         elif is_busy:
             self._move(processes)
 
@@ -96,13 +100,21 @@ class Rental:
             self._recall_more_than(process, 0)
             log.debug("workers of model '%s' are recalled: %s", self._model.name, reason)
 
+    def rest(self, reason: str) -> None:
+        """The same in place of `share`: what is counted meanwhile is no load to share later."""
+        self.end(reason)
+        self._before = self._counted()
+
+    def _counted(self) -> tuple[int, int, int]:
+        """Requests that were answered, executions, and the time that these took."""
+        stats = self._model.stats
+        batches = stats.batches.values()
+        return stats.success_count, sum(totals[0] for totals in batches), sum(totals[2] for totals in batches)
+
     def _look_at_load(self, processes: list[FrontProcess]) -> bool:
         """Whether the model is busy, with executions so short that one queue for all is what holds it up."""
-        stats = self._model.stats
-        executions = sum(totals[0] for totals in stats.batches.values())
-        infer_ns = sum(totals[2] for totals in stats.batches.values())
-        before, self._before = self._before, (stats.success_count, executions, infer_ns)
-        requests, ran = stats.success_count - before[0], executions - before[1]
+        before, self._before = self._before, self._counted()
+        requests, ran, infer_ns = (now - then for then, now in zip(before, self._before, strict=True))
         own = float(requests)
         demands: dict[FrontProcess, float] = {}
         for process in processes:
@@ -115,7 +127,7 @@ class Rental:
             demands[process] = kept + (demand - kept) * _KEPT_SHARE if demand >= _LEAST_OF_PROCESS else 0.0
         self._demands = demands
         self._own_demand += (max(0.0, own) - self._own_demand) * _KEPT_SHARE
-        return requests >= _LEAST_REQUESTS and infer_ns - before[2] < _MOST_EXECUTION_NS * max(1, ran)
+        return requests >= _LEAST_REQUESTS and infer_ns < _MOST_EXECUTION_NS * max(1, ran)
 
     def _recall_more_than(self, process: FrontProcess, share: int, least_count: int = 1) -> None:
         tenancy = self._tenancies[process]
