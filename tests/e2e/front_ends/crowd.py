@@ -28,6 +28,9 @@ class Crowd(threading.Thread):
         self._is_over = False
         self.answered_count = 0
         self.lost_count = 0
+        self.lost_in_service_count = 0
+        """Requests of clients that had not been refused before."""
+        self._refused: set[int] = set()  # clients
         self.failures: list[bytes] = []
         self.last_answer = b""
 
@@ -85,9 +88,11 @@ class Crowd(threading.Thread):
         self.last_answer = body
         if not head.startswith(b"HTTP/1.1 200"):
             self.failures.append(received)
+            self._refused.add(number)
 
     def _lose(self, number: int) -> None:
         self.lost_count += 1
+        self.lost_in_service_count += number not in self._refused
         self._sockets[number].close()
         time.sleep(0.01)
         try:

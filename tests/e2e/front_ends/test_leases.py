@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -212,13 +213,25 @@ def test_what_needs_one_queue_or_the_server_is_not_leased(
     with Crowd(leasing.ports["http"], model, most=3200) as crowd:
         if reason:
             leasing.until(lambda: f"workers of model '{model}' are leased no more: {reason}" in leasing.log, 60)
+        else:
+            leases = leases_during(leasing, crowd)
+            assert len(leases) > 2
+            assert not any(leases)
         crowd.join(120)
     assert (crowd.failures, crowd.lost_count) == ([], 0)
     assert leasing.counted(model) == 3200
-    assert reason or f"workers of model '{model}'" not in leasing.log
     for name in (model, *others):
         leasing.unload(name)
     leasing.until(leasing.has_no_worker)
+
+
+def leases_during(server: LeasingServer, crowd: Crowd) -> list[int]:
+    """How many workers were leased, asked again and again until the crowd has its answers."""
+    counts = []
+    while crowd.is_alive():
+        counts.append(sum(server.leases()))
+        time.sleep(0.1)
+    return counts
 
 
 def ask_over_grpc(server: LeasingServer, count: int) -> None:
@@ -240,4 +253,7 @@ def test_the_server_ends_with_all_requests_answered(leasing: LeasingServer) -> N
         leasing.process.send_signal(signal.SIGTERM)
         leasing.process.wait(30)
     assert leasing.process.returncode == 0
+    assert crowd.failures
     assert all(b"503" in failure for failure in crowd.failures)
+    assert crowd.lost_count <= 8
+    assert crowd.lost_in_service_count == 0  # each client was told before its connection was closed
