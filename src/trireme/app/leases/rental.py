@@ -11,7 +11,7 @@ from trireme.app.leases.shared_counts import SharedCounts
 from trireme.app.leases.shares import shares_of
 from trireme.app.leases.tenancy import Tenancy
 from trireme.backends.python.host.backend import PythonBackend
-from trireme.backends.python.host.supervisor import Lease, Supervisor
+from trireme.backends.python.host.supervisor import WorkerLease, Supervisor
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.registry.model import Model
 
@@ -185,7 +185,7 @@ class Rental:
         tenancy.recall(process, number)
         self._part_with_empty()
 
-    def _on_returned(self, process: FrontProcess, tenancy: Tenancy, number: int, lease: Lease) -> None:
+    def _on_returned(self, process: FrontProcess, tenancy: Tenancy, number: int, lease: WorkerLease) -> None:
         tenancy.recall(process, number)  # of a worker that is gone the process has still to forget
         tenancy.out_count -= 1
         if lease.is_broken:

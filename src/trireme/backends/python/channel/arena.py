@@ -120,7 +120,7 @@ class Attachments:
         self._only_safe = only_safe
         self._can_show = can_show
         self._maps: dict[int, AttachedSegment] = {}
-        self._leases: dict[tuple[int, int], weakref.ref[_Lease]] = {}
+        self._borrowed: dict[tuple[int, int], weakref.ref[_BorrowedBlock]] = {}
         self._released: deque[tuple[int, int]] = deque()
 
     def attach(self, segment_id: int, fd: int, size_bytes: int) -> None:
@@ -147,25 +147,25 @@ class Attachments:
     def view(self, block: Block) -> memoryview:
         """Read-only and without a copy; the block counts as released once nothing refers to the view any more."""
         self.use_count += 1
-        return memoryview(self._lease(block)).toreadonly()
+        return memoryview(self._borrow(block)).toreadonly()
 
     def array(self, block: Block, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
         """The same as a writable array, for the one who may scribble on what was lent to it."""
-        return np.ndarray(shape, dtype, self._lease(block))
+        return np.ndarray(shape, dtype, self._borrow(block))
 
-    def _lease(self, block: Block) -> Any:
+    def _borrow(self, block: Block) -> Any:
         segment_id, offset, size_bytes = block
         segment = self._maps.get(segment_id)
         if segment is None or offset < 0 or size_bytes < 0 or offset + size_bytes > segment.size_bytes:
             raise ValueError(f"no shared memory at segment {segment_id}, offset {offset}, {size_bytes} bytes")
         key = (segment_id, offset)
-        reference = self._leases.get(key)
-        lease = reference() if reference is not None else None
-        if lease is not None:
-            return lease
-        lease = _Lease((size_bytes,), np.uint8, segment.map, offset)
-        self._leases[key] = weakref.ref(lease, partial(self._gone, key))
-        return lease
+        reference = self._borrowed.get(key)
+        borrowed = reference() if reference is not None else None
+        if borrowed is not None:
+            return borrowed
+        borrowed = _BorrowedBlock((size_bytes,), np.uint8, segment.map, offset)
+        self._borrowed[key] = weakref.ref(borrowed, partial(self._gone, key))
+        return borrowed
 
     @property
     def has_released(self) -> bool:
@@ -182,11 +182,11 @@ class Attachments:
     def close(self) -> None:
         """Lets go of all segments; each is unmapped when its last view is gone. They are not closed here, because a
         numpy array over a map does not keep it open."""
-        self._leases.clear()
+        self._borrowed.clear()
         self._maps.clear()
 
     def _gone(self, key: tuple[int, int], _reference: Any) -> None:
-        if self._leases.pop(key, None) is not None:
+        if self._borrowed.pop(key, None) is not None:
             self._released.append(key)
 
 
@@ -205,7 +205,7 @@ class AttachedSegment:
             os.close(self.fd)
 
 
-class _Lease(np.ndarray[Any, Any]):
+class _BorrowedBlock(np.ndarray[Any, Any]):
     """The one object over a borrowed block that every view and array keeps alive; numpy's base class of arrays drops
     out of chains of bases, an instance of a subclass does not."""
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _LEND_POLL_S = 0.001
 
 
-class Lease:
+class WorkerLease:
     """A worker in the hands of another process."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Supervisor:
         self._recovery: asyncio.Task[None] | None = None
         self._is_attached = False
         self._is_stopping = False
-        self._lease: Lease | None = None
+        self._lease: WorkerLease | None = None
         self._stays = False  # is not lent any more
 
     @property
@@ -120,7 +120,7 @@ class Supervisor:
             return False
         return self._is_attached and self._lease is None and not self._stays
 
-    async def lend(self, number: int) -> Lease | None:
+    async def lend(self, number: int) -> WorkerLease | None:
         """For another process, under a number that no other lease has, when the worker has done what it was given: the runner gives it no further batch from
         before the first await on. None where it has come to be of no use meanwhile."""
         session = self._session
@@ -130,7 +130,7 @@ class Supervisor:
         if session is None or session is not self._session or self._stays:
             return None
         try:
-            lease = self._lease = Lease(session, *session.lend(number))
+            lease = self._lease = WorkerLease(session, *session.lend(number))
         except OSError as error:
             log.warning("model instance '%s' could not be leased: %s", self.instance.name, error)
             self.attach()
@@ -138,7 +138,7 @@ class Supervisor:
         lease.returned.add_done_callback(lambda _: self._on_returned(lease))
         return lease
 
-    def _on_returned(self, lease: Lease) -> None:
+    def _on_returned(self, lease: WorkerLease) -> None:
         if lease is self._lease:
             self._lease = None
             if not self._is_stopping:
