@@ -61,9 +61,9 @@ class BatchRunner(Protocol):
         """The execution is over and the instance is free. `responses` stands beside `batch.requests`; None where
         the request was answered, or will be, through `respond`. Responses are not used by the instance afterwards."""
 
-    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+    def measured(self, request: InferenceRequest | None, durations: Durations) -> None:
         """What the model has measured of a running request, by name: how often, and nanoseconds altogether. For
-        statistics and the request's trace."""
+        statistics and the request's trace; None where another process has the request."""
 
     def reschedule(self, request: InferenceRequest) -> None:
         """The model gave the request back to be executed again in a later batch; called before `finish`, with None

@@ -116,7 +116,7 @@ class DirectScheduler:
             self._dispatch(now_ns)
         runner.settle(instance, batch, responses, timing, now_ns)
 
-    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+    def measured(self, request: InferenceRequest | None, durations: Durations) -> None:
         """Keeps what the model has measured of a request."""
         self._runner.measured(request, durations)
 

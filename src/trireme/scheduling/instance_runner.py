@@ -150,11 +150,11 @@ class InstanceRunner:
         if self._idle is not None:
             self.check_idle()
 
-    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+    def measured(self, request: InferenceRequest | None, durations: Durations) -> None:
         """Keeps what the model has measured of a request."""
         guard = self._stats.counting_failures.guard
         guard(self._stats.record_measured, durations)
-        if request.trace is not None:
+        if request is not None and request.trace is not None:
             guard(request.trace.durations.update, durations)
 
     def release(self, instance: Instance, batch: Batch) -> bool:

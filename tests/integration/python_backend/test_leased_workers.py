@@ -50,6 +50,13 @@ ASYNC = """
     async def execute(self, requests):
         return [answer_to(request) for request in requests]
 """
+MEASURES = """
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            sender.measured({"step": (2, 30)})
+            sender.send(answer_to(request), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 GATED = """
     def is_ready(self):
         return True
@@ -62,7 +69,8 @@ GATED = """
 """
 CALLS = """
     def execute(self, requests):
-        call = pb_utils.InferenceRequest(model_name="other", inputs=requests[0].inputs(), requested_output_names=["OUT"])
+        inputs = requests[0].inputs()
+        call = pb_utils.InferenceRequest(model_name="other", inputs=inputs, requested_output_names=["OUT"])
         return [pb_utils.InferenceResponse(call.exec().output_tensors()) for request in requests]
 """
 CONFIG = """
@@ -140,9 +148,7 @@ def test_a_worker_that_is_back_serves_the_server_again(repository: Any) -> None:
 
 
 @pytest.mark.parametrize(("code", "can_lend"), [(ECHO, True), (ASYNC, False)], ids=["plain", "async"])
-def test_a_worker_whose_model_executes_on_an_event_loop_is_not_lent(
-    repository: Any, code: str, can_lend: bool
-) -> None:
+def test_a_worker_whose_model_executes_on_an_event_loop_is_not_lent(repository: Any, code: str, can_lend: bool) -> None:
     async def go() -> None:
         async with repository.serve(MODEL + code, CONFIG + ONE_AT_A_TIME) as served:
             supervisor: Supervisor = served.backend.supervisors[0]
@@ -179,5 +185,19 @@ def test_a_leased_worker_is_as_ready_as_it_last_said_while_it_may_execute(reposi
                 gate.touch()
             assert (await answer).error is None
             await tenant.give_back()
+
+    repository.run(go())
+
+
+def test_what_a_leased_model_measures_is_counted_by_the_server(
+    repository: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        measured: list[Any] = []
+        async with leased(repository, MEASURES) as (served, tenant):
+            monkeypatch.setattr(served.runner, "measured", lambda *told: measured.append(told))
+            assert (await tenant.infer()).error is None
+            await tenant.give_back()
+            assert measured == [(None, {"step": (2, 30)})]
 
     repository.run(go())

@@ -96,7 +96,6 @@ class LeasedModel:
             messages.RESULTS: instance.on_results,
             messages.RESPONSE: instance.on_response,
             messages.RESCHEDULE: instance.on_reschedule,
-            messages.MEASURED: instance.on_measured,
         }
         link = HostLink(asyncio.get_running_loop(), *sockets, routes, lambda reason: self._on_lost(lease, reason))
         attach_segment = routes[messages.SEGMENT]

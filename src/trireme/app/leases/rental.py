@@ -11,7 +11,7 @@ from trireme.app.leases.shared_counts import SharedCounts
 from trireme.app.leases.shares import shares_of
 from trireme.app.leases.tenancy import Tenancy
 from trireme.backends.python.host.backend import PythonBackend
-from trireme.backends.python.host.supervisor import WorkerLease, Supervisor
+from trireme.backends.python.host.supervisor import Supervisor, WorkerLease
 from trireme.frontends.processes.front_process import FrontProcess
 from trireme.registry.model import Model
 

@@ -106,8 +106,7 @@ class Eviction:
         """Remembers who is busy now, so that a long request counts until its end and not from its arrival."""
         now_ns = self._clock()
         self._busy_ns = {
-            model: now_ns if model.inflight_count else self._busy_ns.get(model, 0)
-            for model in self._models.serving()
+            model: now_ns if model.inflight_count else self._busy_ns.get(model, 0) for model in self._models.serving()
         }
 
     async def evict(self, record: ModelRecord, why: str, detail: str) -> None:

@@ -175,7 +175,7 @@ class SequenceScheduler:
                 self._settle(instance, batch, responses, timing)
         self._dispatcher.dispatch_now()
 
-    def measured(self, request: InferenceRequest, durations: Durations) -> None:
+    def measured(self, request: InferenceRequest | None, durations: Durations) -> None:
         """Keeps what the model has measured of a request."""
         self._runner.measured(request, durations)
 

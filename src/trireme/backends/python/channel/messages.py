@@ -67,8 +67,8 @@ SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side
 RELEASE = 65  # (kind, [(segment id, offset)]): blocks of the other side that are no longer looked at
 
 LEASE_BITS = 48
-"""Numbers of batches, requests and segments of a lease are those of the lease, shifted by so many bits, and following ones;
-those of the server, which numbers its leases from 1, are below all of them."""
+"""Numbers of batches, requests and segments of a lease begin at that of the lease, shifted by so many bits; those of
+the server, which numbers its leases from 1, are below all of them."""
 
 
 def encode(message: tuple[Any, ...]) -> bytes:

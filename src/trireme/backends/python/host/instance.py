@@ -213,9 +213,9 @@ class PythonInstance:
         self._runner.respond(request, response)
 
     def on_measured(self, message: tuple[Any, ...]) -> None:
-        """The model tells of the time of a request (MEASURED)."""
+        """The model tells of the time of a request (MEASURED), which may be one of a process that has the worker."""
         request = self._requests.get(message[1])
-        if request is not None:
+        if request is not None or message[1] >> messages.LEASE_BITS:
             self._runner.measured(request, message[2])
 
     def on_reschedule(self, message: tuple[Any, ...]) -> None:

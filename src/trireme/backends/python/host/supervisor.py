@@ -121,8 +121,8 @@ class Supervisor:
         return self._is_attached and self._lease is None and not self._stays
 
     async def lend(self, number: int) -> WorkerLease | None:
-        """For another process, under a number that no other lease has, when the worker has done what it was given: the runner gives it no further batch from
-        before the first await on. None where it has come to be of no use meanwhile."""
+        """For another process, under a number of its own, when it has done what it was given: the runner gives it no
+        further batch from before the first await on. None where it has come to be of no use meanwhile."""
         session = self._session
         # Polled, so that the path of every batch has no event to set.
         while not self.instance.is_idle:  # noqa: ASYNC110

@@ -12,7 +12,7 @@ from typing import Any
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
 
-OF_BATCHES = frozenset((messages.RESULTS, messages.RESPONSE, messages.RESCHEDULE, messages.MEASURED))
+OF_BATCHES = frozenset((messages.RESULTS, messages.RESPONSE, messages.RESCHEDULE))
 """What goes to the process that the batches come from."""
 _BUFFER_BYTES = 64 * 1024
 
