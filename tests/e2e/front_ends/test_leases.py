@@ -33,6 +33,19 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([call.exec().output_tensors()[0]]))
         return responses
 """
+FORGETFUL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += 1
+        if self.count % 10 == 0:
+            return None
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
+"""
 
 
 class LeasingServer(ProcessServer):
@@ -71,6 +84,7 @@ def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeasingServer]
     write_model(repository, "echo", ECHO, FIVE_INSTANCES)
     write_model(repository, "priorities", ECHO, WITH_PRIORITIES)
     write_model(repository, "versions", ECHO, FIVE_INSTANCES + "version_policy { all { } }\n")
+    write_model(repository, "forgetful", FORGETFUL, FIVE_INSTANCES)
     write_model(repository, "large", LARGE, FIVE_INSTANCES)
     write_model(repository, "calls", CALLS, FIVE_INSTANCES)
     flags = ["--frontend-leases=true", "--log-verbose=1", "--trace-config=triton,file=trace.json"]
@@ -172,6 +186,19 @@ def test_a_worker_that_dies_while_it_is_leased_fails_what_it_had_and_comes_back(
     assert crowd.lost_count == 0
     assert all(b"is not healthy" in failure or b"no worker process" in failure for failure in crowd.failures)
     echo.until(lambda: "workers of model 'echo' are leased no more: a worker died while it was leased" in echo.log)
+
+
+def test_requests_that_a_leased_model_forgets_are_answered_and_its_unload_ends(leasing: LeasingServer) -> None:
+    leasing.load("forgetful")
+    with Crowd(leasing.ports["http"], "forgetful") as crowd:
+        leasing.until_leased()
+        count = len(crowd.failures)
+        leasing.until(lambda: len(crowd.failures) > count + 20)
+        leasing.unload("forgetful")
+        leasing.until(leasing.has_no_worker)
+    assert crowd.lost_count == 0
+    assert sum(b"gave no response" in failure for failure in crowd.failures) > 20
+    assert all(b"gave no response" in failure or b"unknown model" in failure for failure in crowd.failures)
 
 
 def test_instances_are_updated_while_workers_are_leased(echo: LeasingServer) -> None:
