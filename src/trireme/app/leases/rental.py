@@ -103,6 +103,7 @@ class Rental:
     def rest(self, reason: str) -> None:
         """The same in place of `share`: what is counted meanwhile is no load to share later."""
         self.end(reason)
+        self.bring_in()
         self._before = self._counted()
 
     def _counted(self) -> tuple[int, int, int]:
