@@ -1,7 +1,7 @@
 """Reloads, loads, unloads and kills under load, and reports failed requests and memory: a few minutes on a laptop.
 
     python tests/scripts/soak.py --reloads 200 --cycles 1000 --kills 5
-    python tests/scripts/soak.py --frontend-processes 4 --front-end-kills 20
+    python tests/scripts/soak.py --frontend-processes 4 --front-end-kills 20 --instances 4 --leases
 
 Starts its own server in mode explicit on free loopback ports and stops it. Ends with 0 when no request failed during
 reloads and during load and unload cycles of another model, memory stayed flat over the cycles, the model served again after
@@ -42,7 +42,7 @@ max_batch_size: 8
 dynamic_batching { }
 input [{ name: "IN" data_type: TYPE_FP32 dims: [ 4 ] }]
 output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }]
-instance_group [{ kind: KIND_CPU count: 1 }]
+instance_group [{ kind: KIND_CPU count: %d }]
 """
 BODY = json.dumps({"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}).encode()
 ALLOWED_GROWTH_KB = 8 * 1024
@@ -58,18 +58,18 @@ def free_port() -> int:
 class Server:
     """A server process of our own on a repository of two models."""
 
-    def __init__(self, folder: Path, front_end_count: int) -> None:
+    def __init__(self, folder: Path, front_end_count: int, instance_count: int, has_leases: bool) -> None:
         self.front_end_count = front_end_count
         self.repository = folder / "models"
         for name in ("steady", "coming"):
             version = self.repository / name / "1"
             version.mkdir(parents=True)
             (version / "model.py").write_text(MODEL)
-            (self.repository / name / "config.pbtxt").write_text(CONFIG)
+            (self.repository / name / "config.pbtxt").write_text(CONFIG % instance_count)
         self.port = free_port()
         flags = [f"--{n}-address=127.0.0.1" for n in ("http", "grpc", "metrics")]
         flags += [f"--http-port={self.port}", f"--grpc-port={free_port()}", f"--metrics-port={free_port()}"]
-        flags.append(f"--frontend-processes={front_end_count}")
+        flags += [f"--frontend-processes={front_end_count}", f"--frontend-leases={has_leases}"]
         command = [str(Path(sys.executable).with_name("tritonserver")), f"--model-repository={self.repository}"]
         self.log = open(folder / "log", "w")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -211,8 +211,7 @@ def kills(server: Server, count: int) -> bool:
     with load_on(server) as loads:
         for _ in range(count):
             time.sleep(0.5)
-            for worker in server.worker_ids():
-                os.kill(worker, signal.SIGKILL)
+            os.kill(server.worker_ids()[0], signal.SIGKILL)
             began = time.monotonic()
             while server.ask("POST", "/v2/models/steady/infer", BODY)[0] != 200:
                 if time.monotonic() - began > 20:
@@ -256,6 +255,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--frontend-processes", type=int, default=1)
     parser.add_argument("--front-end-kills", type=int, default=0)
+    parser.add_argument("--instances", type=int, default=1, help="of each of the two models")
+    parser.add_argument("--leases", action="store_true", help="front-end processes get workers of models that are busy")
     parser.add_argument("--counted", type=int, default=1000, help="requests of each client for exact statistics")
     args = parser.parse_args()
     planned = (
@@ -266,7 +267,7 @@ def main() -> int:
         (counted, args.counted),
     )
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    server = Server(folder, args.frontend_processes)
+    server = Server(folder, args.frontend_processes, args.instances, args.leases)
     try:
         checks = [check(server, count) for check, count in planned if count]
         server.process.send_signal(signal.SIGTERM)

@@ -16,7 +16,10 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         named = config["parameters"]["tokenizer_dir"]["string_value"]
         path = Path(args["model_repository"]).parent / named
-        self.tokenizer = Tokenizer.from_file(str(path if path.is_file() else path / "tokenizer.json"))
+        path = path if path.is_file() else path / "tokenizer.json"
+        if not path.is_file():
+            raise pb_utils.TritonModelException(f"there is no file '{path}': set the parameter tokenizer_dir")
+        self.tokenizer = Tokenizer.from_file(str(path))
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]

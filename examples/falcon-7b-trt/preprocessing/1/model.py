@@ -68,4 +68,7 @@ def load_tokenizer(config, args):
     """The tokenizer of the folder that the configuration names, as seen from the repository."""
     named = config["parameters"]["tokenizer_dir"]["string_value"]
     path = Path(args["model_repository"]).parent / named
-    return Tokenizer.from_file(str(path if path.is_file() else path / "tokenizer.json"))
+    path = path if path.is_file() else path / "tokenizer.json"
+    if not path.is_file():
+        raise pb_utils.TritonModelException(f"there is no file '{path}': set the parameter tokenizer_dir")
+    return Tokenizer.from_file(str(path))

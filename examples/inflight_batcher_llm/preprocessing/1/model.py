@@ -32,7 +32,10 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
 
     def tensors(self, request):
-        texts = [row[0].decode() for row in values(request, "QUERY")]
+        given = values(request, "QUERY")
+        if given.shape[1] != 1:
+            raise ValueError(f"a row of QUERY (text_input) has one text, found {given.shape[1]}: give each its own row")
+        texts = [row[0].decode() for row in given]
         rows = [self.tokenizer.encode(text, add_special_tokens=self.adds_special_tokens).ids for text in texts]
         ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
         for place, row in enumerate(rows):

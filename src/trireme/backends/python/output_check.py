@@ -14,12 +14,15 @@ log = logging.getLogger(__name__)
 Form = tuple[str, str, tuple[int, ...]]
 """Name, datatype and shape of an output."""
 _MOST_FORMS = 1024
+_PARAMETER = "strict_outputs"
+"""With "true" or "false" a model's configuration decides for itself; any other value is the model's own."""
 
 
 class OutputCheck:
     """Knows the outputs of one model. `known` holds the forms that need no second look; a caller asks it first.
 
-    Where the check is not strict, as in Triton, what is wrong is logged once per output and goes on its way.
+    Where the check is not strict, as in Triton, what is wrong is logged once per output and goes on its way; nothing is
+    logged where the configuration says that it is meant so.
     """
 
     def __init__(self, config: ModelConfig, states: Collection[str], is_strict: bool) -> None:
@@ -28,7 +31,9 @@ class OutputCheck:
         self._outputs = config.outputs
         self._states = states
         self._batch_rank = 1 if config.max_batch_size > 0 else 0
-        self._is_strict = is_strict
+        said = config.parameters.get(_PARAMETER, "").lower()
+        self._is_strict = is_strict if said not in ("true", "false") else said == "true"
+        self._is_meant = said == "false"
         self._told: set[str] = set()
 
     def examine(self, name: str, datatype: str, shape: Sequence[int]) -> InternalError | None:
@@ -44,7 +49,7 @@ class OutputCheck:
         sentence = f"model '{self._model}' {problem}"
         if self._is_strict:
             return InternalError(f"{sentence} (--strict-model-outputs=false lets it pass)")
-        if name not in self._told and len(self._told) < _MOST_FORMS:
+        if name not in self._told and len(self._told) < _MOST_FORMS and not self._is_meant:
             self._told.add(name)
             log.warning("%s", sentence)
         return None

@@ -11,8 +11,10 @@ from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.proto import model_config_pb2
 
 
-def check(is_strict: bool, backend: str = "python", max_batch_size: int = 0) -> OutputCheck:
+def check(is_strict: bool, backend: str = "python", max_batch_size: int = 0, said: str = "") -> OutputCheck:
     message = model_config_pb2.ModelConfig(name="m", backend=backend, max_batch_size=max_batch_size)
+    if said:
+        message.parameters["strict_outputs"].string_value = said
     output = message.output.add(name="OUTPUT0", data_type="TYPE_FP32")
     output.dims.extend([-1, 2])
     config = ModelConfig.from_message(message)
@@ -49,6 +51,29 @@ def test_loose_check_warns_once_per_output(caplog: pytest.LogCaptureFixture, mon
     assert loose.examine("OTHER", "FP32", (1,)) is None
     assert [record.message.split(" ")[4] for record in caplog.records] == ["'OUTPUT0'", "'OTHER',"]
     assert ("OUTPUT0", "FP32", (1, 3)) in loose.known
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "said", "is_refused", "line_count"),
+    [
+        (True, "false", False, 0),
+        (False, "False", False, 0),
+        (False, "true", True, 0),
+        (True, "of my own", True, 0),
+        (False, "of my own", False, 1),
+    ],
+)
+def test_a_model_may_decide_for_itself(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_strict: bool,
+    said: str,
+    is_refused: bool,
+    line_count: int,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("trireme"), "propagate", True)
+    error = check(is_strict, said=said).examine("OUTPUT0", "FP32", (2,))
+    assert (error is not None, len(caplog.records)) == (is_refused, line_count)
 
 
 def test_promised_outputs_and_states_pass() -> None:

@@ -11,7 +11,7 @@ from trireme.config.options.values import (
     BOOLEAN,
     COUNT,
     POSITIVE,
-    POSITIVE_OR_AUTO,
+    PROCESSES_OR_AUTO,
     REQUIRED_TEXT,
     SWITCH,
     TEXT,
@@ -33,7 +33,7 @@ class ProcessOptions:
     )
     frontend_processes: int | None = option(
         1,
-        POSITIVE_OR_AUTO,
+        PROCESSES_OR_AUTO,
         "Experimental: how many processes hold the connections of HTTP and gRPC clients and read their requests; with "
         "1 the server process does that itself, with auto the number follows from the cores and the instances.",
         is_extension=True,
