@@ -79,6 +79,11 @@ class Call(ABC):
         """Whether a message has begun to arrive and not ended."""
         return self._assembler is not None and self._assembler.is_midway
 
+    @property
+    def awaits_client(self) -> bool:
+        """Whether the client owes the rest of something that it began."""
+        return self.is_midway
+
     def abandon(self) -> None:
         """The client left: nothing can be sent any more, and what runs for the call is cancelled."""
         requests = self._take_requests()

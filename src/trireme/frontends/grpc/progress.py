@@ -53,7 +53,7 @@ class Progress:
         return False
 
     def _is_message_slow(self, http2: Http2Connection, now_s: float) -> bool:
-        if any(stream.call is not None and stream.call.is_midway for stream in http2.streams.values()):
+        if any(stream.call is not None and stream.call.awaits_client for stream in http2.streams.values()):
             return self.arriving.is_body_slow(now_s)
         self.arriving.begin_window()
         return False

@@ -22,6 +22,11 @@ class UnaryCall(Call):
     def handle(self, message: Buffer) -> None:
         """Begins the work; the answer is given by `reply`, `fail` or by raising ServingError."""
 
+    @property
+    def awaits_client(self) -> bool:
+        """Whether the request has not ended: until then its message is kept, and nothing is done for it."""
+        return not self.stream.is_received
+
     def receive(self, data: Buffer, is_ended: bool) -> None:
         if (
             is_ended

@@ -186,7 +186,7 @@ class Upstream:
 class PassedCall:
     """Implements `OpenCall`: a call whose frames go to the server process, and come from there."""
 
-    __slots__ = ("_has_headers", "_upstream", "is_idle", "is_midway", "stream", "taken_bytes", "visit")
+    __slots__ = ("_has_headers", "_upstream", "awaits_client", "is_idle", "is_midway", "stream", "taken_bytes", "visit")
 
     def __init__(self, upstream: Upstream, stream: Stream) -> None:
         self._upstream = upstream
@@ -194,6 +194,7 @@ class PassedCall:
         self.visit: Visit | None = None  # the server process counts
         self.is_idle = True
         self.is_midway = False
+        self.awaits_client = False  # as far as the server process sees
         self.taken_bytes = 0
         self._has_headers = False
 

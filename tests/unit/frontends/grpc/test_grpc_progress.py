@@ -51,6 +51,16 @@ def test_a_message_that_drips_is_given_up_and_a_stream_that_waits_is_not(slow: A
     assert sweep(slow, 5, 11) == "a message arrives too slowly"
 
 
+@pytest.mark.parametrize("message", [b"", bytes((0, 0, 0, 0, 0)), bytes((0, 0, 0, 0, 1)) + b"x"])
+def test_a_unary_call_whose_request_never_ends_is_given_up(slow: Any, message: bytes) -> None:
+    """Though no message is midway: none has begun, or it is whole and waits for the request's end."""
+    stream_id = slow.open("ServerLive")
+    if message:
+        slow.client.connection.data_received(wire.frame(wire.DATA, 0, stream_id, message))
+    assert sweep(slow, 0, 5) == ""
+    assert sweep(slow, 12, 18, 24) == "a message arrives too slowly"
+
+
 def test_a_connection_is_not_slow_before_it_is_old_enough(start: Any) -> None:
     """The first look may find it in the midst of a message, or of an answer."""
     sending, reading = start(pace=LIMITS), start(pace=LIMITS)
