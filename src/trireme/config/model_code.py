@@ -8,6 +8,7 @@ from pathlib import Path
 from trireme.config.nearest import suggestion
 
 CLASS_NAME = "TritonPythonModel"
+_MOST_BYTES = 16 << 20
 _METHODS = ("auto_complete_config", "initialize", "execute", "finalize", "is_ready")
 
 
@@ -46,7 +47,11 @@ def may_complete_config(path: Path) -> bool:
 
 
 def _parsed(path: Path) -> ast.Module:
-    """Raises SyntaxError, ValueError or OSError."""
+    """Raises SyntaxError, ValueError or OSError. What is not a file could be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a file")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB: too much for code")
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (MemoryError, RecursionError):

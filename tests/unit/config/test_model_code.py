@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,9 @@ def test_mistakes_are_told_with_the_line(tmp_path: Path, text: str, words: str) 
 def test_good_code_passes_and_is_not_run(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.py").write_text(text)
     assert code_problems(tmp_path / "model.py") == []
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.py")
+    assert code_problems(tmp_path / "model.py") == [f"{tmp_path / 'model.py'}:0: ValueError: it is not a file"]

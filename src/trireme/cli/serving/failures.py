@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,9 @@ _CONFIG = re.compile(r"^failed to read text proto from (?P<path>.+?): (?P<line>\
 _GPU = re.compile(r"^[^#\n]*\bKIND_GPU\b", re.MULTILINE)
 
 
+_MOST_BYTES = 16 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A line of a file of the model."""
@@ -36,7 +40,7 @@ class _Place:
     def shown(self) -> list[str]:
         """The path as one can open it, and the line itself."""
         try:
-            lines = self.path.read_text("utf-8", "replace").splitlines()
+            lines = _content(self.path).decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
         source = lines[self.line - 1].strip() if 0 < self.line <= len(lines) else ""
@@ -96,7 +100,7 @@ def _in_config(failure: LoadFailure, first: str, rest: Sequence[str]) -> _Findin
 
 def _line_with_gpu(folder: Path | None) -> _Place | None:
     try:
-        text = (folder / "config.pbtxt").read_text("utf-8", "replace") if folder is not None else ""
+        text = _content(folder / "config.pbtxt").decode("utf-8", "replace") if folder is not None else ""
     except OSError:
         return None
     match = _GPU.search(text)
@@ -121,9 +125,17 @@ def _in_syntax(failure: LoadFailure, first: str) -> _Finding | None:
     return _Finding(f"{match['kind']} in {place.described()}: {match['message']}", place)
 
 
+def _content(path: Path) -> bytes:
+    """Raises OSError, also for what is no file, which could be waited for without end, and for what no person wrote."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        raise OSError(f"{path} is not looked into")
+    return path.read_bytes()
+
+
 def _breaks_at(path: Path, line: int) -> bool:
     try:
-        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        compile(_content(path), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno == line
     except (OSError, ValueError, MemoryError, RecursionError):  # the last two: nested too deeply

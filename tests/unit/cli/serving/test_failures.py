@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -109,3 +110,11 @@ def test_terminal_gets_colour_and_a_file_does_not(monkeypatch: pytest.MonkeyPatc
     assert failure_lines(failures)[0] == "\x1b[31m1 failed:\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert failure_lines(failures)[0] == "1 failed:"
+
+
+@pytest.mark.timeout(10)
+def test_files_that_would_be_waited_for_are_not_opened(folder: Path) -> None:
+    os.mkfifo(folder / "1/model.py")
+    os.mkfifo(folder / "config.pbtxt")
+    for text in ("Python model file not found", "SyntaxError: oh (model.py, line 4)", "instance wants a GPU: KIND_GPU"):
+        assert told(folder, f"Internal: {text}")
