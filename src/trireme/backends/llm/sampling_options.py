@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trireme.backends.served_engine.refusals import WishError
-from trireme.llm.sampling_params import MAX_TOP_LOGPROBS, Grammar, SamplingError, SamplingParams
+from trireme.llm.sampling_params import MAX_BAD_WORDS, MAX_TOP_LOGPROBS, Grammar, SamplingError, SamplingParams
 from trireme.llm.tokenizer.port import Tokenizer
 
 MAX_ID = 2**31
@@ -127,6 +127,8 @@ def _bias(given: Any) -> dict[int, float]:
 
 def _bad_words(words: list[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Each as it is written at a text's beginning and inside of it."""
+    if len(words) > MAX_BAD_WORDS:
+        raise WishError(f"'bad_words' has {len(words)} words; at most {MAX_BAD_WORDS} are taken")
     size = sum(map(len, words))
     if size > MAX_WORDS_SIZE:
         raise WishError(f"'bad_words' has {size} characters; at most {MAX_WORDS_SIZE} are taken")
