@@ -52,7 +52,7 @@ def test_metrics_and_statistics_tell_how_many_guesses_were_right(guessing: Runni
     generate(guessing)
     name = "vllm:spec_decode_num_{}_tokens_total"
     guessing.until(lambda: guessing.metric(name.format("accepted")).get(LABELS, 0) > 0)
-    drafted, accepted = (guessing.metric(name.format(word))[LABELS] for word in ("draft", "accepted"))
+    accepted, drafted = (guessing.metric(name.format(word))[LABELS] for word in ("accepted", "draft"))
     assert drafted >= accepted
     assert 0 < guessing.metric("vllm:spec_decode_draft_acceptance_rate")[LABELS] <= 1
     connection = guessing.connect()

@@ -31,7 +31,7 @@ def inflight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer
     accumulating = repository / "accumulating"
     (accumulating / "1").mkdir(parents=True)
     config = (repository / "tensorrt_llm_bls" / "config.pbtxt").read_text()
-    config = config.replace('name: "tensorrt_llm_bls"', 'name: "accumulating"').replace('"false"', '"true"')
+    config = config.replace('name: "tensorrt_llm_bls"', 'name: "accumulating"').replace('"false"', '"true"', 1)
     (accumulating / "config.pbtxt").write_text(config)
     (accumulating / "1" / "model.py").write_text((repository / "tensorrt_llm_bls" / "1" / "model.py").read_text())
     with pytest.MonkeyPatch.context() as patch:
