@@ -295,14 +295,8 @@ class _Application:
             return None
         from trireme.app.front_ends import open_front_ends  # most servers do without
 
-        self._processes = open_front_ends(
-            self._options,
-            self._starter,
-            self._registry.available_configs,
-            self._server,
-            self._metrics,
-            shared.slots,
-        )
+        around = self._registry.available_configs, self._server, self._metrics, shared.slots
+        self._processes = open_front_ends(self._options, self._starter, *around)
         return self._processes
 
     async def _open_platforms(self, gate: Gate, shared: SharedLimits) -> None:
