@@ -43,14 +43,18 @@ class BlockPool:
         """The block with that content."""
         return self._by_key.get(key)
 
-    def hold(self, block: int) -> None:
-        """Adds a holder to a block that `find` named."""
-        if not self._holders[block]:
-            del self._free[block]
-        self._holders[block] += 1
+    def hold(self, blocks: Sequence[int]) -> None:
+        """Adds a holder to blocks that somebody holds, or that `find` named."""
+        holders, free = self._holders, self._free
+        for block in blocks:
+            if not holders[block]:
+                del free[block]
+            holders[block] += 1
 
-    def is_free(self, block: int) -> bool:
-        return not self._holders[block]
+    def count_free(self, blocks: Sequence[int]) -> int:
+        """How many of these nobody holds."""
+        holders = self._holders
+        return len([block for block in blocks if not holders[block]])
 
     def remember(self, block: int, key: bytes) -> None:
         """Says what a block holds, from now until it is handed out again. Of two with one content the first counts."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from trireme.llm.block_pool import BlockPool
 
@@ -40,11 +40,12 @@ class BlockKeys:
 
     def up_to(self, tokens: Sequence[int], count: int) -> list[bytes]:
         """The keys of the first `count` blocks; `tokens` holds at least those blocks, and never changes within them."""
-        first, size = len(self._keys) * self._block_size, 8 * self._block_size
-        pieces = array("q", tokens[first : count * self._block_size]).tobytes()
+        first = len(self._keys) * self._block_size
+        numbers = array("i", tokens[first : count * self._block_size])
+        pieces, size = numbers.tobytes(), numbers.itemsize * self._block_size
         before = self._keys[-1] if self._keys else self._salt
         for start in range(0, len(pieces), size):
-            before = hashlib.blake2b(before + pieces[start : start + size], digest_size=_DIGEST_BYTES).digest()
+            before = blake2b(before + pieces[start : start + size]).digest()[:_DIGEST_BYTES]
             self._keys.append(before)
         return self._keys[:count]
 

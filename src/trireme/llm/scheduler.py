@@ -226,14 +226,13 @@ class Scheduler:
         size, found = len(sequence.tokens), self._known_blocks(sequence)
         start = len(found) * self.limits.block_size
         count = min(size - start, opened.budget)
-        free_found = sum(self.pool.is_free(block) for block in found)
+        free_found = self.pool.count_free(found)
         fresh = self._blocks_for(start + count) - len(found)
         if fresh + free_found > self.pool.free_count or not self._leaves_room(sequence, fresh + free_found):
             return False
         if len(sequence.peers) > len(self._free_slots):
             return False
-        for block in found:
-            self.pool.hold(block)
+        self.pool.hold(found)
         sequence.blocks = found + (self.pool.allocate(fresh) or [])
         sequence.computed = start
         sequence.remembered = len(found)

@@ -52,8 +52,7 @@ def share_beginning(pool: BlockPool, leader: Sequence, beam: Sequence, block_siz
 
 def _take_over(pool: BlockPool, beam: Sequence, parent: Sequence, count: int, block_size: int) -> None:
     shared = parent.blocks[:count]
-    for block in shared:
-        pool.hold(block)
+    pool.hold(shared)
     pool.release(beam.blocks)
     beam.blocks = shared
     beam.computed = count * block_size

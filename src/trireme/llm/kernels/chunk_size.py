@@ -4,6 +4,8 @@ from __future__ import annotations
 
 CHUNK_ROWS = 64
 """Rows of a chunk in a program, at most."""
+SPLIT_TILES = 4
+"""So many tiles of chunks may have their keys split; more keep the processors busy as they are."""
 _FEWEST = 16
 """Matrix units take no fewer."""
 

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from trireme.llm.executors.cuda.packing import RING, InputRing, KnownBlocks, send_blocks
+from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs
+from trireme.llm.executors.cuda.prompt_sizes import PromptSizes
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Sequence
 from trireme.llm.sampling_params import SamplingParams
@@ -58,3 +60,32 @@ def test_blocks_of_one_sequence_are_written_behind_those_that_are_known() -> Non
         ring.begin_step()
         send_blocks(known.missing([Chunk(one, 0, 20, True, False, 1)]), table, ring)
         assert table.tolist() == [[-1] * 6, blocks + [-1] * (6 - len(blocks)), [-1] * 6]
+
+
+def test_a_recorded_step_gets_rows_tiles_and_ends_and_the_rest_is_nobodys() -> None:
+    """A prompt of 70 tokens, the last six of another with two drafts behind them, and a token that the device has."""
+    spare, chunks = 9, []
+    for slot, start, count, is_pending, drafts in (
+        (3, 0, 70, False, ()),
+        (5, 40, 6, False, (1, 2)),
+        (1, 7, 1, True, ()),
+    ):
+        tokens = [100 * slot + place for place in range(start + count - len(drafts))]
+        one = Sequence(slot, tokens, len(tokens), SamplingParams(), lambda news: None, BlockKeys(4), 200)
+        one.slot = slot
+        chunks.append(Chunk(one, start, count, slot != 3, is_pending, 1, drafts))
+    sizes = PromptSizes(80, 1, 8)
+    inputs = prompt_inputs(chunks, sizes, spare)
+    rows, tiles = inputs[:320].reshape(-1, 4), inputs[320 : 320 + 4 * sizes.tiles].reshape(-1, 4)
+    ends, slots = inputs[320 + 4 * sizes.tiles :].reshape(2, 8).tolist()
+    assert rows[69].tolist() == [3, 69, -1, 369]
+    assert rows[70:77].tolist() == [
+        [5, 40, -1, 540], [5, 41, -1, 541], [5, 42, -1, 542], [5, 43, -1, 543], [5, 44, -1, 1], [5, 45, -1, 2],
+        [1, 7, -1, -1],
+    ]  # fmt: skip
+    assert (rows[77:] == [spare, 0, -1, 0]).all()
+    assert tiles[:4].tolist() == [[3, 0, 64, 0], [3, 64, 6, 64], [5, 70, 6, 40], [1, 76, 1, 7]]
+    assert (tiles[4:] == [spare, 0, 0, 0]).all()
+    assert ends == [73, 74, 75, 76, 0, 0, 0, 0]
+    assert slots == [5, 5, 5, 1, spare, spare, spare, spare]
+    assert (prompt_inputs((), sizes, spare)[:4] == [spare, 0, -1, 0]).all()

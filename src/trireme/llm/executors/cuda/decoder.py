@@ -10,12 +10,10 @@ from trireme.llm.executors.cuda.products import Products
 from trireme.llm.executors.cuda.weights import DecoderWeights, Layer
 from trireme.llm.kernels import elementwise
 from trireme.llm.kernels.chunk_attention import ChunkScratch, chunk_attention
-from trireme.llm.kernels.chunk_size import CHUNK_ROWS, tile_rows_for
+from trireme.llm.kernels.chunk_size import CHUNK_ROWS, SPLIT_TILES, tile_rows_for
 from trireme.llm.kernels.decode_attention import DecodeScratch, decode_attention, splits_for
 from trireme.llm.models.spec import DecoderSpec, RopeSpec
 
-SPLIT_TILES = 4
-"""So many tiles of chunks may have their keys split; more keep the processors busy as they are."""
 _LONG_ENOUGH_TO_SPLIT = 512
 QK_NORMS = {"": 0, "rms": 1, "layer": 2}
 

@@ -24,13 +24,13 @@ from trireme.llm.executors.cuda.packing import (
     KnownBlocks,
     chunk_rows,
     count_tiles,
+    cut_into_tiles,
     send_blocks,
     single_rows,
-    tiles_of,
 )
-from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PROMPT_SAMPLES, is_small, tile_count, verified_sizes
+from trireme.llm.executors.cuda.prompt_inputs import prompt_inputs, sampled_ends
+from trireme.llm.executors.cuda.prompt_sizes import PROMPT_BUCKETS, PromptSizes, is_small, sizes_for, verified_sizes
 from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder, give_memory_back
-from trireme.llm.executors.cuda.sampled_ends import filled_ends, no_ends, sampled_ends
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
@@ -92,7 +92,7 @@ class CudaExecutor:
         self._known = KnownBlocks(slots + 1, options.block_size, cache.tables.shape[1])
         self._buckets = [size for size in BUCKETS if size < slots] + [slots]
         self._decodes: dict[tuple[int, int], RecordedStep] = {}
-        self._prompts: dict[tuple[int, int, int], RecordedStep] = {}
+        self._prompts: dict[PromptSizes, RecordedStep] = {}
         self._compiled: set[Hashable] = set()
         """Kinds of steps that are not recorded, whose kernels have been compiled."""
         self._has_graphs = options.has_graphs
@@ -106,7 +106,9 @@ class CudaExecutor:
         """The steps that are recorded: batches and prompts from small to large, then batches of longer sequences."""
         if not self._has_graphs:
             return []
-        prompts = [self._warm_up(f"prompts of {size}", self._recorded_prompt, size, 1) for size in PROMPT_BUCKETS]
+        prompts = [
+            self._warm_up(f"prompts of {size}", self._recorded_prompt, PromptSizes(size)) for size in PROMPT_BUCKETS
+        ]
         short, *longer = (
             [
                 self._warm_up(f"batches of {size} up to {reach}", self._recorded_decode, size, reach)
@@ -123,9 +125,11 @@ class CudaExecutor:
         """Steps that verify drafts."""
         splits = self._decoder.chunk_splits_for(1, self.spec.max_positions)
         sizes = verified_sizes(splits)
-        return [self._warm_up(f"drafts of {one[0]}, {one[2]} tokens", self._recorded_prompt, *one) for one in sizes]
+        return [
+            self._warm_up(f"drafts of {one.tokens}, {one.samples} tokens", self._recorded_prompt, one) for one in sizes
+        ]
 
-    def _warm_up(self, name: str, record: Callable[..., object], *sizes: int) -> WarmUp:
+    def _warm_up(self, name: str, record: Callable[..., object], *sizes: object) -> WarmUp:
         def run() -> None:
             with torch.cuda.stream(self._stream):
                 record(*sizes)
@@ -137,14 +141,19 @@ class CudaExecutor:
         self._inputs.begin_step()
         for sequence in plan.joined:
             self._known.forget(sequence.slot)
-        with torch.cuda.stream(self._stream):
-            if any(chunk.sequence.wants_prompt_logprobs for chunk in plan.chunks):
-                return self._mixed(plan.chunks)
-            if all(chunk.count == 1 for chunk in plan.chunks):
-                return self._decode(plan.chunks)
-            if self._has_graphs and is_small(plan):
-                return self._small_prompts(plan.chunks)
+        self._take_stream()
+        if any(chunk.sequence.wants_prompt_logprobs for chunk in plan.chunks):
             return self._mixed(plan.chunks)
+        if plan.token_count == len(plan.chunks):
+            return self._decode(plan.chunks)
+        if self._has_graphs and is_small(plan):
+            return self._small_prompts(plan.chunks)
+        return self._mixed(plan.chunks)
+
+    def _take_stream(self) -> None:
+        """Lets the calling thread stay on the executor's stream: to enter and leave it takes longer than to look."""
+        if torch._C._cuda_getCurrentRawStream(self._stream.device_index) != self._stream.cuda_stream:
+            torch.cuda.set_stream(self._stream)
 
     def collect(self, handle: _Handle) -> StepResult:
         """Waits for a step."""
@@ -219,39 +228,27 @@ class CudaExecutor:
 
     def _small_prompts(self, chunks: Items[Chunk]) -> _Handle:
         """A few tokens of prompts, and tokens beside them, in one recorded step."""
-        count = sum(chunk.count for chunk in chunks)
-        bucket = next(size for size in PROMPT_BUCKETS if size >= count)
-        sampled = sampled_ends(chunks)
-        ends, found = filled_ends(sampled, self._spare_slot), sampled.shape[1]
+        sample_count = sum(len(chunk.sampled) for chunk in chunks)
         longest = max(chunk.start + chunk.count for chunk in chunks)
         splits = self._decoder.chunk_splits_for(count_tiles(chunks), longest)
-        tiles = tiles_of(chunks, 0, tile_count(splits), self._spare_slot)
-        parts = (chunk_rows(chunks, bucket, self._spare_slot), tiles, ends)
+        sizes = sizes_for(sum(chunk.count for chunk in chunks), splits, sample_count)
+        recorded = self._recorded_prompt(sizes)
         send_blocks(self._known.missing(chunks), self._cache.tables, self._inputs)
-        inputs = np.concatenate([part.reshape(-1) for part in parts])
-        recorded = self._play(self._recorded_prompt(bucket, splits, ends.shape[1]), inputs)
-        return self._finish(chunks, recorded.logits[:found], recorded.tokens[:found])
+        self._play(recorded, prompt_inputs(chunks, sizes, self._spare_slot))
+        return self._finish(chunks, recorded.logits[:sample_count], recorded.tokens[:sample_count])
 
-    def _recorded_prompt(self, bucket: int, splits: int, samples: int = PROMPT_SAMPLES[0]) -> RecordedStep:
-        key = (bucket, splits, samples)
-        if key not in self._prompts:
-            self._decoder.prepare_chunk_scratch(splits)
-            empty = (
-                chunk_rows((), bucket, self._spare_slot),
-                tiles_of((), 0, tile_count(splits), self._spare_slot),
-                no_ends(samples, self._spare_slot),
-            )
-            packed = np.concatenate([part.reshape(-1) for part in empty])
-            inputs = torch.from_numpy(packed).to(self._device)
-            self._prompts[key] = self._record(inputs, lambda: self._prompt_step(inputs, *key))
-        return self._prompts[key]
+    def _recorded_prompt(self, sizes: PromptSizes) -> RecordedStep:
+        if sizes not in self._prompts:
+            self._decoder.prepare_chunk_scratch(sizes.splits)
+            inputs = torch.from_numpy(prompt_inputs((), sizes, self._spare_slot)).to(self._device)
+            self._prompts[sizes] = self._record(inputs, lambda: self._prompt_step(inputs, sizes))
+        return self._prompts[sizes]
 
-    def _prompt_step(
-        self, inputs: torch.Tensor, count: int, splits: int, samples: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, tiles, ends, slots_of_ends = inputs.split([4 * count, 4 * tile_count(splits), samples, samples])
+    def _prompt_step(self, inputs: torch.Tensor, sizes: PromptSizes) -> tuple[torch.Tensor, torch.Tensor]:
+        count, samples = sizes.tokens, sizes.samples
+        rows, tiles, ends, slots_of_ends = inputs.split([4 * count, 4 * sizes.tiles, samples, samples])
         x, slots, positions = self._begin(rows, count)
-        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), splits))
+        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), sizes.splits))
         return self._choose_largest(x.index_select(0, ends), slots_of_ends)
 
     def _mixed(self, chunks: Items[Chunk]) -> _Handle:
@@ -259,12 +256,11 @@ class CudaExecutor:
         ordered = [chunk for chunk in chunks if chunk.count == 1] + [chunk for chunk in chunks if chunk.count > 1]
         singles = 0 if self._decoder.is_batch_invariant else sum(chunk.count == 1 for chunk in ordered)
         count = sum(chunk.count for chunk in ordered)
-        packed = chunk_rows(ordered, count, self._spare_slot)
-        ends = sampled_ends(ordered)[0]
+        packed = chunk_rows(ordered)
+        tiles_here = np.array(cut_into_tiles(ordered[singles:], singles), dtype=np.int32)
+        ends = np.array(sampled_ends(ordered)[0], dtype=np.int32)
         send_blocks(self._known.missing(ordered), self._cache.tables, self._inputs)
-        rows, tiles, ends_there = (
-            self._inputs.send(part) for part in (packed, tiles_of(ordered[singles:], singles), ends)
-        )
+        rows, tiles, ends_there = (self._inputs.send(part) for part in (packed, tiles_here, ends))
         splits = self._decoder.splits_for(max(singles, 1), max(chunk.start for chunk in ordered) + 1)
         with self._preparing((count.bit_length(), singles.bit_length(), splits, len(ends).bit_length())):
             x, slots, positions = self._begin(rows, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,15 @@ RING = 4
 """Steps whose inputs or outputs may be on their way at once, with some to spare."""
 
 
+class _Memory(NamedTuple):
+    """Where a step's inputs are on their way."""
+
+    host: torch.Tensor
+    numbers: Ints
+    """The same memory."""
+    device: torch.Tensor
+
+
 class InputRing:
     """Pinned memory by turns, so that a step's inputs are not overwritten before they are on the device.
 
@@ -25,8 +35,8 @@ class InputRing:
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._where = device
-        self._pairs = [self._pair(size) for _ in range(RING)]
-        self._extra: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in range(RING)]
+        self._turns = [self._memory(size) for _ in range(RING)]
+        self._extra: list[list[_Memory]] = [[] for _ in range(RING)]
         self._size = size
         self._turn = 0
         self._used = 0
@@ -45,21 +55,21 @@ class InputRing:
     def send(self, values: Ints, target: torch.Tensor | None = None) -> torch.Tensor:
         """On the current stream; to the device's own memory of this step, unless `target` says where to."""
         begin, end = self._used, self._used + values.size
+        memory = self._turns[self._turn]
         if end <= self._size:
-            host, device = (memory[begin:end] for memory in self._pairs[self._turn])
             self._used = -(-end // 4) * 4
         else:
-            host, device = self._pair(values.size)
-            self._extra[self._turn].append((host, device))
-        host.numpy()[:] = values.reshape(-1)
-        device = device if target is None else target
-        device.copy_(host, non_blocking=True)
-        return device
+            memory, begin, end = self._memory(values.size), 0, values.size
+            self._extra[self._turn].append(memory)
+        memory.numbers[begin:end] = values.reshape(-1)
+        if target is None:
+            target = memory.device[begin:end]
+        return target.copy_(memory.host[begin:end], non_blocking=True)
 
-    def _pair(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _memory(self, size: int) -> _Memory:
         """Memory of the host, pinned where there is a device to read it, and as much of the device."""
         host = torch.empty(size, dtype=torch.int32, pin_memory=self._where.type == "cuda")
-        return host, torch.empty(size, dtype=torch.int32, device=self._where)
+        return _Memory(host, host.numpy(), torch.empty(size, dtype=torch.int32, device=self._where))
 
 
 def single_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
@@ -74,10 +84,15 @@ def single_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
     return packed
 
 
-def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
-    """The same for chunks, a row for each token."""
-    packed = np.empty((count, 4), dtype=np.int32)
-    packed[:] = (spare_slot, 0, -1, 0)
+def chunk_rows(chunks: Items[Chunk]) -> Ints:
+    """The same for chunks, a row for each token and none to spare."""
+    packed = np.full((sum(chunk.count for chunk in chunks), 4), -1, dtype=np.int32)
+    fill_rows(packed, chunks)
+    return packed
+
+
+def fill_rows(packed: Ints, chunks: Items[Chunk]) -> None:
+    """Writes slots, positions and tokens of chunks, one after another, into rows without new blocks."""
     first = 0
     for chunk in chunks:
         rows = packed[first : first + chunk.count]
@@ -85,7 +100,6 @@ def chunk_rows(chunks: Items[Chunk], count: int, spare_slot: int) -> Ints:
         rows[:, 1] = np.arange(chunk.start, chunk.start + chunk.count)
         rows[:, 3] = -1 if chunk.is_pending else chunk.tokens
         first += chunk.count
-    return packed
 
 
 def count_tiles(chunks: Items[Chunk]) -> int:
@@ -93,16 +107,15 @@ def count_tiles(chunks: Items[Chunk]) -> int:
     return sum(-(-chunk.count // CHUNK_ROWS) for chunk in chunks)
 
 
-def tiles_of(chunks: Items[Chunk], first: int, count: int = 0, spare_slot: int = 0) -> Ints:
-    """Chunks cut as `chunk_attention` takes them, from row `first` on; filled up to `count` with empty ones."""
-    rows = []
+def cut_into_tiles(chunks: Items[Chunk], first: int) -> list[tuple[int, int, int, int]]:
+    """Chunks cut as `chunk_attention` takes them, from row `first` on."""
+    tiles = []
     for chunk in chunks:
         for offset in range(0, chunk.count, CHUNK_ROWS):
             size = min(CHUNK_ROWS, chunk.count - offset)
-            rows.append((chunk.sequence.slot, first + offset, size, chunk.start + offset))
+            tiles.append((chunk.sequence.slot, first + offset, size, chunk.start + offset))
         first += chunk.count
-    rows += [(spare_slot, 0, 0, 0)] * (count - len(rows))
-    return np.array(rows, dtype=np.int32).reshape(-1, 4)
+    return tiles
 
 
 class KnownBlocks:

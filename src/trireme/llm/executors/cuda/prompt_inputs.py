@@ -1,32 +1,49 @@
-"""Which rows of a step's chunks tokens are chosen from, packed as the device takes them."""
+"""Inputs of steps with prompts: rows that tokens are chosen from, and of recorded ones all there is, in one array."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence as Items
 
 import numpy as np
 
-from trireme.llm.executors.cuda.packing import Ints
-from trireme.llm.executors.cuda.prompt_sizes import samples_for
+from trireme.llm.executors.cuda.packing import Ints, cut_into_tiles, fill_rows
+from trireme.llm.executors.cuda.prompt_sizes import PromptSizes
 from trireme.llm.step_plan import Chunk
 
 
-def sampled_ends(chunks: Items[Chunk]) -> Ints:
-    """`[2, count]`: the rows of chunks, one after another, that tokens are chosen from, and their sequences' slots."""
-    ends, slots, first = [], [], 0
+def sampled_ends(chunks: Items[Chunk]) -> tuple[list[int], list[int]]:
+    """The rows of chunks, one after another, that tokens are chosen from, and their sequences' slots."""
+    ends: list[int] = []
+    slots: list[int] = []
+    first = 0
     for chunk in chunks:
-        ends += [first + position - chunk.start - 1 for position in chunk.sampled]
-        slots += [chunk.sequence.slot] * len(chunk.sampled)
+        sampled = chunk.sampled
+        ends += [first + position - chunk.start - 1 for position in sampled]
+        slots += [chunk.sequence.slot] * len(sampled)
         first += chunk.count
-    return np.array([ends, slots], dtype=np.int32)
+    return ends, slots
 
 
-def filled_ends(ends: Ints, spare_slot: int) -> Ints:
-    """The same, and as many rows behind them that no sequence has as a recorded step needs."""
-    count = ends.shape[1]
-    return np.concatenate([ends, no_ends(samples_for(count) - count, spare_slot)], 1)
+def prompt_inputs(chunks: Items[Chunk], sizes: PromptSizes, spare_slot: int) -> Ints:
+    """Rows of tokens, tiles of chunks, rows that tokens are chosen from and their slots; the rest is nobody's."""
+    filled = _nobodys(sizes, spare_slot).copy()
+    tiles_at = 4 * sizes.tokens
+    ends_at = tiles_at + 4 * sizes.tiles
+    slots_at = ends_at + sizes.samples
+    fill_rows(filled[:tiles_at].reshape(-1, 4), chunks)
+    tiles = cut_into_tiles(chunks, 0)
+    filled[tiles_at : tiles_at + 4 * len(tiles)] = list(itertools.chain(*tiles))
+    ends, slots = sampled_ends(chunks)
+    filled[ends_at : ends_at + len(ends)] = ends
+    filled[slots_at : slots_at + len(slots)] = slots
+    return filled
 
 
-def no_ends(count: int, spare_slot: int) -> Ints:
-    """As many rows that no sequence has."""
-    return np.array([[0] * count, [spare_slot] * count], dtype=np.int32)
+@functools.cache
+def _nobodys(sizes: PromptSizes, spare_slot: int) -> Ints:
+    """The inputs of a step without sequences."""
+    rows = [spare_slot, 0, -1, 0] * sizes.tokens
+    tiles = [spare_slot, 0, 0, 0] * sizes.tiles
+    return np.array([*rows, *tiles, *[0] * sizes.samples, *[spare_slot] * sizes.samples], dtype=np.int32)

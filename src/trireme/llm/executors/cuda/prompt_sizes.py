@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from trireme.llm.executors.cuda.decoder import SPLIT_TILES
+from typing import NamedTuple
+
 from trireme.llm.executors.cuda.packing import count_tiles
+from trireme.llm.kernels.chunk_size import SPLIT_TILES
 from trireme.llm.step_plan import StepPlan
 
 PROMPT_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -13,6 +15,21 @@ PROMPT_SAMPLES = (8, 64)
 VERIFIED_BUCKETS = tuple(size for size in PROMPT_BUCKETS if size <= 128)
 """Tokens of steps that bring many: their logits are kept for every size."""
 _TILES = 16
+
+
+class PromptSizes(NamedTuple):
+    """What a recorded step has room for."""
+
+    tokens: int
+    splits: int = 1
+    """Among how many programs the keys of a tile are split."""
+    samples: int = PROMPT_SAMPLES[0]
+    """Tokens that it brings."""
+
+    @property
+    def tiles(self) -> int:
+        """Of chunks."""
+        return SPLIT_TILES if self.splits > 1 else _TILES
 
 
 def is_small(plan: StepPlan) -> bool:
@@ -25,18 +42,17 @@ def is_small(plan: StepPlan) -> bool:
     return count_tiles(plan.chunks) <= _TILES
 
 
-def verified_sizes(splits: int) -> list[tuple[int, int, int]]:
-    """What is recorded for drafts: tokens, splits of long sequences' keys, tokens that the step brings."""
+def verified_sizes(splits: int) -> list[PromptSizes]:
+    """What is recorded for drafts, where the keys of long sequences are split so."""
     few, many = PROMPT_SAMPLES
     cuts = sorted({1, splits})
-    return [(VERIFIED_BUCKETS[0], splits, few), *((size, cut, many) for size in VERIFIED_BUCKETS for cut in cuts)]
+    return [
+        PromptSizes(VERIFIED_BUCKETS[0], splits, few),
+        *(PromptSizes(size, cut, many) for size in VERIFIED_BUCKETS for cut in cuts),
+    ]
 
 
-def samples_for(count: int) -> int:
-    """How many tokens the recorded step brings that is used for so many."""
-    return next(size for size in PROMPT_SAMPLES if size >= count)
-
-
-def tile_count(splits: int) -> int:
-    """How many tiles of chunks a recorded step has."""
-    return SPLIT_TILES if splits > 1 else _TILES
+def sizes_for(token_count: int, splits: int, sample_count: int) -> PromptSizes:
+    """Of the recorded step that is used for so many."""
+    tokens = next(size for size in PROMPT_BUCKETS if size >= token_count)
+    return PromptSizes(tokens, splits, next(size for size in PROMPT_SAMPLES if size >= sample_count))
