@@ -233,6 +233,10 @@ class DecodeTiling:
     stages: int
     uses_dot: bool
     """Whether matrix units are used, which take at least 16 rows."""
+    crowd: int = 2
+    """Keys are split among at most so many programs for each processor, those of all rows counted."""
+    least_keys: int = 256
+    """And so that each of them has as many."""
 
 
 def decode_tiling_for(rows: int, heads: int, kv_heads: int, head_size: int) -> DecodeTiling:
@@ -241,10 +245,12 @@ def decode_tiling_for(rows: int, heads: int, kv_heads: int, head_size: int) -> D
     if head_size > 128:
         return DecodeTiling(16, 32, 4, 2, True)
     if group == 1 and rows * heads <= 64:
-        return DecodeTiling(1, 32, 2, 2, False)
+        return DecodeTiling(1, 32, 2, 2, False, least_keys=32)
+    if group > 16 and rows > 64:
+        return DecodeTiling(64, 64, 4, 3, True, crowd=4)
     if group > 16 and rows >= 32:
-        return DecodeTiling(64, 64, 4, 3, True)
-    if rows * heads >= 1024:
+        return DecodeTiling(32, 64, 4, 2, True, crowd=4, least_keys=128)
+    if rows * kv_heads >= (1024 if group == 1 else 512):
         return DecodeTiling(16, 32, 2, 4, True)
     return DecodeTiling(16, 64, 4, 2, True) if group == 1 else DecodeTiling(16, 128, 4, 3, True)
 
@@ -253,8 +259,7 @@ def splits_for(rows: int, heads: int, kv_heads: int, head_size: int, processors:
     """Among how many programs the keys of a sequence are split: so that all processors have work worth a merge."""
     tiling = decode_tiling_for(rows, heads, kv_heads, head_size)
     programs = rows * kv_heads * -(-heads // kv_heads // tiling.group_tile)
-    least = 256 if tiling.uses_dot else 32
-    wanted = min(2 * processors // programs, longest // least, 64)
+    wanted = min(tiling.crowd * processors // programs, longest // tiling.least_keys, 64)
     return 1 << max(0, wanted.bit_length() - 1)
 
 
