@@ -41,7 +41,7 @@ from trireme.llm.sampling.rows import SampledRow, all_sampled_rows, fail_without
 from trireme.llm.sampling.torch_sampler import Report, TorchSampler, describe, told, told_one
 from trireme.llm.step_plan import Chunk, StepPlan
 
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 _WARM_REACHES = (256, 1024, 4096)
 """Lengths of sequences whose steps are recorded before they come."""
 _RESERVE_BYTES = 2 << 30
