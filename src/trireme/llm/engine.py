@@ -288,14 +288,16 @@ class EngineCore:
             if not chunk.samples:
                 self._scheduler.settle(chunk)
                 continue
+            count = 1 + len(chunk.drafts)
             if chunk.sequence.peers:
                 self._settle_beam(chunk, result.logprobs.get(index), now)
             else:
-                tokens = verified_tokens(chunk, result.tokens[index : index + 1 + len(chunk.drafts)])
+                tokens = verified_tokens(chunk, result.tokens[index : index + count])
                 if self._scheduler.settle(chunk, tokens):
-                    self._note_drafts(chunk, len(tokens) - 1)
+                    if chunk.drafts:
+                        self._note_drafts(chunk, len(tokens) - 1)
                     self._deliver(chunk.sequence, tokens, index, result, now)
-            index += 1 + len(chunk.drafts)
+            index += count
 
     def _settle_beam(self, chunk: Chunk, report: TokenLogprobs | None, now: float) -> None:
         number = chunk.sequence.sequence_id
@@ -320,7 +322,7 @@ class EngineCore:
         sequence.last_token = now
 
     def _note_drafts(self, chunk: Chunk, accepted: int) -> None:
-        if chunk.drafts and self._speculator is not None:
+        if self._speculator is not None:
             self._recorder.drafts(len(chunk.drafts), accepted)
             self._speculator.note(chunk, accepted)
 
@@ -328,9 +330,12 @@ class EngineCore:
         """Tells of the tokens that a step brought, of which the last alone may end the sequence."""
         self._note_tokens(sequence, len(found), now)
         tokens, token = tuple(found), found[-1]
-        rows = range(index, index + len(found))
-        logprobs = tuple(result.logprobs[row] for row in rows if row in result.logprobs)
-        sequence.advance_grammar(token)
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if result.logprobs:
+            rows = range(index, index + len(found))
+            logprobs = tuple(result.logprobs[row] for row in rows if row in result.logprobs)
+        if sequence.grammar is not None:
+            sequence.advance_grammar(token)
         if sequence.error:
             self._finish(sequence, FinishReason.ERROR, ())
         elif token in sequence.end_ids and sequence.may_end:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.prefix_cache import BlockKeys
@@ -49,8 +50,7 @@ class SequenceTimes:
     """How often others needed its blocks, so that it was computed again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceOutput:
+class SequenceOutput(NamedTuple):
     """News of a sequence."""
 
     token_ids: tuple[int, ...]

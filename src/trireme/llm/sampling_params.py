@@ -112,6 +112,10 @@ class SamplingParams:
     """Special tokens that the text shows nevertheless."""
     speculates: bool = True
     """Whether tokens may be guessed and then verified, where the engine does that; the tokens are the same."""
+    needs_history: bool = field(init=False, repr=False, compare=False)
+    """Whether the choice depends on what was written before, so that the last token has to be known first."""
+    is_plain_greedy: bool = field(init=False, repr=False, compare=False)
+    """Whether the largest logit decides, with nothing else to look at."""
 
     def __post_init__(self) -> None:
         _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
@@ -122,6 +126,8 @@ class SamplingParams:
             self._check_choice()
             self._check_output()
             self._check_beams()
+        object.__setattr__(self, "needs_history", self._needs_history())  # both are asked for with every token
+        object.__setattr__(self, "is_plain_greedy", self._is_plain_greedy())
 
     def _check_choice(self) -> None:
         """What else decides about the next token."""
@@ -170,14 +176,10 @@ class SamplingParams:
         """Whether the most likely token is taken."""
         return self.temperature < LEAST_TEMPERATURE
 
-    @property
-    def is_plain_greedy(self) -> bool:
-        """Whether the largest logit decides, with nothing else to look at."""
+    def _is_plain_greedy(self) -> bool:
         return self.is_greedy and not self.needs_history and self.logprobs is None and not self.beams
 
-    @property
-    def needs_history(self) -> bool:
-        """Whether the choice depends on what was written before, so that the last token has to be known first."""
+    def _needs_history(self) -> bool:
         return bool(
             self.repetition_penalty != 1.0
             or self.presence_penalty

@@ -120,9 +120,10 @@ class Scheduler:
                 index += 1
                 continue
             count = min(sequence.size - sequence.computed, opened.budget)
-            if self._grow(sequence, sequence.computed + count, opened):
+            if self._has_blocks(sequence, sequence.computed + count) or self._grow(sequence, count, opened):
                 behind = len(self._running) - index - 1
-                self._append(opened, sequence, count, self._fitting_drafts(sequence, count, opened.budget - behind))
+                drafts = self._fitting_drafts(sequence, count, opened.budget - behind) if sequence.drafts else ()
+                self._append(opened, sequence, count, drafts)
                 index += 1
             # else it was the last of them and is gone
 
@@ -130,12 +131,13 @@ class Scheduler:
         """Whether all of it is under way, or its next token depends on one that is."""
         if sequence.peers and (sequence.is_parked or sequence.pending):
             return True
-        if sequence.computed >= sequence.size or sequence.size >= sequence.max_size:
+        size = sequence.size
+        if sequence.computed >= size or size >= sequence.max_size:
             return True
         if not sequence.pending:
             return False
         is_open = sequence.params.needs_history or sequence.awaits_drafts
-        return is_open or self._becomes_long(sequence, sequence.size)
+        return is_open or self._becomes_long(sequence, size)
 
     def _fitting_drafts(self, sequence: Sequence, count: int, budget: int) -> tuple[int, ...]:
         """Those that a step of so many tokens can verify behind the last known one, in blocks that nobody misses.
@@ -143,7 +145,7 @@ class Scheduler:
         All of the sequence is under way then, and it is not planned again before the step is settled.
         """
         known = sequence.computed + count
-        if not sequence.drafts or sequence.pending or known != len(sequence.tokens):
+        if sequence.pending or known != len(sequence.tokens):
             return ()
         most = min(len(sequence.drafts), budget - count, sequence.max_size - known - 1)
         if not sequence.is_long and self.limits.short_positions:
@@ -156,23 +158,26 @@ class Scheduler:
         return sequence.drafts[: max(most, 0)]
 
     def _append(self, opened: _OpenPlan, sequence: Sequence, count: int, drafts: tuple[int, ...] = ()) -> None:
-        end = sequence.computed + count
-        samples = end == sequence.size
-        is_pending = sequence.pending > 0 and count == 1 and end == sequence.size
+        start = sequence.computed
+        samples = start + count == sequence.size
+        is_pending = samples and count == 1 and sequence.pending > 0
         count += len(drafts)
-        opened.chunks.append(
-            Chunk(sequence, sequence.computed, count, samples, is_pending, sequence.admissions, drafts)
-        )
+        opened.chunks.append(Chunk(sequence, start, count, samples, is_pending, sequence.admissions, drafts))
         opened.budget -= count
-        sequence.computed += count
+        sequence.computed = start + count
         sequence.pending += samples
 
-    def _grow(self, sequence: Sequence, token_count: int, opened: _OpenPlan) -> bool:
-        """Gets blocks for so many tokens; the last of those that run give up theirs, in the end the sequence itself.
+    def _has_blocks(self, sequence: Sequence, token_count: int) -> bool:
+        """Whether a sequence that goes on alone has the blocks for so many tokens."""
+        return not sequence.peers and len(sequence.blocks) * self.limits.block_size >= token_count
+
+    def _grow(self, sequence: Sequence, count: int, opened: _OpenPlan) -> bool:
+        """Gets blocks for so many more tokens; the last that run give up theirs, in the end the sequence itself.
 
         Beams get those of all of them with the first that is planned, so that none of them is planned when they go.
         """
-        wanted = [(one, one.size) for one in sequence.peers if not one.is_parked] or [(sequence, token_count)]
+        wanted = [(one, one.size) for one in sequence.peers if not one.is_parked]
+        wanted = wanted or [(sequence, sequence.computed + count)]
         for one, size in wanted:
             missing = self._blocks_for(size) - len(one.blocks)
             while missing > 0:
@@ -269,17 +274,21 @@ class Scheduler:
         sequence = chunk.sequence
         if chunk.samples:
             sequence.pending -= 1
-        if sequence.is_finished:
+        if sequence.finish_reason is not None:
             return False
-        wrong = len(chunk.drafts) - max(len(tokens) - 1, 0)
-        if sequence.slot >= 0 and sequence.admissions == chunk.admission:
+        wrong = len(chunk.drafts) - len(tokens) + 1 if chunk.drafts and tokens else len(chunk.drafts)
+        if wrong and self._is_current(chunk):
             sequence.computed -= wrong
         if tokens:
             sequence.tokens += tokens
             self._lengthen(sequence)
-        if sequence.slot >= 0 and sequence.admissions == chunk.admission and self.limits.has_prefix_cache:
+        if self.limits.has_prefix_cache and self._is_current(chunk):
             self._remember(sequence, min(chunk.start + chunk.count - wrong, len(sequence.tokens)))
         return True
+
+    def _is_current(self, chunk: Chunk) -> bool:
+        """Whether what a chunk has computed is still in its sequence's blocks."""
+        return chunk.sequence.slot >= 0 and chunk.sequence.admissions == chunk.admission
 
     def spread(self, beams: Items[Sequence]) -> None:
         """Lets beams go on that were parked while the first of them was computed, from the blocks they share."""

@@ -99,13 +99,12 @@ class BeamGroup:
         """The leader's last news, which are all that come."""
         if not self._search.is_done or news.error:
             for listener in self._listeners:
-                listener(replace(news, token_ids=(), logprobs=()))
+                listener(news._replace(token_ids=(), logprobs=()))
             return
         for listener, found in zip(self._listeners, self._found(), strict=True):
             tokens = found.beam.tokens
             listener(
-                replace(
-                    news,
+                news._replace(
                     token_ids=tokens,
                     logprobs=found.beam.logprobs,
                     finish_reason=_reason_of(found),

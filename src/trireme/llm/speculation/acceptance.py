@@ -14,7 +14,7 @@ from trireme.llm.step_plan import Chunk
 
 def verified_tokens(chunk: Chunk, tokens: Items[int]) -> list[int]:
     """Of what a step brought for a chunk, one token more than it has drafts, those that its sequence goes on with."""
-    found = [int(token) for token in tokens]
+    found = list(tokens)
     if not chunk.drafts:
         return found
     right = next((place for place, draft in enumerate(chunk.drafts) if draft != found[place]), len(chunk.drafts))
