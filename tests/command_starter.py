@@ -2,13 +2,14 @@
 
 `python command_starter.py <control socket> [frameworks]`: importing the server costs half a second of processor time,
 forking it a hundredth, and a run of the tests starts a thousand commands. What is forked goes back to the end of this
-file and runs the command's own function, with its own arguments, variables, folder, streams and session, to the end of
-the interpreter. With `frameworks` it has imported those for workers as well, and servers fork their fork servers. Not
-for tests of the start itself; see forked_commands.py for the side of the tests.
+file and runs the command's own function, with its own arguments, variables, folder, streams and session, and what is
+registered for the end of the interpreter. Servers fork their fork servers in their turn, which with `frameworks` have
+imported those for workers. Not for tests of the start itself; see forked_commands.py for the side of the tests.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -19,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import preloaded_frameworks
@@ -171,16 +173,32 @@ def preload(*, with_frameworks: bool) -> None:
     gc.freeze()  # neither copied nor looked through again by the processes to come
 
 
+def leave(code: object) -> None:
+    """Ends the process as an interpreter does, but for taking apart one by one all the modules that it was forked with;
+    returns where there is something that only an interpreter says."""
+    if code is not None and not isinstance(code, int):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        return
+    os._exit(code or 0)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests decide who ends when
     started_with = ForkingPopen.variables = dict(os.environ)
     has_frameworks = "frameworks" in sys.argv
-    if has_frameworks:
-        subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    subprocess.Popen = ForkingPopen  # type: ignore[misc]
     forked_commands = importlib.import_module("forked_commands")  # whose own Popen is made of this one
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # the folder of this file, which no command has
     preload(with_frameworks=has_frameworks)
     wanted, starter = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
     forked_commands.install_below(starter, started_with)
     module, _, function = COMMANDS[wanted["command"]].partition(":")
-    sys.exit(getattr(importlib.import_module(module), function)())
+    code = getattr(importlib.import_module(module), function)()
+    leave(code)
+    sys.exit(code)
