@@ -28,6 +28,10 @@ _FLAGS = (
     "--mute-audio",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
+    # One process draws all pages, in place of a new one for each: they are all ours.
+    "--renderer-process-limit=1",
+    "--process-per-site",
+    "--disable-site-isolation-trials",
 )
 _STILL_PLACE = """async (selector) => {
   const element = document.querySelector(selector);
@@ -135,6 +139,10 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
         self.resize(width, height)
+        self.colour(is_dark=is_dark)
+
+    def colour(self, *, is_dark: bool) -> None:
+        """What a page takes for the wish of its reader."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
 
