@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from typing import Any
 
 import preloaded_frameworks
@@ -34,6 +35,8 @@ COMMANDS = {
     "genai-perf": "trireme.cli.load_tests.perf:genai_perf",
     "model-analyzer": "trireme.cli.load_tests.analyze:model_analyzer",
 }
+PYTHON = "python"
+"""In place of a command: the program in the file that its first word names."""
 PRELOADED = (
     "encodings.idna",
     "importlib.metadata",
@@ -154,7 +157,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.argv = request["words"]
     sys.path.insert(0, request["import_folder"])
     sys.modules["__main__"].__file__ = sys.argv[0]  # what processes that the command spawns read first
-    name = os.path.basename(sys.executable if sys.argv[0] == "-c" else sys.argv[0])
+    is_python = sys.argv[0] == "-c" or request["command"] == PYTHON
+    name = os.path.basename(sys.executable if is_python else sys.argv[0])
     ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
     sys.modules["numpy"].random.seed()  # or all of them would draw the same numbers
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -171,6 +175,18 @@ def preload(*, with_frameworks: bool) -> None:
     assert not {"torch", "transformers"} & sys.modules.keys()
     gc.collect()
     gc.freeze()  # neither copied nor looked through again by the processes to come
+
+
+def run(command: str) -> object:
+    """What the command or the program gives back as its exit code."""
+    if command != PYTHON:
+        module, _, function = COMMANDS[command].partition(":")
+        return getattr(importlib.import_module(module), function)()
+    program = sys.modules["__main__"] = types.ModuleType("__main__")
+    program.__file__ = os.path.abspath(sys.argv[0])
+    with open(sys.argv[0], "rb") as file:
+        exec(compile(file.read(), sys.argv[0], "exec"), program.__dict__)
+    return None
 
 
 def leave(code: object) -> None:
@@ -198,7 +214,9 @@ if __name__ == "__main__":
     preload(with_frameworks=has_frameworks)
     wanted, starter = CommandStarter(socket.socket(fileno=int(sys.argv[1]))).next_command()
     forked_commands.install_below(starter, started_with)
-    module, _, function = COMMANDS[wanted["command"]].partition(":")
-    code = getattr(importlib.import_module(module), function)()
+    try:
+        code = run(wanted["command"])
+    except SystemExit as end:
+        code = end.code
     leave(code)
-    sys.exit(code)
+    sys.exit(code)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Lets tests start Trireme's commands through a process that has imported them: see command_starter.py.
 
-`install()` puts a `Popen` into `subprocess` that does so for the installed scripts, for `python -m trireme` and for the
-server that tools start, and for nothing else: a shell line, another program, limits set between fork and exec, or
-variables that an interpreter reads when it starts get a process from scratch, and so does everything in a test with the
-fixture `fresh_interpreters`.
+`install()` puts a `Popen` into `subprocess` that does so for the installed scripts, for `python -m trireme`, for the
+server that tools start and for the programs of the examples, and for nothing else: a shell line, another program,
+limits set between fork and exec, or variables that an interpreter reads when it starts get a process from scratch, and
+so does everything in a test with the fixture `fresh_interpreters`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from command_starter import COMMANDS, MAX_REQUEST_BYTES
+from command_starter import COMMANDS, MAX_REQUEST_BYTES, PYTHON
 from needed_frameworks import wants_frameworks
 
 from trireme.tools.child_server import ServerProgram
 
 PROGRAM = Path(__file__).with_name("command_starter.py")
 BIN = Path(sys.executable).parent
+PROGRAMS = {"run_block.py", *(path.name for path in Path(__file__).parents[1].glob("examples/*/*.py"))}
+"""The files, wherever they are copied to, that are forked when Python is to run them: they import frameworks, and are
+no tests of what is imported."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")
 """Variables that an interpreter reads once. Those of numerical libraries are for workers: commands compute nothing."""
 FromScratch = subprocess.Popen
@@ -200,7 +203,7 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
     variables = dict(os.environ if given["env"] is None else given["env"])
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
     folder = os.path.abspath(os.fsdecode(given["cwd"] or "."))
-    command = _command(given["args"], variables)
+    command = _command(given["args"], variables, folder)
     if command is None or not os.path.isdir(folder) or _read_at_start(variables) != _read_at_start(_variables):
         return None
     name, words, import_folder = command
@@ -218,7 +221,7 @@ def _request(given: Mapping[str, Any]) -> bytes | None:
     return request if len(request) <= MAX_REQUEST_BYTES else None
 
 
-def _command(args: Any, variables: Mapping[str, str]) -> tuple[str, list[str], str] | None:
+def _command(args: Any, variables: Mapping[str, str], folder: str) -> tuple[str, list[str], str] | None:
     """The command's name, its argv and the folder that it imports from first, "" for that which it runs in."""
     words = [os.fsdecode(args)] if isinstance(args, str | bytes | os.PathLike) else [os.fsdecode(word) for word in args]
     if words[:3] == [sys.executable, "-m", "trireme"]:
@@ -226,9 +229,15 @@ def _command(args: Any, variables: Mapping[str, str]) -> tuple[str, list[str], s
     if tuple(words[:3]) == ServerProgram().words:
         return "tritonserver", ["-c", *words[3:]], ""
     program = shutil.which(words[0], path=variables.get("PATH", "")) if words else None
-    if program is None or Path(program).parent != BIN or Path(program).name not in COMMANDS:
+    if program is None or Path(program).parent != BIN:
         return None
-    return Path(program).name, [program, *words[1:]], str(BIN)
+    name = Path(program).name
+    if name in COMMANDS:
+        return name, [program, *words[1:]], str(BIN)
+    file = Path(folder, *words[1:2])
+    if name.startswith(PYTHON) and file.name in PROGRAMS and file.is_file():
+        return PYTHON, words[1:], str(file.resolve().parent)
+    return None
 
 
 @functools.cache

@@ -19,7 +19,7 @@ _LOOKED_AT = 200
 
 
 def wants_frameworks(words: Sequence[str], folder: Path) -> bool:
-    """Looks into the folders that are named among the words of a command that runs in `folder`."""
+    """Looks into the folders and programs that are named among the words of a command that runs in `folder`."""
     if _ALWAYS & set(words[1:2]):
         return True
     named = [word.partition("=")[2] if word.startswith("-") else word for word in words[1:]]
@@ -32,5 +32,7 @@ def _contents(place: Path) -> Iterator[bytes]:
         if place.is_dir():
             for pattern in _FILES:
                 yield from (file.read_bytes() for file in place.glob(pattern) if file.is_file())
+        elif place.suffix == ".py":
+            yield place.read_bytes()
     except OSError:  # no name of a file, or gone meanwhile
         return

@@ -24,20 +24,16 @@ from running_server import three_ports
 from trireme.proto import model_config_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
+RUN_BLOCK = Path(__file__).with_name("run_block.py")
 LINKED = ("benchmarks", "docs", "pyproject.toml", "constraints.txt", "src", "tests", "README.md", "hatch_build.py")
 WAIT_S = 200.0
 SOON_S = 20.0
 """For so long a server may take to follow what a page changed."""
 _PORTS = {"8000": "http", "8001": "grpc", "8002": "metrics"}
-_PYTHON = """import sys
-names = {"__name__": "page"}
-exec(compile(open(sys.argv[1]).read(), sys.argv[2], "exec"), names)
-for name, value in list(names.items()):
-    if name.startswith("test_"):
-        value()
-"""
-_COMMAND = re.compile(r"(?:[A-Z_]+=[\w./:,-]* )*(?:tritonserver|trireme|perf_analyzer) [^|&;<>()$`*?\[\]#~!{}\n]*")
-"""A command of ours without anything that a shell would act on but quotes: it need not run in one."""
+_COMMAND = re.compile(
+    r"(?:[A-Z_]+=[\w./:,-]* )*(?:tritonserver|trireme|perf_analyzer|python3? [\w./-]+\.py) [^|&;<>()$`*?\[\]#~!{}\n]*"
+)
+"""A command of ours or a program in Python, without anything that a shell would act on but quotes: it needs none."""
 _WRAPPERS = {
     "trireme": 'exec "{python}" -m trireme "$@"',
     "tritonserver": 'exec "{python}" -c "import sys; from trireme.cli.tritonserver import main; sys.exit(main())" "$@"',
@@ -172,7 +168,7 @@ class PageRun:
     def _run_python(self, block: Block) -> str:
         code = self.folder / ".block.py"
         code.write_text(self._adapted(block.text))
-        return self._finished(block, [sys.executable, "-c", _PYTHON, str(code), block.where], {})
+        return self._finished(block, [sys.executable, str(RUN_BLOCK), str(code), block.where], {})
 
     def _finished(self, block: Block, command: list[str], variables: dict[str, str]) -> str:
         done = subprocess.run(
@@ -213,7 +209,7 @@ def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:
     """The words of one of our commands and the variables before them, as a shell would give them to it, so that it can
     be forked; None where only a shell knows."""
     line = statement.replace("\\\n", " ").strip()
-    if not _COMMAND.fullmatch(line):
+    if not _COMMAND.fullmatch(f"{line} "):
         return None
     words = shlex.split(line)
     count = next(place for place, word in enumerate(words) if "=" not in word)

@@ -65,7 +65,11 @@ def test_only_what_needs_no_shell_runs_without_one() -> None:
     program = Path(sys.executable).with_name("trireme")
     found = command_of("A=1 HF_HOME=/a/b trireme serve 'my models' \\\n  --http-port=1")
     assert found == ([str(program), "serve", "my models", "--http-port=1"], {"A": "1", "HF_HOME": "/a/b"})
+    python = Path(sys.executable).with_name("python3")
+    assert command_of("python3 a/b.py") == ([str(python), "a/b.py"], {})
     for line in (
+        "python -m pytest",
+        "python3 - <<END",
         "trireme serve $PWD",
         "trireme infer a < b",
         "trireme version && ls",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 
 from running_server import RunningServer, port_flags, three_ports
 from tiny_models import tiny_causal_lm
@@ -50,12 +52,14 @@ def make_workspace(folder: Path) -> Path:
 
 
 def run(folder: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A line that is typed in the workspace, with python3 and trireme from this environment."""
+    """A line that is typed in the workspace, with python3 and trireme from this environment, in a shell
+    unless it is one program, which can be forked."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "WORKSPACE": str(folder), "MODEL": "tiny-gptneox", **variables}
-    return subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
-    )
+    words = ["bash", "-c", line]
+    if line.startswith(("python3 ", "trireme ")) and not set("|&;<>*()\n") & set(line):
+        words = [Template(word).substitute(environment) for word in shlex.split(line)]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
 
 
 class GptNeoxServer(RunningServer):

@@ -68,6 +68,24 @@ def test_module_runs_like_the_script(tmp_path: Path) -> None:
     assert forked == fresh
 
 
+def test_a_program_of_the_examples_runs_as_python_runs_it(tmp_path: Path) -> None:
+    program = tmp_path / "programs" / "make_model.py"
+    program.parent.mkdir()
+    program.write_text(
+        "import sys, helper\n"
+        "print(__name__, __file__, sys.argv, sys.path[0], 'torch' in sys.modules)\n"
+        "print(sys.modules['__main__'].helper.__file__)\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    (program.parent / "helper.py").write_text("")
+    for code, name in (("0", str(program)), ("3", "programs/make_model.py")):
+        forked, fresh = run_both(sys.executable, name, code, cwd=tmp_path)
+        assert forked == fresh
+    program.write_text("raise SystemExit('no model')")
+    forked, fresh = run_both(sys.executable, str(program), cwd=tmp_path)
+    assert forked == fresh == (1, b"", b"no model\n")
+
+
 def test_variables_and_input_reach_the_command(tmp_path: Path) -> None:
     variables = {**os.environ, "COLUMNS": "40"}
     forked, fresh = run_both(TRIREME, "perf", "--help", cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL)
@@ -181,6 +199,8 @@ def test_everything_that_is_preloaded_exists() -> None:
         (["trireme", "serve", "elsewhere", "--id=" + 300 * "x"], "import torch", False),
         (["trireme", "deploy", "me/tiny"], "", True),
         (["trireme", "version"], "import torch", False),
+        (["python", "model_repository/model/1/model.py"], "import torch", True),
+        (["python", "model_repository/model/1/model.py"], "import numpy", False),
     ],
 )
 def test_frameworks_are_for_commands_whose_models_name_them(
