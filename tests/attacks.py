@@ -8,7 +8,9 @@ import json
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import raw_grpc as grpc
 from raw_grpc import RawGrpc
@@ -95,6 +97,20 @@ def objects_in_turn(ports: Ports, count: int = 1500) -> int:
     """Pipelined, each small, refused late and slow to read."""
     body = gzip.compress(b'{"inputs":[' + b'{"":0},' * 2000 + b"x]}", 9)
     return send_http(ports, http_request("/v2/models/text/infer", body, "Content-Encoding: gzip") * count, count)
+
+
+def many_members(ports: Ports, count: int = 8, members: int = 300_000) -> int:
+    """Objects with very many members, as parameters, as a text to generate from and as a chat, each from several
+    clients at once."""
+    flat = b",".join(b'"k%d":1' % number for number in range(members))
+    bodies = {
+        "/v2/models/text/infer": b'{"inputs":[],"parameters":{%b}}' % flat,
+        "/v2/models/text/generate": b"{%b}" % flat,
+        "/v1/chat/completions": b'{"model":"text","messages":[{%b}]}' % flat,
+    }
+    requests = [http_request(path, body) for path, body in bodies.items()] * count
+    with ThreadPoolExecutor(len(requests)) as clients:
+        return sum(clients.map(partial(send_http, ports), requests))
 
 
 def compressed_calls(ports: Ports, count: int = 2000) -> int:
@@ -194,6 +210,7 @@ ATTACKS: dict[str, Attack] = {
         json_escapes,
         brackets,
         objects_in_turn,
+        many_members,
         compressed_calls,
         window_updates,
         repeated_settings,

@@ -1,12 +1,13 @@
 """The exact JSON reader: Triton's grammar with its error reasons and byte offsets, for texts the fast parsers refuse.
 
 It accepts what Triton accepts beyond the standard (NaN, Inf and Infinity, bytes that are not UTF-8) and keeps repeated
-members. Runs of list elements are handed to a fast parser in pieces, so that
-a long text never holds up other threads for long; what has to be read value by value is slow, and bounded.
+members. Runs of list elements are handed to fast parsers in pieces, so that a long text never holds up other threads
+for long; what has to be read value by value is slow, and bounded.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -33,16 +34,19 @@ _OPEN_LIST, _CLOSE_LIST, _OPEN_OBJECT, _CLOSE_OBJECT, _LOWER_U = 91, 93, 123, 12
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 NO_NAME = "Missing a name for object member."
-MAX_STEPS = 500_000
-"""Values and containers read one by one before a text counts as too complex: some seconds, some hundred megabytes."""
+MAX_STEPS = 1 << 17
+"""Values and containers of one text that are read one by one: half a second of a thread that all clients share."""
+MAX_MEMBERS = 16_384
+"""Of one object; no request has a use for more."""
 
 MAX_DEPTH = 1024
 """Lists and objects inside each other; the fast parser has the same limit."""
 MAX_VALUES = 4 << 20
 """Values of one text: as objects they take sixteen times the memory of the shortest text, and more."""
+_VALUES_PER_LIST = 4  # which the garbage collector looks at, and nothing else runs meanwhile
 
 _RUN_BYTES = 32 << 10
-_LISTS_PER_STEP = 16  # in a run, where they cost less
+_LISTS_PER_STEP = 64  # in a run, where they cost less
 _NUMBERS = re.compile(rb'[^\[\]{}"]*,')
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT = rb'\[(?:[^\[\]{}"]++|' + _TEXT + rb")*+\]"
@@ -75,9 +79,32 @@ class JsonLimitError(ValueError):
 
 
 def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A dict of the members, or RepeatedMembers where a name occurs more than once."""
+    """A dict of the members, or RepeatedMembers where a name occurs more than once; raises JsonLimitError."""
+    check_member_count(len(pairs))
     members = dict(pairs)
     return members if len(members) == len(pairs) else RepeatedMembers(pairs)
+
+
+def check_member_count(count: int) -> None:
+    """Raises JsonLimitError where an object has more members than are read."""
+    if count > MAX_MEMBERS:
+        raise JsonLimitError(f"an object of the JSON text has more than {MAX_MEMBERS} members, which is the limit")
+
+
+def finite_number(literal: str) -> float:
+    """The double that a number stands for; raises ValueError where it is too big."""
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("too big")
+    return number
+
+
+def whole_number(literal: str) -> int | float:
+    """Integers beyond 64 bits are doubles, as in the other parsers."""
+    number = int(literal) if len(literal) <= 20 else finite_number(literal)
+    if isinstance(number, int) and not _MIN_INT <= number <= _MAX_INT:
+        return float(number)
+    return number
 
 
 def read(text: bytes) -> Any:
@@ -104,8 +131,7 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
             steps += weight
             values_in_runs += count
         steps += 1
-        if steps > MAX_STEPS:
-            raise JsonSyntaxError("The document is too complex.", position)
+        _check_steps(steps)
         if steps + values_in_runs > MAX_VALUES:
             raise JsonLimitError(f"the JSON text holds more than {MAX_VALUES} values, which is the limit")
         first = text[position] if position < len(text) else 0
@@ -118,7 +144,7 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
                 stack.append((items, name))
                 items, name = [], None
                 if first == _OPEN_OBJECT:
-                    name, position, weight = _read_name(text, position)
+                    name, position, weight = _read_name(text, position, 1)
                     steps += weight
                 continue
             value: Any = [] if first == _OPEN_LIST else {}
@@ -135,7 +161,7 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
             if next_byte == _COMMA:
                 position = _skip(text, position + 1)
                 if name is not None:
-                    name, position, weight = _read_name(text, position)
+                    name, position, weight = _read_name(text, position, len(items) + 1)
                     steps += weight
                 break
             if next_byte != (_CLOSE_LIST if name is None else _CLOSE_OBJECT):
@@ -153,14 +179,28 @@ def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, i
     if match is None:
         return position, position + 1, 0, 0
     run = match.group()
-    try:
-        values = orjson.loads(b"[%b]" % run[:-1])
-    except orjson.JSONDecodeError:  # something the standard does not know, or an error: value by value
+    values = _parse_run(b"[%b]" % run[:-1])
+    if values is None:  # something that only Triton knows, or an error: value by value
         return position, match.end(), 0, 0
     items += values
     list_count = run.count(b"[")
-    value_count = run.count(b",") if list_count else len(values)
+    value_count = run.count(b",") + _VALUES_PER_LIST * list_count if list_count else len(values)
     return _skip(text, match.end()), match.end(), list_count // _LISTS_PER_STEP, value_count
+
+
+def _parse_run(run: bytes) -> list[Any] | None:
+    """The values of a list without objects; None where neither fast parser takes it."""
+    try:
+        values: list[Any] = orjson.loads(run)
+    except orjson.JSONDecodeError:
+        if b"\\u" in run:  # the standard library would let lone surrogates pass
+            return None
+        try:
+            decoded = run.decode("utf-8", "surrogateescape")
+            values = json.loads(decoded, parse_float=finite_number, parse_int=whole_number)
+        except ValueError:
+            return None
+    return values
 
 
 def _missing_comma(name: str | None) -> str:
@@ -174,8 +214,17 @@ def _skip(text: bytes, position: int) -> int:
     return match.end() if match else position
 
 
-def _read_name(text: bytes, position: int) -> tuple[str, int, int]:
-    """A member's name, the position of its value, and how many steps it counts for."""
+def _check_steps(steps: int) -> None:
+    if steps > MAX_STEPS:
+        raise JsonLimitError(
+            f"the JSON text has more than {MAX_STEPS} members, containers and unusual values, which is the limit"
+        )
+
+
+def _read_name(text: bytes, position: int, number: int) -> tuple[str, int, int]:
+    """The name of a member that is the object's first, second and so on, the position of its value, and how many steps
+    it counts for."""
+    check_member_count(number)
     if text[position : position + 1] != b'"':
         raise JsonSyntaxError(NO_NAME, position)
     name, position, steps = _read_string(text, position + 1)
@@ -264,8 +313,7 @@ def _read_string(text: bytes, position: int) -> tuple[str, int, int]:
         elif text[end] < _FIRST_PLAIN:
             raise JsonSyntaxError("Invalid escape character in string.", end)
         steps += 1
-        if steps > MAX_STEPS:
-            raise JsonSyntaxError("The document is too complex.", position)
+        _check_steps(steps)
 
 
 def _read_escape(text: bytes, backslash: int) -> tuple[bytes, int]:

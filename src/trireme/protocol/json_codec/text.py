@@ -14,7 +14,16 @@ from typing import Any, Final
 import orjson
 
 from trireme.core.errors import InternalError, InvalidArgumentError
-from trireme.protocol.json_codec.reader import JsonLimitError, JsonSyntaxError, RepeatedMembers, make_object, read
+from trireme.protocol.json_codec.reader import (
+    JsonLimitError,
+    JsonSyntaxError,
+    RepeatedMembers,
+    check_member_count,
+    finite_number,
+    make_object,
+    read,
+    whole_number,
+)
 
 QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
@@ -42,17 +51,20 @@ class SlowTextError(Exception):
 def parse(text: bytes, is_quick: bool = False) -> Any:
     """The value of a request's JSON text; raises InternalError with the reason and the byte offset, and
     InvalidArgumentError where it is too deep or holds too much. With `is_quick` SlowTextError, where it takes long."""
-    if len(text) > WHOLE_BYTES:
-        return _parse_exactly(text)
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        if is_quick and len(text) > _QUICK_EXACT_BYTES:
-            raise SlowTextError from None
-        return _parse_tolerantly(text)
-    if text.count(b":") != _member_count(value):
-        return _parse_repeated(text, value)
-    return value
+        if len(text) > WHOLE_BYTES:
+            return _parse_exactly(text)
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            if is_quick and len(text) > _QUICK_EXACT_BYTES:
+                raise SlowTextError from None
+            return _parse_tolerantly(text)
+        if text.count(b":") != _member_count(value):
+            return _parse_repeated(text, value)
+        return value
+    except JsonLimitError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def members(value: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -104,12 +116,13 @@ def _escape(match: re.Match[bytes]) -> bytes:
 def _member_count(value: Any) -> int:
     """The number of members in the value's objects, or fewer where counting would cost: lists are entered only
     where they begin with an object. Each member has one colon in the text, so a text with exactly as many colons
-    repeats no name."""
+    repeats no name. Raises JsonLimitError where an object has too many."""
     count = 0
     pending = [value]
     while pending:
         entry = pending.pop()
         if type(entry) is dict:
+            check_member_count(len(entry))
             count += len(entry)
             for member in entry.values():
                 if type(member) is str:
@@ -125,6 +138,8 @@ def _parse_repeated(text: bytes, value: Any) -> Any:
     """The same valid text again with every member kept; the value itself where that takes too deep a stack."""
     try:
         return json.loads(text, object_pairs_hook=make_object)
+    except JsonLimitError:
+        raise
     except (RecursionError, ValueError):
         return value
 
@@ -133,7 +148,9 @@ def _parse_tolerantly(text: bytes) -> Any:
     if text.find(b"\\u") < 0:  # the standard library would let lone surrogates pass
         try:
             decoded = text.decode("utf-8", "surrogateescape")
-            return json.loads(decoded, object_pairs_hook=make_object, parse_float=_finite, parse_int=_integer)
+            return json.loads(decoded, object_pairs_hook=make_object, parse_float=finite_number, parse_int=whole_number)
+        except JsonLimitError:
+            raise
         except (RecursionError, ValueError, OverflowError):
             pass
     return _parse_exactly(text)
@@ -145,20 +162,3 @@ def _parse_exactly(text: bytes) -> Any:
     except JsonSyntaxError as error:
         hint = "; JSON wants double quotes" if text[error.offset : error.offset + 1] == b"'" else ""
         raise InternalError(f"failed to parse the request JSON buffer: {error}{hint}") from None
-    except JsonLimitError as error:
-        raise InvalidArgumentError(str(error)) from None
-
-
-def _finite(literal: str) -> float:
-    number = float(literal)
-    if math.isinf(number):
-        raise ValueError("too big")
-    return number
-
-
-def _integer(literal: str) -> int | float:
-    """Integers beyond 64 bits are doubles, as in the other two parsers."""
-    number = int(literal) if len(literal) <= 20 else _finite(literal)
-    if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        return float(number)
-    return number

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
+from trireme.core.errors import InvalidArgumentError
+from trireme.protocol.json_codec.writer import encode_value
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
 
@@ -151,13 +150,9 @@ def _check_sizes(found: Options, names: Sequence[str], limit_bytes: int) -> None
 
 def _json_bytes(name: str, value: Any) -> int:
     try:
-        return len(orjson.dumps(value))
-    except orjson.JSONEncodeError:  # texts that came in as bytes that are not UTF-8, or many levels
-        pass
-    try:
-        return len(json.dumps(value))
-    except RecursionError:
-        raise FieldError(name, f"'{name}' is nested too deeply.", "invalid_value") from None
+        return len(encode_value(name, value))
+    except InvalidArgumentError as error:
+        raise FieldError(name, error.message, "invalid_value") from None
 
 
 def _read_stop(fields: Fields) -> list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +12,8 @@ from trireme.core.errors import InternalError, InvalidArgumentError, Unsupported
 from trireme.core.tensor import Tensor
 from trireme.protocol.http1.multipart import FormPart, parse_form
 from trireme.protocol.json_codec.text import parse
-from trireme.protocol.v2.generate import InputForm, decode_generate, fit_shape
-from trireme.protocol.v2.json_document import InferDocument, decode_document
+from trireme.protocol.v2.generate import InputForm, fit_shape, read_generate
+from trireme.protocol.v2.json_document import InferDocument, check_count, read_document
 
 _CLASSIFICATION = "classification"
 _OUTPUTS = "outputs"
@@ -54,8 +53,7 @@ def decode_form(
         else:
             numbers[name] = _values(name, parts)
     if numbers:
-        text = json.dumps(numbers).encode()
-        document.inputs.update(decode_generate(text, forms, max_input_size_bytes).inputs)
+        document.inputs.update(read_generate(numbers, forms, max_input_size_bytes).inputs)
     return document
 
 
@@ -74,12 +72,13 @@ def infer_document(form: FormDocument, output_names: list[str], max_input_size_b
         root["outputs"] = outputs if is_described else [{"name": name} for name in _names(outputs)]
     if fields:
         root["parameters"] = fields
-    return decode_document(json.dumps(root).encode(), max_input_size_bytes)
+    return read_document(root, max_input_size_bytes)
 
 
 def _names(outputs: Any) -> list[str]:
     """Outputs by name: one, several fields, or a list with commas."""
     entries = outputs if isinstance(outputs, list) else [] if outputs is None else [outputs]
+    check_count("outputs", sum(str(entry).count(",") + 1 for entry in entries))
     return [name.strip() for entry in entries for name in str(entry).split(",") if name.strip()]
 
 
@@ -91,7 +90,10 @@ def _field_value(parts: list[FormPart], forms: Mapping[str, InputForm]) -> Any:
             f"{', '.join(forms)}"
         )
     values = [_value(_text(part)) for part in parts]
-    return values[0] if len(values) == 1 else values
+    value = values[0] if len(values) == 1 else values
+    if isinstance(value, list):
+        check_count(f"values in field '{name}'", len(value))
+    return value
 
 
 def _values(name: str, parts: list[FormPart]) -> list[Any]:

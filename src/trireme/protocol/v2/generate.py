@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +14,8 @@ from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse
-from trireme.protocol.v2.json_document import (
-    check_count,
-    custom_parameter,
-    document_too_large,
-    input_too_large,
-)
+from trireme.protocol.json_codec.writer import encode_value
+from trireme.protocol.v2.json_document import custom_parameter, document_too_large, input_too_large
 
 NOT_ONE_RESPONSE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
@@ -60,8 +55,14 @@ def decode_generate(
     `sampling_parameters`. With `is_quick` SlowTextError, where that takes long."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
-    root = members_of(parse(text, is_quick))
-    check_count("fields", len(root))
+    return read_generate(parse(text, is_quick), forms, max_input_size_bytes, json_input)
+
+
+def read_generate(
+    value: Any, forms: Mapping[str, InputForm], max_input_size_bytes: int, json_input: str = ""
+) -> GenerateDocument:
+    """The same from the parsed text."""
+    root = members_of(value)
     document = GenerateDocument()
     if "id" in root:
         try:
@@ -73,7 +74,7 @@ def decode_generate(
             _read_nested(document, value, forms, max_input_size_bytes)
         else:
             if name == json_input and type(value) is list and value and isinstance(value[0], dict):
-                value = json.dumps(value, ensure_ascii=False)
+                value = encode_value(name, value).decode()
             _read_member(document, name, value, forms, max_input_size_bytes)
     if document.options:
         given = document.inputs.pop(_OPTIONS, None)
@@ -106,7 +107,6 @@ def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, Inp
         nested = object_of(value)
     except InternalError as error:
         raise InternalError(f"Expected JSON object for keyword: '{_NESTED}': {error.message}") from None
-    check_count("fields", len(nested))
     for name, entry in members(nested):
         try:
             _read_member(document, name, entry, forms, limit)
@@ -123,7 +123,7 @@ def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mappi
             document.parameters.setdefault(name, custom_parameter(name, value))
         return
     if name == _OPTIONS and isinstance(value, dict) and form[0] == BYTES:
-        value = json.dumps(value, ensure_ascii=False)
+        value = encode_value(name, value).decode()
     if name in document.inputs:
         raise InvalidArgumentError(f"input '{name}' already exists in request").for_request(document.request_id)
     datatype, metadata_shape = form
@@ -149,13 +149,15 @@ def _joined_options(given: Tensor | None, options: dict[str, Any]) -> str:
     if given is not None:
         try:
             (text,) = decode_bytes(given.data)
-            found = json.loads(text)
-        except (ValueError, RecursionError):
+            found = parse(text)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"'{_OPTIONS}' must be one JSON object: {error.message}") from None
+        except (ValueError, InternalError):
             found = None
         if not isinstance(found, dict):
             raise InvalidArgumentError(f"'{_OPTIONS}' must be one JSON object")
         options = found | options
-    return json.dumps(options, ensure_ascii=False)
+    return encode_value(_OPTIONS, options).decode()
 
 
 def _count_bytes(document: GenerateDocument, name: str, size_bytes: int, limit: int) -> None:

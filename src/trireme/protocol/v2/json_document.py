@@ -27,7 +27,7 @@ RESERVED_PARAMETERS: Final = frozenset(
 )
 MAX_CORRELATION_ID_CHARS: Final = 128
 MAX_ENTRIES: Final = 16_384
-"""Inputs, outputs or parameters of one request."""
+"""Inputs or outputs of one request."""
 _MAX_COUNT: Final = 2**63 - 1
 _SURE_RANK: Final = 4
 _SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
@@ -121,7 +121,11 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
     """Reads a document; raises ServingError with Triton's text, and with `is_quick` SlowTextError for a slow text."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
-    root = parse(text, is_quick)
+    return read_document(parse(text, is_quick), max_input_size_bytes)
+
+
+def read_document(root: Any, max_input_size_bytes: int) -> InferDocument:
+    """The same from the parsed text."""
     document = InferDocument()
     if isinstance(root, dict):
         if "id" in root:
@@ -205,7 +209,6 @@ def _read_parameters(document: InferDocument, value: Any) -> None:
         entries = members_of(value)
     except InternalError as error:
         raise InternalError(f"failed to get request params.: {error.message}") from None
-    check_count("parameters", len(entries))
     for name, entry in entries.items():
         if name in RESERVED_PARAMETERS:
             _read_reserved(document, name, entry)

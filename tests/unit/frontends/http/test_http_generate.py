@@ -198,7 +198,7 @@ def test_language_models_are_told_which_endpoint_asks(
 
 
 def test_chats_of_language_models_may_be_json(client: Any, server: Any, post: Any) -> None:
-    messages = '[{"role": "user", "content": "grüß Gott: \\"hi\\""}]'
+    messages = '[{"role":"user","content":"grüß Gott: \\"hi\\""}]'
     client.ask(post("/v2/models/writer/generate", f'{{"messages":{messages}}}'.encode()))
     tensor = server.requests[-1].inputs["messages"]
     assert tensor.shape == (1,)

@@ -53,7 +53,7 @@ def test_options_of_plain_models_are_shared_as_inputs() -> None:
 
 def test_texts_that_are_not_unicode_are_passed_on() -> None:
     found = completion_inputs(form(), completion(prompt="a", stop="\udc80"))
-    assert decode_bytes(found[0].inputs["sampling_parameters"].data) == [b'{"stop": ["\\udc80"]}']
+    assert decode_bytes(found[0].inputs["sampling_parameters"].data) == [b'{"stop":["\\udc80"]}']
 
 
 def test_deeply_nested_messages_are_refused() -> None:

@@ -63,10 +63,44 @@ def test_literals_beyond_the_standard_are_read_in_runs() -> None:
 def test_a_text_that_is_too_complex_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_reader, "MAX_STEPS", 100)
     assert json_reader.read(b"[" + b"1," * 10_000 + b"1]") == [1] * 10_001
-    with pytest.raises(json_reader.JsonSyntaxError, match="too complex"):
-        json_reader.read(b"[" + b"{}," * 100 + b"1]")
-    with pytest.raises(json_reader.JsonSyntaxError, match="too complex"):
-        json_reader.read(b"[" * 200)
+    for text in (b"[" + b"{}," * 100 + b"1]", b"[" * 200, b'{"a":' * 200):
+        with pytest.raises(json_reader.JsonLimitError, match="more than 100 members, containers and unusual values"):
+            json_reader.read(text)
+
+
+def test_an_object_with_too_many_members_is_not_read_to_its_end() -> None:
+    most = b",".join(b'"k%d":1' % number for number in range(json_reader.MAX_MEMBERS))
+    assert len(json_reader.read(b"{%b}" % most)) == json_reader.MAX_MEMBERS
+    for further in (b',"k":1}', b',"k":1,' + b"\xff" * 100, b',"k":'):
+        with pytest.raises(json_reader.JsonLimitError, match="an object of the JSON text has more than 16384 members"):
+            json_reader.read(b'{"parameters":{%b%b' % (most, further))
+
+
+@pytest.mark.parametrize("size_bytes", [0, json_text.WHOLE_BYTES])
+@pytest.mark.parametrize("name", [b"k%d", b"k"])
+def test_the_number_of_members_is_limited_in_short_texts_and_in_long_ones(name: bytes, size_bytes: int) -> None:
+    names = [name % number if b"%" in name else name for number in range(json_reader.MAX_MEMBERS + 1)]
+    for last in (b"1", b"NaN"):
+        text = b'{"a":{%b,"z":%b}}' % (b",".join(b'"%b":1' % name for name in names), last)
+        with pytest.raises(InvalidArgumentError, match="an object of the JSON text has more than 16384 members"):
+            json_text.parse(text + b" " * size_bytes)
+
+
+def test_lists_count_more_than_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "MAX_VALUES", 1000)
+    assert len(json_reader.read(b"[%b]" % b",".join([b"1"] * 900))) == 900
+    assert len(json_reader.read(b"[%b]" % b",".join([b"[1]"] * 190))) == 190
+    with pytest.raises(json_reader.JsonLimitError, match="holds more than 1000 values"):
+        json_reader.read(b"[%b]" % b",".join([b"[1]"] * 260))
+
+
+@pytest.mark.parametrize("unusual", [b"NaN", b"-Infinity", b'"\xff"', b"123456789012345678901"])
+def test_values_beyond_the_standard_are_no_steps_in_a_run(unusual: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "MAX_STEPS", 20)
+    found = json_reader.read(b"[%b,[%b],1]" % (b",".join([unusual] * 5000), unusual))
+    monkeypatch.undo()
+    one = json_reader.read(b'{"a":%b}' % unusual)["a"]
+    assert repr(found) == repr([*[one] * 5000, [one], 1])
 
 
 def test_long_texts_are_read_in_pieces_and_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,11 @@ def test_other_fields_are_the_requests_wishes_and_parameters() -> None:
         (("level", b"[" * 3000 + b"]" * 3000, ""), InvalidArgumentError, "nesting depth"),
         (("photo", b"x", "photo.jpg"), InvalidArgumentError, "its inputs are: sound, pixels, level"),
         (("mood", b"\xff", ""), InvalidArgumentError, "neither a file nor UTF-8 text"),
+        (
+            ("outputs", b"[1" + b",1" * 16_384 + b"]", ""),
+            InvalidArgumentError,
+            "16385 values in field 'outputs'; the lim",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_words(
@@ -86,3 +91,9 @@ def test_what_does_not_fit_is_refused_with_words(
 def test_numbers_beyond_the_limit_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="exceeds the maximum"):
         decoded(("level", b"[" + b"1," * 999 + b"1]", ""), limit=1000)
+
+
+@pytest.mark.parametrize("names", [b"," * 16_384, b'["a","%b"]' % (b"," * 16_384)])
+def test_more_outputs_than_any_model_has_are_refused(names: bytes) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"the request has 1638\d outputs; the limit is 16384"):
+        infer_document(decoded(("outputs", names, "")), [], 1 << 20)

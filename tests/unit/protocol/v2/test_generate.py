@@ -136,14 +136,14 @@ def test_lists_and_objects_go_to_a_model_that_takes_options_as_json(document: An
 def test_options_beside_what_is_no_object_are_refused(sent: Any) -> None:
     document = json.dumps({"stop": ["a"], "sampling_parameters": sent}).encode()
     forms = OPTIONS | {"sampling_parameters": ("BYTES", (-1,))}
-    with pytest.raises(ServingError, match=r"^'sampling_parameters' must be one JSON object$"):
+    with pytest.raises(ServingError, match=r"^'sampling_parameters' must be one JSON object($|: JSON nesting)"):
         decode_generate(document, forms, 10 * len(document))
 
 
 def test_more_fields_than_any_model_takes_are_refused() -> None:
     names = {f"p{number}": 1 for number in range(16_385)}
     for document in (names, {"parameters": names}):
-        with pytest.raises(ServingError, match="the request has 16385 fields; the limit is 16384"):
+        with pytest.raises(ServingError, match="an object of the JSON text has more than 16384 members"):
             decode(document, 1 << 20)
 
 

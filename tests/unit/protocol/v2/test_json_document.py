@@ -227,7 +227,7 @@ def without(*names: str) -> dict[str, Any]:
         (
             {"parameters": {f"p{number}": 1 for number in range(16_385)}},
             INVALID,
-            "the request has 16385 parameters; the limit is 16384",
+            "an object of the JSON text has more than 16384 members, which is the limit",
         ),
     ],
 )

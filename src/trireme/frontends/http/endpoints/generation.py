@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from trireme.protocol.v2.generate import (
     GenerateDocument,
     decode_generate,
     encode_generate,
+    read_generate,
 )
 from trireme.protocol.v2.json_document import document_too_large
 from trireme.server.call import CalledModel
@@ -110,8 +110,7 @@ class GenerateEndpoints:
             self._start(exchange, answer_type)
 
     def _begin_form(self, exchange: Exchange, call: CalledModel, answer_type: AnswerType, form: FormDocument) -> None:
-        text = json.dumps(form.fields).encode()
-        document = decode_generate(text, {}, self._max_input_size_bytes)
+        document = read_generate(form.fields, {}, self._max_input_size_bytes)
         document.inputs.update(form.inputs)
         self._begin(exchange, call, answer_type, document)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-import orjson
-
 from trireme.core.datatype import BYTES
 from trireme.core.elements import encode_bytes
+from trireme.core.errors import InvalidArgumentError
 from trireme.core.tensor import Tensor
+from trireme.protocol.json_codec.writer import encode_value
 from trireme.protocol.openai.errors import FieldError
 
 _CODES: Final = {
@@ -60,14 +59,11 @@ def input_tensor(form: InputForm, values: Sequence[Any], has_batch: bool) -> Ten
 
 
 def json_text(name: str, value: Any) -> bytes:
-    """The value of the field as JSON; raises FieldError where it is nested too deeply."""
+    """The value of the field as JSON; raises FieldError where it cannot be written."""
     try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:  # texts that came in as bytes that are not UTF-8, or many levels
-        try:
-            return json.dumps(value).encode()
-        except RecursionError:
-            raise FieldError(name, f"'{name}' is nested too deeply.", "invalid_value") from None
+        return encode_value(name, value)
+    except InvalidArgumentError as error:
+        raise FieldError(name, error.message, "invalid_value") from None
 
 
 def _shape(dims: tuple[int, ...], count: int, has_batch: bool) -> tuple[int, ...]:
