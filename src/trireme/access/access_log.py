@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from trireme.access.log_lines import FORMATS
 from trireme.access.visit import VisitRecord
 from trireme.core.errors import InvalidArgumentError
+from trireme.observe.files.line_file import LineFile
 from trireme.observe.prometheus import PageWriter
 
 log = logging.getLogger(__name__)
@@ -33,7 +31,7 @@ class AccessLog:
     def __init__(self, place: str, line_format: str = "json", *, max_waiting: int = MAX_WAITING) -> None:
         """Raises ServingError where the file cannot be opened."""
         self._format = FORMATS[line_format]
-        self._sink: LineSink = _StandardOutput() if place == STANDARD_OUTPUT else LogFile(Path(place))
+        self._sink: LineSink = _StandardOutput() if place == STANDARD_OUTPUT else _open_file(place)
         self._place = place
         self._waiting: deque[VisitRecord] = deque()
         self._max_waiting = max_waiting
@@ -102,68 +100,30 @@ class AccessLog:
             log.warning("the access log '%s' is written again; %d lines are missing", self._place, self.dropped_count)
 
 
-class LineSink:
+class LineSink(Protocol):
     """Where lines go; used by the writing thread alone."""
 
     def write(self, lines: bytes) -> None:
         """Takes whole lines; raises OSError."""
-        raise OSError("closed")
 
     def close(self) -> None:
         """Nothing more comes."""
 
 
-class _StandardOutput(LineSink):
+class _StandardOutput:
     def write(self, lines: bytes) -> None:
         while lines:  # not by way of sys.stdout, whose lock the event loop's thread would have to wait for
             lines = lines[os.write(1, lines) :]
 
-
-class LogFile(LineSink):
-    """A file that may be moved or removed by a program that rotates logs: it is opened anew under its name."""
-
-    def __init__(self, path: Path, look_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._look_s = look_s
-        self._clock = clock
-        self._descriptor = -1
-        self._needs_line_end = False
-        try:
-            self._open()
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"the access log '{path}' cannot be opened: {error.strerror}; name a file in a folder that the server "
-                f"may write to, or {STANDARD_OUTPUT} for standard output"
-            ) from None
-
-    def write(self, lines: bytes) -> None:
-        if self._clock() - self._looked_s > self._look_s and self._is_moved():
-            self.close()
-        if self._descriptor < 0:
-            self._open()
-        if self._needs_line_end:  # a full disk has cut a line in two
-            lines = b"\n" + lines
-        while lines:
-            written = os.write(self._descriptor, lines)
-            self._needs_line_end = lines[written - 1 : written] != b"\n"
-            lines = lines[written:]
-
     def close(self) -> None:
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
+        """It is not ours."""
 
-    def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        self._looked_s = self._clock()
-        self._needs_line_end = False
 
-    def _is_moved(self) -> bool:
-        self._looked_s = self._clock()
-        ours = os.fstat(self._descriptor)
-        try:
-            there = os.stat(self._path)
-        except OSError:
-            return True
-        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+def _open_file(place: str) -> LineFile:
+    try:
+        return LineFile(Path(place))
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"the access log '{place}' cannot be opened: {error.strerror}; name a file in a folder that the server "
+            f"may write to, or {STANDARD_OUTPUT} for standard output"
+        ) from None

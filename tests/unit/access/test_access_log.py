@@ -16,7 +16,7 @@ import pytest
 from waiting import until
 
 from trireme.access import access_log
-from trireme.access.access_log import AccessLog, LogFile
+from trireme.access.access_log import AccessLog, LineFile
 from trireme.access.log_lines import common_line, json_line
 from trireme.access.visit import Door, VisitRecord
 from trireme.core.errors import InvalidArgumentError
@@ -122,7 +122,7 @@ def test_a_disk_that_hangs_costs_lines_and_no_time(
     open_log: Callable[..., AccessLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(access_log.LogFile, "write", lambda sink, data: hangs.wait(60) and None)
+    monkeypatch.setattr(access_log.LineFile, "write", lambda sink, data: hangs.wait(60) and None)
     log = open_log(max_waiting=100)
     began, computed = time.monotonic(), time.thread_time()
     for status in range(10_000):
@@ -179,7 +179,7 @@ def test_a_line_that_a_full_disk_has_cut_is_ended_before_the_next(
         return written
 
     monkeypatch.setattr(access_log.os, "write", limited)
-    file = LogFile(tmp_path / "access.log")
+    file = LineFile(tmp_path / "access.log")
     with pytest.raises(OSError, match="No space left"):
         file.write(b"one\ntwo\n")
     room = 100
@@ -191,7 +191,7 @@ def test_a_line_that_a_full_disk_has_cut_is_ended_before_the_next(
 def test_a_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
     now_s = 0.0
     path = tmp_path / "access.log"
-    file = LogFile(path, clock=lambda: now_s)
+    file = LineFile(path, clock=lambda: now_s)
     file.write(b"one\n")
     path.rename(tmp_path / "access.log.1")
     now_s = 2.0

@@ -32,7 +32,7 @@ def _pieces(name: str, value: Any) -> list[str]:
     pieces: list[str] = []
     open_containers: list[tuple[Entries, str]] = [(iter((("", value),)), "")]
     while open_containers:
-        entries, end = open_containers[-1]
+        entries = open_containers[-1][0]
         for prefix, entry in entries:
             if len(pieces) > 2 * MAX_PIECES:
                 raise _too_many(name)

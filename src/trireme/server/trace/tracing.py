@@ -11,8 +11,8 @@ from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.trace import Trace, read_traceparent
+from trireme.observe.files.trace_file import TraceFile, TraceLog
 from trireme.observe.opentelemetry_export import SpanExport
-from trireme.observe.trace_file import TraceFile, TraceLog
 from trireme.server.trace.settings import OFF, TraceSettingsStore
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -17,51 +18,86 @@ from trireme.core.trace import Trace
 
 log = logging.getLogger(__name__)
 
+MAX_KEPT_BYTES: Final = 16 << 20
+"""Of traces that wait for the end of their settings, before they are written ahead of it."""
+
 
 class TraceFile:
-    """Where traces are written: one file, `<path>`, that grows, and numbered ones beside it, `<path>.<index>`. A file
-    that cannot be written is told once in the log and costs nobody an answer."""
+    """Where traces are written: one file, `<path>`, that grows, and numbered ones beside it, `<path>.<index>`. What
+    cannot be written is dropped; the log says when that begins and ends, and nobody's answer suffers."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._next_index = 0
         self._is_begun = False
-        self._has_failed = False
+        self._dropped = 0
 
     def write_numbered(self, records: Sequence[bytes]) -> None:
         """Into the next file of their own."""
-        path = f"{self._path}.{self._next_index}"
-        self._next_index += 1
-        self._write(path, "wb", b"[" + b",".join(records) + b"]")
+        path = Path(f"{self._path}.{self._next_index}")
+        self._next_index += self._attempt(path, _write_list, records)
 
     def append(self, records: Sequence[bytes]) -> None:
         """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
-        if self._is_begun:
-            self._write(self._path, "r+b", b"," + b",".join(records) + b"]")
+        path = Path(self._path)
+        if self._is_begun and path.exists():
+            self._attempt(path, _extend_list, records)
         else:
-            self._is_begun = True
-            self._write(self._path, "wb", b"[" + b",".join(records) + b"]")
+            self._is_begun = self._attempt(path, _write_list, records)
 
-    def _write(self, path: str, mode: str, content: bytes) -> None:
+    def _attempt(self, path: Path, write: Callable[[Path, bytes], None], records: Sequence[bytes]) -> bool:
         try:
-            with Path(path).open(mode) as file:
-                if mode == "r+b":
-                    file.seek(-1, os.SEEK_END)  # over the bracket that closed the list
-                file.write(content)
+            write(path, b",".join(records))
         except OSError as error:
-            if not self._has_failed:
-                self._has_failed = True
-                log.error("failed to write the trace file '%s': %s", path, error.strerror)
+            if not self._dropped:
+                log.error(
+                    "failed to write the trace file '%s': %s; traces are dropped until it can be written",
+                    path,
+                    error.strerror,
+                )
+            self._dropped += len(records)
+            return False
+        if self._dropped:
+            log.warning("the trace file '%s' is written again; %d records are missing", path, self._dropped)
+            self._dropped = 0
+        return True
+
+
+def _write_list(path: Path, entries: bytes) -> None:
+    """A new file, or none."""
+    try:
+        with path.open("wb") as file:
+            file.write(b"[%b]" % entries)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _extend_list(path: Path, entries: bytes) -> None:
+    """Leaves the list as it was where there is no room for more."""
+    with path.open("r+b", buffering=0) as file:
+        end = file.seek(-1, os.SEEK_END)  # of the bracket that closes it
+        left = memoryview(b",%b]" % entries)
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.seek(end)
+            file.write(b"]")  # which takes no room: there was a byte
+            file.truncate()
+            raise
 
 
 class TraceLog:
     """The traces taken under one set of settings, until they are written: every `log_frequency` of them to a numbered
-    file, or all together at the end."""
+    file, or all to one file, at the end or when they are many bytes."""
 
     def __init__(self, file: TraceFile, log_frequency: int = 0) -> None:
         self._file = file
         self._log_frequency = log_frequency
         self._kept: list[bytes] = []
+        self._kept_bytes = 0
         self._count = 0  # of traces among the kept records
         self._is_closed = False
 
@@ -69,16 +105,21 @@ class TraceLog:
         """Takes a finished trace with all its children; children come first, the youngest of them first. The last of a
         limited number is written at once, with those before it, to a numbered file."""
         for each in _from_leaves(trace):
-            self._kept += map(orjson.dumps, records_of(each))
+            records = [orjson.dumps(record) for record in records_of(each)]
+            self._kept += records
+            self._kept_bytes += sum(map(len, records))
         self._count += 1
         if is_last or (self._log_frequency and self._count >= self._log_frequency):
             self._file.write_numbered(self._take())
-        elif self._is_closed:
-            self.close()
+        elif self._is_closed or self._kept_bytes > MAX_KEPT_BYTES:
+            self._write()
 
     def close(self) -> None:
         """The settings are replaced: writes what is left, and traces that are finished later as they come."""
         self._is_closed = True
+        self._write()
+
+    def _write(self) -> None:
         if not self._kept:
             return
         if self._log_frequency:
@@ -88,7 +129,7 @@ class TraceLog:
 
     def _take(self) -> list[bytes]:
         records, self._kept = self._kept, []
-        self._count = 0
+        self._count = self._kept_bytes = 0
         return records
 
 

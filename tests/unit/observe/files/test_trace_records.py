@@ -11,7 +11,7 @@ import pytest
 from trireme.core import trace as marks
 from trireme.core.tensor import Tensor
 from trireme.core.trace import Trace
-from trireme.observe.trace_file import TraceFile, TraceLog
+from trireme.observe.files.trace_file import TraceFile, TraceLog
 from trireme.server.trace.waterfall import waterfall
 
 
@@ -127,7 +127,8 @@ def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pyte
         log.add(traced(number))
     log.close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"failed to write the trace file '{tmp_path}/missing/trace.json.0': No such file or directory"
+        f"failed to write the trace file '{tmp_path}/missing/trace.json.0': No such file or directory; "
+        "traces are dropped until it can be written"
     ]
 
 
