@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
-from trireme.observe.files.log_handler import LogFileHandler
+from trireme.observe.files.log_file import LogFile
 from trireme.observe.recent.lines import RecentLines
 from trireme.observe.terminal.appearance import Stream, painted
 
@@ -164,7 +164,7 @@ def leaving_out_reported(models: Collection[str] | None = None) -> Iterator[None
 
 def _open_handler(settings: LogSettings) -> logging.Handler:
     if settings.log_file:
-        return LogFileHandler(settings.log_file)
+        return LogFile(settings.log_file)
     return logging.StreamHandler(sys.stderr)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from trireme.observe.files.line_file import LineFile
 
 
-class LogFileHandler(logging.Handler):
+class LogFile(logging.Handler):
     """Writes lines as they come; those that the disk has no room for are dropped and counted."""
 
     def __init__(self, path: str) -> None:
