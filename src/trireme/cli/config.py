@@ -74,7 +74,7 @@ def _run(is_explaining: bool, paths: Sequence[Path], devices: str | None) -> int
     wrong = [model for model in models if not model.is_ok]
     if wrong and not is_explaining and len(models) > 1:
         count = sum(len(model.findings) for model in wrong)
-        print(f"{len(wrong)} of {len(models)} models cannot be served: {_counted(count)}", file=sys.stderr)
+        print(f"{_counted(count)} in {len(wrong)} of {len(models)} models", file=sys.stderr)
     if missing:
         return _MISUSED
     return _MISTAKES if wrong else 0

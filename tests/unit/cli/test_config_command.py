@@ -60,6 +60,23 @@ def test_check_tells_the_line_of_a_mistake_in_the_text(tmp_path: Path, capsys: p
     assert "5" in message
 
 
+def test_tensor_that_is_declared_twice_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = 'input [ { name: "x", data_type: TYPE_INT32, dims: [ 2 ] } ]\n'
+    inputs = model(tmp_path, "inputs", GOOD + again)
+    outputs = model(tmp_path, "outputs", GOOD + again.replace("input", "output").replace('"x"', '"y"'))
+    assert trireme_command.main(["config", "check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"inputs: {inputs / 'config.pbtxt'}:6: model input 'x' is declared more than once for inputs: input[0] has that "
+        "name too; rename or remove one of them, of which only the last counts; Triton answers no request to such a "
+        "model",
+        f"outputs: {outputs / 'config.pbtxt'}:6: model output 'y' is declared more than once for outputs: output[0] has "
+        "that name too; rename or remove one of them, of which only the last counts",
+        "2 mistakes in 2 of 2 models",
+    ]
+
+
 def test_explain_prints_what_the_server_fills_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = model(tmp_path, "good")
     assert trireme_command.main(["config", "explain", str(folder)]) == 0

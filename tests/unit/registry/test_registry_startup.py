@@ -241,3 +241,16 @@ def test_model_without_inputs_and_outputs_is_warned_of(world: Any, caplog: pytes
         f"'bare' has neither inputs nor outputs: write them into {folder / 'config.pbtxt'}, or add them in "
         "auto_complete_config of its model.py"
     ]
+
+
+def test_tensor_that_is_declared_twice_is_warned_of(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    once = '{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }'
+    world.add("once", config=f'backend: "python" input [ {once} ] output [ {once} ]')
+    world.add("twice", config=f'backend: "python" input [ {once}, {once} ] output [ {once} ]')
+    report = asyncio.run(world.server().registry.start())
+    assert report.is_ok
+    told = [message for message in caplog.messages if "more than once" in message]
+    assert told == [
+        "model input 'x' is declared more than once for twice: input[0] has that name too; rename or remove one of "
+        "them, of which only the last counts; Triton answers no request to such a model"
+    ]

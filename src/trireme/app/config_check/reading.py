@@ -16,7 +16,7 @@ from trireme.config.text.field_lines import field_lines, line_of
 from trireme.config.text.mistakes import read_all
 from trireme.config.validation.problem import Problem, collecting
 from trireme.config.validation.stages import machine_problems, poll_problems
-from trireme.config.validation.tensors import tensor_problems
+from trireme.config.validation.tensors import repeated_tensor_problems, tensor_problems
 from trireme.config.version_policy import select_versions, versions_in
 from trireme.core.errors import ServingError
 
@@ -98,6 +98,7 @@ def _config_problems(model: CheckedModel, message: ConfigMessage, gpu_count: int
         problems += [_by_parameter(problem, message) for problem in machine_problems(final, gpu_count)]
         if not problems and not tensors:
             model.final = final
+    problems += repeated_tensor_problems(message)
     if not model.has_tensors:
         is_code = message.backend == "python"
         who = "auto_complete_config of the model" if is_code else "its backend, which finds them when it loads"

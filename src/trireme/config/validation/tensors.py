@@ -14,6 +14,7 @@ from trireme.proto import model_config_pb2
 _VARIABLE = -1
 _BATCH_INPUT_TYPES = ("TYPE_INT32", "TYPE_FP32")
 _TYPES = "TYPE_FP32, TYPE_INT64, TYPE_STRING and the like"
+_TWICE_IN_TRITON = {"input": "; Triton answers no request to such a model", "output": ""}
 
 TensorMessage: TypeAlias = "model_config_pb2.ModelInput | model_config_pb2.ModelOutput"
 
@@ -22,6 +23,22 @@ def tensor_problems(message: ConfigMessage, *, is_complete: bool = True) -> Iter
     """The model's name ends each sentence. Of a configuration that is not complete, what is missing is no problem."""
     for problem in _problems(message, is_complete):
         yield replace(problem, text=f"{problem.text} for {message.name}")
+
+
+def repeated_tensor_problems(message: ConfigMessage) -> Iterator[Problem]:
+    """Names that are declared more than once. A load passes over them, as Triton's does, and the last entry counts."""
+    roles: tuple[tuple[str, Sequence[TensorMessage]], ...] = (("input", message.input), ("output", message.output))
+    for role, tensors in roles:
+        places = {tensor.name: index for index, tensor in reversed(list(enumerate(tensors)))}
+        for index, tensor in enumerate(tensors):
+            first = places[tensor.name]
+            if tensor.name and index != first:
+                yield Problem(
+                    f"model {role} '{tensor.name}' is declared more than once for {message.name}: "
+                    f"{role}[{first}] has that name too",
+                    f"{role}[{index}].name",
+                    f"rename or remove one of them, of which only the last counts{_TWICE_IN_TRITON[role]}",
+                )
 
 
 def _problems(message: ConfigMessage, is_complete: bool) -> Iterator[Problem]:

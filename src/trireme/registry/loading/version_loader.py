@@ -15,6 +15,7 @@ from trireme.config.load import finalize_config
 from trireme.config.load_timeout import load_timeout_s, took_too_long
 from trireme.config.message import ConfigMessage
 from trireme.config.model_config import ModelConfig, TensorConfig
+from trireme.config.validation.tensors import repeated_tensor_problems
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
 from trireme.core.ports import Backend, InferencePort
 from trireme.huggingface.adapters import PARAMETER as ADAPTERS
@@ -120,6 +121,7 @@ class VersionLoader:
     ) -> Model:
         message, inherited = link(finalize_config(polled.message, self._options.gpu_count))
         config = ModelConfig.from_message(message)
+        _warn_of_repeated_tensors(config)
         labels = {**inherited, **await asyncio.to_thread(read_labels, config, polled.folder)}
         stats = ModelStats(config.name, version)
         scheduler = create_scheduler(config, stats, inference=inference)
@@ -136,6 +138,7 @@ class VersionLoader:
             completed = await backend.complete_config()
             config = ModelConfig.from_message(finalize_config(completed, self._options.gpu_count))
             _warn_of_no_tensors(config, polled.folder)
+            _warn_of_repeated_tensors(config)
             labels = await asyncio.to_thread(read_labels, config, polled.folder)
             stats = ModelStats(config.name, version)
             gate = WarmupGate()
@@ -180,6 +183,11 @@ def _warn_of_no_tensors(config: ModelConfig, folder: Path) -> None:
         log.warning(
             "'%s' has neither inputs nor outputs: write them into %s%s", config.name, folder / "config.pbtxt", other
         )
+
+
+def _warn_of_repeated_tensors(config: ModelConfig) -> None:
+    for problem in repeated_tensor_problems(config.message):
+        log.warning("%s; %s", problem.text, problem.advice)
 
 
 def read_labels(config: ModelConfig, folder: Path) -> dict[str, Sequence[str]]:
