@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 
 SIDE_BYTES: Final = 8 << 10
@@ -14,8 +15,6 @@ _ENTRY_BYTES: Final = 128
 """What a tensor or a parameter takes besides its name and data."""
 _MOST_TEXT: Final = 256
 _MOST_DIMS: Final = 16
-
-Parameter = bool | int | float | str
 
 
 class Excerpted(Protocol):

@@ -9,6 +9,9 @@ import numpy as np
 BYTES: Final = "BYTES"
 BF16: Final = "BF16"
 
+Parameter = bool | int | float | str
+"""What a parameter of a request or a response may be."""
+
 ITEM_SIZE: Final[dict[str, int]] = {
     "BOOL": 1,
     "UINT8": 1,

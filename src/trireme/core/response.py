@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from trireme.core.datatype import Parameter
 from trireme.core.errors import ServingError
 from trireme.core.tensor import Tensor
 
-NO_SEQUENCE: Final[dict[str, bool | int | float | str]] = {
+NO_SEQUENCE: Final[dict[str, Parameter]] = {
     "sequence_id": 0,
     "sequence_start": False,
     "sequence_end": False,
@@ -29,7 +30,7 @@ class InferenceResponse:
         self,
         outputs: list[Tensor],
         error: ServingError | None = None,
-        parameters: dict[str, bool | int | float | str] | None = None,
+        parameters: dict[str, Parameter] | None = None,
         is_final: bool = True,
         is_empty: bool = False,
     ) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.worker.worker import Worker
+from trireme.core.datatype import Parameter
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.core.tensor import Tensor
 from trireme.testing.config import check_backend, finalize_config, read_config
@@ -51,7 +52,7 @@ class Request:
     flags: int = 0
     """1 starts a sequence, 2 ends it."""
     timeout_us: int = 0
-    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_cancelled: bool = False
     """The model finds the request cancelled from the start."""
 

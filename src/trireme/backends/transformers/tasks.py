@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
@@ -13,6 +12,7 @@ from trireme.backends.transformers.image.forms import IMAGE_TASKS
 from trireme.backends.transformers.multimodal.forms import MULTIMODAL_TASKS
 from trireme.backends.transformers.sound.forms import SOUND_TASKS
 from trireme.backends.transformers.text.forms import TEXT_TASKS
+from trireme.core.close_names import closest
 from trireme.huggingface.tasks import OTHER_TASK_NAMES
 
 TASKS: Mapping[str, TaskForm] = {**TEXT_TASKS, **IMAGE_TASKS, **SOUND_TASKS, **MULTIMODAL_TASKS}
@@ -26,8 +26,8 @@ def canonical_task(name: str, model: str) -> str:
         return "translation"
     if name in TASKS:
         return name
-    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), [*TASKS, *OTHER_TASK_NAMES], n=1)
-    hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
+    nearest = closest(name.lower().replace("_", "-"), [*TASKS, *OTHER_TASK_NAMES])
+    hint = f"; did you mean '{nearest}'?" if nearest is not None else ""
     raise ModelLoadError(
         f"parameter 'task' of model '{model}' names '{name}', which is not served{hint} The tasks are: "
         f"{', '.join(sorted(TASKS))}"

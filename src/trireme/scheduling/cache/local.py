@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from trireme.core.datatype import Parameter
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.observe.cache_stats import CacheStats
@@ -22,7 +23,7 @@ class CachedResponse(NamedTuple):
     """A successful response with content of its own: nothing in it is changed or freed by whoever made it."""
 
     outputs: tuple[Tensor, ...]
-    parameters: dict[str, bool | int | float | str] | None
+    parameters: dict[str, Parameter] | None
     size_bytes: int
 
     @classmethod

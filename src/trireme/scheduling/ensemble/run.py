@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trireme.core.datatype import Parameter
 from trireme.core.errors import CancelledError, InternalError, ServingError
 from trireme.core.ports import InferencePort
 from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, ModelCalledCallback, StepRequest
@@ -267,7 +268,7 @@ class EnsembleRun:
         values = scope.values
         outputs = [renamed(tensor, name) for name in self._plan.outputs if (tensor := values.get(name)) is not None]
         request = self.request
-        parameters: dict[str, bool | int | float | str] | None = None
+        parameters: dict[str, Parameter] | None = None
         if outputs and request.correlation_id == 0 and not request.flags:
             parameters = NO_SEQUENCE
         elif outputs:

@@ -12,6 +12,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse, encode_response
 from trireme.backends.python.pb_utils.runtime import Runtime
 from trireme.backends.python.pb_utils.types import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+from trireme.core.close_names import closest
 
 
 class ModelReturnError(Exception):
@@ -27,12 +28,10 @@ def missing_inputs_text(error: BaseException, missing: dict[str, list[str]]) -> 
     """What explains an error over None: `get_input_tensor_by_name` returned it for an input that is not there."""
     if not missing or not isinstance(error, (AttributeError, TypeError)) or "NoneType" not in str(error):
         return ""
-    import difflib
-
     lines = []
     for name, present in missing.items():
-        close = difflib.get_close_matches(name, present, n=1)
-        meant = f"did you mean '{close[0]}'?" if close else f"it has: {', '.join(present) or 'none'}"
+        close = closest(name, present)
+        meant = f"did you mean '{close}'?" if close is not None else f"it has: {', '.join(present) or 'none'}"
         lines.append(f"\nThe request has no input '{name}', {meant}")
     return "".join(lines)
 
