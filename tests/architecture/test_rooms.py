@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "frontends": FOUNDATIONS | {"machine", "access", "protocol", "server", "console"},
     "app": LOWER | {"access", "scheduling", "backends", "registry", "server", "console", "frontends"},
     "tools": FACTS | FOUNDATIONS | {"config", "protocol", "devices", "observe", "llm"},
-    "testing": LOWER | {"backends", "tools"},
+    "testing": LOWER | {"backends", "registry", "server", "tools"},
     "cli": {"core", "access", "config", "devices", "observe", "app", "tools"},
     "__main__": {"cli"},
 }

@@ -264,7 +264,7 @@ class LoadedModel:
             for name, value in request.inputs.items()
         ]
         if check is not None:
-            check.check_inputs(named)
+            check.check_inputs(named, request.request_id)
         tensors = [(tensor.name, tensor.datatype, tuple(tensor.shape), bytes(tensor.data)) for tensor in named]
         if request.is_cancelled:
             self._worker.receive((messages.CANCEL, self._last_key))

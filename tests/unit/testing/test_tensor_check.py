@@ -19,6 +19,7 @@ input [ { name: "X", data_type: TYPE_FP32, dims: [ 2 ] } ]
 input [ { name: "W", data_type: TYPE_FP32, dims: [ -1 ], optional: true } ]
 output [ { name: "Y", data_type: TYPE_FP32, dims: [ 2 ] } ]
 """
+MARK = "[request id: <id_unknown>] "
 DOUBLE = """
 class TritonPythonModel:
     def execute(self, requests):
@@ -37,13 +38,21 @@ def configured(write_model: WriteModel, config: str = CONFIG, name: str = "Y", v
     ("inputs", "words"),
     [
         ({"x": np.zeros((1, 2), np.float32)}, "unexpected inference input 'x' for model 'model', did you mean 'X'?"),
-        ({}, "missing required input(s) 'X' of model 'model'"),
-        ({"X": np.zeros((1, 2))}, "inference input 'X' data-type is 'FP64', but model 'model' expects 'FP32'"),
         (
-            {"X": np.zeros(2, np.float32)},
-            "unexpected shape for input 'X' for model 'model'. Expected [-1, 2], got [2]",
+            {},
+            f"{MARK}expected number of inputs between 1 and 2 but got 0 inputs for model 'model'. Got input(s) [], but "
+            "missing required input(s) ['X']. Please provide all required input(s).",
         ),
-        ({"X": np.zeros((5, 2), np.float32)}, "inference request batch-size must be <= 4 for 'model'"),
+        ({"X": np.zeros((1, 2))}, f"{MARK}inference input 'X' data-type is 'FP64', but model 'model' expects 'FP32'"),
+        (
+            {"X": np.zeros((1, 3), np.float32)},
+            f"{MARK}unexpected shape for input 'X' for model 'model'. Expected [-1,2], got [1,3]. ",
+        ),
+        ({"X": np.zeros((5, 2), np.float32)}, f"{MARK}inference request batch-size must be <= 4 for 'model'"),
+        (
+            {"X": np.zeros((2, 2), np.float32), "W": np.zeros((1, 1), np.float32)},
+            f"{MARK}input 'W' batch size does not match other inputs for 'model'",
+        ),
     ],
 )
 def test_request_that_the_server_refuses_is_refused(
@@ -51,7 +60,15 @@ def test_request_that_the_server_refuses_is_refused(
 ) -> None:
     with load_model(configured(write_model)) as model, pytest.raises(ServingError) as caught:
         model.infer(inputs)
-    assert caught.value.message == words
+    assert caught.value.message.partition("NOTE:")[0] == words
+
+
+def test_reshaped_input_is_given_as_the_model_sees_it(write_model: WriteModel) -> None:
+    reshaped = CONFIG.replace("dims: [ 2 ] } ]", "dims: [ 1, 2 ], reshape { shape: [ 2 ] } } ]", 1)
+    with load_model(configured(write_model, reshaped)) as model:
+        assert model.infer(X=[[1, 2]])["Y"].tolist() == [[2, 4]]
+        with pytest.raises(ServingError, match="unexpected shape for input 'X'"):
+            model.infer(X=[[[1, 2]]])
 
 
 def test_lists_get_the_datatype_of_the_input(write_model: WriteModel) -> None:
