@@ -31,7 +31,7 @@ from trireme.backends.transformers.loading import Loaded, load
 from trireme.backends.transformers.runner import Runner, run_items
 from trireme.backends.transformers.settings import Settings, read_defaults, read_settings
 from trireme.backends.transformers.source import locate, read_model_config, task_of
-from trireme.backends.transformers.tasks import TASKS, canonical_task
+from trireme.backends.transformers.tasks import TASKS, canonical_task, form_of
 from trireme.huggingface.tasks import TASK_CLASSES
 
 
@@ -42,8 +42,9 @@ class TritonPythonModel:
     def auto_complete_config(config: ModelConfig) -> ModelConfig:
         """Fills in what the model's task takes and gives; loads no weights."""
         settings, _ = read_settings(config.as_dict())
-        _, _, served_task = _identify(settings)
-        return completion.complete(config, TASKS[served_task], settings)
+        source, _, served_task = _identify(settings)
+        form = form_of(served_task, lambda: read_model_config(settings, source))
+        return completion.complete(config, form, settings)
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model on the worker's device."""

@@ -140,13 +140,13 @@ def test_what_is_no_image_has_no_depth_and_leaves_the_others_theirs(serve: Any) 
 @pytest.mark.parametrize(("kind", "shape"), [("vit-features", (17, 32)), ("resnet-features", (16, 4, 4))])
 def test_features_of_images_equal_the_pipelines(serve: Any, library: Any, kind: str, shape: tuple[int, ...]) -> None:
     pipeline = library.pipeline("image-feature-extraction", model=str(image_model(kind)))
-    maps = 'output { name: "features" data_type: TYPE_FP32 dims: [ -1, -1, -1 ] }' if len(shape) == 3 else ""
-    model = serve(image_model(kind), maps)  # which says nothing of its task
-    pooling = serve(image_model(kind)) if maps else model
-    results = [*model.infer_many(requests({})), *pooling.infer_many(requests({"pool": True}))]
+    model = serve(image_model(kind))  # which says nothing of its task
+    assert [entry["dims"] for entry in model.config["output"]] == [[-1] * len(shape)]
+    results = model.infer_many([*requests({}), *requests({"pool": True})])
     for index, result in enumerate(results):
         is_pooled = index >= len(FILES)
         expected = np.array(pipeline(picture(FILES[index % len(FILES)]), pool=is_pooled), dtype=np.float32)
         found = result["features"]
-        assert found.shape == ((1, 1, shape[1] if len(shape) == 2 else shape[0]) if is_pooled else (1, *shape))
+        pooled = (1, shape[1]) if len(shape) == 2 else (shape[0], 1, 1)
+        assert found.shape == (1, *(pooled if is_pooled else shape))
         np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-3, atol=1e-5 * abs(expected).max())

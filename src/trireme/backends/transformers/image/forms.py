@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from trireme.backends.transformers.common_forms import (
     FP32,
@@ -20,6 +22,11 @@ from trireme.backends.transformers.forms import FLAG, NUMBER, TEXT, WHOLE, Optio
 _SCORES = TensorForm("score", FP32, (-1,))
 _MASKS = TensorForm("mask", UINT8, (-1, -1, -1))
 _BOXES = TensorForm("box", INT32, (-1, 4))
+_VECTORS = TensorForm("features", FP32, (-1, -1))
+_MAP_TYPES = {"bit", "convnext", "convnextv2", "cvt", "dinat", "efficientnet", "glpn", "maskformer", "mobilenet_v1"}
+_MAP_TYPES |= {"mobilenet_v2", "mobilevit", "mobilevitv2", "poolformer", "pvt_v2", "regnet", "resnet", "segformer"}
+_MAP_TYPES |= {"swiftformer", "textnet", "vitdet"}
+"""Models, by their `model_type`, that keep the rows and columns of an image: their features have three dimensions."""
 _MASK_THRESHOLD = Option("mask_threshold", NUMBER)
 
 IMAGE_TASKS: Mapping[str, TaskForm] = {
@@ -66,7 +73,7 @@ IMAGE_TASKS: Mapping[str, TaskForm] = {
     ),
     "image-feature-extraction": TaskForm(
         inputs=(IMAGE,),
-        outputs=(TensorForm("features", FP32, (-1, -1)),),
+        outputs=(_VECTORS,),
         runner="image.features:ImageFeatureExtraction",
         options=(Option("pool", FLAG),),
     ),
@@ -87,3 +94,9 @@ IMAGE_TASKS: Mapping[str, TaskForm] = {
         options=(TOP_LABELS, FUNCTION, Option("num_frames", WHOLE), Option("frame_sampling_rate", WHOLE)),
     ),
 }
+
+
+def feature_outputs(model_config: Mapping[str, Any]) -> tuple[TensorForm, ...]:
+    """Of `image-feature-extraction`, by the model's config.json."""
+    has_maps = model_config.get("model_type") in _MAP_TYPES
+    return (replace(_VECTORS, dims=(-1, -1, -1)) if has_maps else _VECTORS,)

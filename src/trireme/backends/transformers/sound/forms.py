@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from trireme.backends.transformers.common_forms import (
     AUDIO,
@@ -19,10 +21,14 @@ from trireme.backends.transformers.common_forms import (
 )
 from trireme.backends.transformers.forms import NUMBER, TEXT, WHOLE, Option, TaskForm, TensorForm
 
+_STEREO = 2
+_SOUND = TensorForm("audio", STRING)
+_WAVEFORM = TensorForm("waveform", FP32, (-1,))
+_RATE = TensorForm("sampling_rate", INT32)
 _SPEAKING_OPTIONS = ("max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "seed")
 _TEXT_TO_AUDIO = TaskForm(
     inputs=(TEXT_INPUT, TensorForm("speaker_embeddings", FP32, (-1,), is_optional=True)),
-    outputs=(TensorForm("audio", STRING), TensorForm("waveform", FP32, (-1,)), TensorForm("sampling_rate", INT32)),
+    outputs=(_SOUND, _WAVEFORM, _RATE),
     runner="sound.text_to_audio:TextToAudio",
     options=(
         *(option for option in GENERATION if option.name in _SPEAKING_OPTIONS),
@@ -56,3 +62,10 @@ SOUND_TASKS: Mapping[str, TaskForm] = {
     "text-to-audio": _TEXT_TO_AUDIO,
     "text-to-speech": _TEXT_TO_AUDIO,
 }
+
+
+def sound_outputs(model_config: Mapping[str, Any]) -> tuple[TensorForm, ...]:
+    """Of `text-to-audio`, by the model's config.json: the two channels of MusicGen in stereo are a dimension."""
+    decoder = model_config.get("decoder")
+    is_stereo = isinstance(decoder, Mapping) and decoder.get("audio_channels") == _STEREO
+    return (_SOUND, replace(_WAVEFORM, dims=(_STEREO, -1)) if is_stereo else _WAVEFORM, _RATE)
