@@ -99,6 +99,14 @@ def test_install_commands_need_no_published_package(page: Path) -> None:
     assert re.findall(r"pip install\s+[\"']?trireme.*", text) == [], "in a sentence that goes on in the next line"
 
 
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_extras_are_installed_in_the_versions_that_are_tested(page: Path) -> None:
+    if page.parent.name in ("gaudi", "inferentia"):
+        pytest.skip("the device's own PyTorch is there, and must stay")
+    installs = [line for line in shell_lines(page) if line.startswith("pip install") and ".[" in line]
+    assert [line for line in installs if "-c constraints.txt " not in line] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
