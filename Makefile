@@ -101,9 +101,8 @@ $(BIN)/python:
 
 # Nothing is compiled here, so that the first start is quick; bytecode is written for what is used.
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing the core into $(VENV): half a minute."
-	TRIREME_COMPILE=0 $(PIP) --no-compile -e .
-	@rm -f $(VENV)/.compiled
+	@$(BIN)/python background_build.py is-installed || { echo "Installing the core into $(VENV): half a minute."; \
+	TRIREME_COMPILE=0 $(PIP) --no-compile -e . && rm -f $(VENV)/.compiled; }
 	@touch $@
 
 $(DEPENDENCIES): pyproject.toml constraints.txt | $(BIN)/python

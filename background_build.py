@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,12 +24,18 @@ FOLDER = ENVIRONMENT / "compiled"
 LOG = ENVIRONMENT / "compile.log"
 _RUNNING = ENVIRONMENT / ".compiling"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+_PART, _SCRATCH = ".part", ".tmp"
 _NICE = 15
 """The server and its models come first."""
 
 
 def main(words: list[str]) -> int:
-    """`prepare` before a server, `remind` behind it, `mark` after a compiled install, `build` in the background."""
+    """`prepare` before a server, `remind` behind it, `mark` after a compiled install, `build` in the background.
+
+    `is-installed` ends with 0 where `pip install .` has compiled these sources, and nothing is to be installed.
+    """
+    if words[0] == "is-installed":
+        return 0 if has_build() else 1
     if words[0] == "prepare":
         prepare()
     elif words[0] == "remind":
@@ -46,6 +53,9 @@ def prepare() -> None:
     is_compiled = INSTALLED.exists()
     if is_compiled and INSTALLED.read_text() == wanted:
         return
+    if has_build():
+        INSTALLED.write_text(wanted)
+        return
     wheels = list((FOLDER / wanted).glob("*.whl"))
     if wheels:
         subprocess.run([*_PIP, "install", "--quiet", "--force-reinstall", "--no-deps", str(wheels[0])], check=True)
@@ -61,18 +71,51 @@ def prepare() -> None:
         start(wanted)
 
 
+def has_build() -> bool:
+    """Whether `pip install .` has put these sources into the environment, compiled, and what they need with them."""
+    package, sources = _package(), ROOT / "src/trireme"
+    if package is None or package == sources or not any(package.rglob("*.so")):
+        return False
+    needed_since = (ROOT / "pyproject.toml").stat().st_mtime
+    if (package / "__init__.py").stat().st_ctime < needed_since:
+        return False
+    return all(_is_copied(path, package / path.relative_to(sources)) for path in sources.rglob("*.py"))
+
+
+def _is_copied(source: Path, copy: Path) -> bool:
+    try:
+        return source.read_bytes() == copy.read_bytes()
+    except OSError:
+        return False
+
+
 def _serves_sources() -> bool:
     """Whether the package is taken from the sources, and is no copy of them that `pip install .` made."""
+    return _package() in (None, ROOT / "src/trireme")
+
+
+def _package() -> Path | None:
+    """The folder that the package is imported from."""
     found = importlib.util.find_spec("trireme")
-    return found is None or found.origin is None or Path(found.origin).is_relative_to(ROOT)
+    return None if found is None or found.origin is None else Path(found.origin).resolve().parent
 
 
 def start(wanted: str) -> None:
     """Begins the build, in a session of its own: Ctrl+C ends the server and not this."""
     print(f"Serving the sources; compiling them in the background for the next start, see {_shown(LOG)}.", flush=True)
+    remove_remains()
     command = [sys.executable, __file__, "build", wanted, str(os.getppid())]
     process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
     _RUNNING.write_text(f"{process.pid} {wanted}")
+
+
+def remove_remains() -> None:
+    """What builds have left that were ended before their end: more than a hundred megabytes each."""
+    pid, compiled = _begun()
+    kept = compiled if _is_alive(pid) else ""
+    for folder in FOLDER.glob("*.*"):
+        if folder.suffix in (_PART, _SCRATCH) and folder.stem != kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remind() -> None:
@@ -109,9 +152,11 @@ def build(wanted: str, reader: int) -> None:
     os.nice(_NICE)
     began = time.monotonic()
     folder = FOLDER / wanted
-    scratch = FOLDER / f"{wanted}.part"
-    command = [*_PIP, "wheel", "--verbose", "--no-deps", f"--wheel-dir={scratch}", str(ROOT)]
-    environ = {**os.environ, "TRIREME_COMPILE": "1"}
+    part = FOLDER / f"{wanted}{_PART}"
+    scratch = FOLDER / f"{wanted}{_SCRATCH}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    command = [*_PIP, "wheel", "--verbose", "--no-deps", f"--wheel-dir={part}", str(ROOT)]
+    environ = {**os.environ, "TRIREME_COMPILE": "1", "TMPDIR": str(scratch)}
     shown = 0
     with (
         open(LOG, "w") as log,
@@ -120,17 +165,20 @@ def build(wanted: str, reader: int) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", file=log, flush=True)
-            part, quarter = _progress(line)
+            done, quarter = _progress(line)
             if quarter > shown:
                 shown = quarter
-                _tell(f"Compiling in the background: {part} files.", reader)
+                _tell(f"Compiling in the background: {done} files.", reader)
+    shutil.rmtree(scratch, ignore_errors=True)
+    if not FOLDER.exists():
+        return  # somebody has removed the clone
     seconds = round(time.monotonic() - began)
     if process.returncode:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "failed").touch()
         _tell(f"Compiling failed after {seconds} s, see {_shown(LOG)}; the sources serve the same, slower.", reader)
     else:
-        scratch.rename(folder)
+        part.rename(folder)
         _tell(f"Compiled in {seconds} s: the next `make serve` uses it.", reader)
 
 

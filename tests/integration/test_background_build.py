@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,68 @@ def test_copy_of_the_sources_makes_way_for_the_sources(build: Any, monkeypatch: 
     monkeypatch.delitem(sys.modules, "trireme")
     build.prepare()
     assert "--editable" in asked_of_pip(build)
+
+
+def copy_into(environment: Path) -> Path:
+    """As `pip install .` leaves the package in a virtual environment, which may well lie in the clone."""
+    package = environment / "trireme"
+    shutil.copytree(ROOT / "src/trireme", package, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    (package / "core/tensor.cpython-311-x86_64-linux-gnu.so").touch()
+    return package
+
+
+def test_copy_that_pip_compiled_of_these_sources_is_kept(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = copy_into(build.ENVIRONMENT)
+    monkeypatch.setattr(build, "_package", lambda: package)
+    build.prepare()
+    assert (build.started, build.INSTALLED.read_text()) == ([], build.fingerprint())
+    assert not (build.ENVIRONMENT / "pip.json").exists()
+    build.INSTALLED.unlink()
+    (package / "core/tensor.py").write_text("# of other sources")
+    build.prepare()
+    assert "--editable" in asked_of_pip(build)
+    assert build.started == [build.fingerprint()]
+
+
+def test_copy_in_an_environment_inside_the_clone_is_not_taken_for_the_sources(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_package", lambda: ROOT / ".venv/lib/python3.11/site-packages/trireme")
+    assert not build._serves_sources()
+    monkeypatch.setattr(build, "_package", lambda: ROOT / "src/trireme")
+    assert build._serves_sources()
+
+
+def test_remains_of_builds_that_were_killed_are_removed(build: Any) -> None:
+    for name in ("killed.tmp", "killed.part", "finished", "running.tmp"):
+        (build.FOLDER / name).mkdir(parents=True)
+    command = [sys.executable, "-c", "input()", "build"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        build._RUNNING.write_text(f"{process.pid} running")
+        build.remove_remains()
+        assert sorted(path.name for path in build.FOLDER.iterdir()) == ["finished", "running.tmp"]
+        process.kill()
+    build.remove_remains()
+    assert [path.name for path in build.FOLDER.iterdir()] == ["finished"]
+
+
+def test_build_keeps_its_files_in_the_environment_and_leaves_none(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = build.ENVIRONMENT / "folder-for-files"
+    part = build.FOLDER / "wanted.part"
+    code = f"import os, pathlib, tempfile; pathlib.Path({str(told)!r}).write_text(tempfile.mkdtemp())"
+    monkeypatch.setattr(build, "_PIP", [sys.executable, "-c", f"{code}; os.mkdir({str(part)!r})"])
+    monkeypatch.setattr(os, "nice", lambda step: 0)
+    build.build("wanted", 0)
+    assert Path(told.read_text()).is_relative_to(build.FOLDER / "wanted.tmp")
+    assert [path.name for path in build.FOLDER.iterdir()] == ["wanted"]
+
+
+def test_build_whose_clone_was_removed_ends_in_silence(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import shutil, sys; shutil.rmtree({str(build.FOLDER)!r}); sys.exit(1)"
+    monkeypatch.setattr(build, "_PIP", [sys.executable, "-c", code])
+    monkeypatch.setattr(os, "nice", lambda step: 0)
+    build.build("wanted", os.getpid())
+    assert not build.FOLDER.exists()
 
 
 def test_build_that_runs_or_failed_is_not_begun_again(build: Any) -> None:
