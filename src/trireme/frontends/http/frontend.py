@@ -20,6 +20,8 @@ from trireme.frontends.http.endpoints.shared_memory import SharedMemoryEndpoints
 from trireme.frontends.http.guard import Guard
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.listener import Listener
+from trireme.frontends.http.mistaken_paths import PREFIX as V2_PREFIX
+from trireme.frontends.http.mistaken_paths import v2_refusal
 from trireme.frontends.http.openapi.endpoint import openapi_route
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, Router
@@ -38,7 +40,7 @@ def create_listener(
     """A listener that answers for the server, at some more paths than the protocol's; it does not listen yet."""
     routes = all_routes(server, options)
     every = [*routes, openapi_route(routes), *more_routes]
-    router = Router(every, options, Guard(gate or Gate()), {PREFIX: openai_refusal})
+    router = Router(every, options, Guard(gate or Gate()), {PREFIX: openai_refusal, V2_PREFIX: v2_refusal})
     return Listener(HeadReader(router.resolve), options.limits, options.tls, shared)
 
 

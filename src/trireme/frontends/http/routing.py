@@ -36,8 +36,9 @@ class Route:
     endpoints: Mapping[str, Endpoint]
 
 
-Refusal = Callable[[RequestHead, Sequence[Route], Sequence[str]], Endpoint]
-"""Makes what answers a head that no route takes, or none with its method: of all routes, and the allowed methods."""
+Refusal = Callable[[RequestHead, Sequence[Route], Sequence[str]], "Endpoint | None"]
+"""Makes what answers a head that no route takes, or none with its method: of all routes, and the allowed methods.
+None where the usual refusal does."""
 
 
 def route(pattern: str, **endpoints: Endpoint) -> Route:
@@ -70,7 +71,7 @@ class Router:
             try:
                 self._translate(head)
             except InvalidArgumentError as error:
-                head.endpoint = self._guard.guarded(head, _refusing(400, error.message), "")
+                head.endpoint = self._guard.guarded(head, refusing(400, error.message), "")
                 return
         for candidate in self._routes:
             match = candidate.pattern.fullmatch(head.path)
@@ -79,8 +80,8 @@ class Router:
                 category = next(iter(candidate.endpoints.values())).category
                 head.endpoint = self._guard.guarded(head, self._choose(head, candidate.endpoints), category)
                 return
-        refusing = self._refuse(head, ()) or _refusing(404, "Not Found")
-        head.endpoint = self._guard.guarded(head, refusing, "")
+        refusal = self._refuse(head, ()) or refusing(404, "Not Found")
+        head.endpoint = self._guard.guarded(head, refusal, "")
 
     def _refuse(self, head: RequestHead, allowed: Sequence[str]) -> Endpoint | None:
         """In the form of the API that the path belongs to; None where it has none of its own."""
@@ -93,17 +94,16 @@ class Router:
         some = next(iter(endpoints.values()))
         restriction = self._restrictions.get(some.category)
         if restriction is not None and not _has_header(head, *restriction):
-            return _refusing(403, f"This API is restricted, expecting header '{restriction[0]}'")
+            return refusing(403, f"This API is restricted, expecting header '{restriction[0]}'")
         endpoint = endpoints.get(head.method)
         if endpoint is None:
-            refusing = self._refuse(head, tuple(endpoints))
-            return refusing or _refusing(405, "Method Not Allowed", some.is_plain)
+            return self._refuse(head, tuple(endpoints)) or refusing(405, "Method Not Allowed", some.is_plain)
         if some.category in CONTROL_GROUPS and not self._guard.has_keys and is_of_another_page(head.headers):
-            return _refusing(403, _OTHER_PAGE, is_plain=False)
+            return refusing(403, _OTHER_PAGE, is_plain=False)
         if endpoint.forwards_headers and self._forward is not None:
             reserved = self._forward_headers(head, self._forward)
             if reserved is not None:
-                return _refusing(400, refusal_of(reserved), is_plain=False)
+                return refusing(400, refusal_of(reserved), is_plain=False)
         return endpoint
 
     def _forward_headers(self, head: RequestHead, pattern: re.Pattern[str]) -> str | None:
@@ -136,7 +136,8 @@ def _has_header(head: RequestHead, key: str, value: str) -> bool:
     )
 
 
-def _refusing(status: int, message: str, is_plain: bool = True) -> Endpoint:
+def refusing(status: int, message: str, is_plain: bool = True) -> Endpoint:
+    """An endpoint that answers every request with this error."""
     form = answers.plain_error if is_plain else answers.json_error
 
     def answer(exchange: Exchange) -> None:

@@ -41,11 +41,10 @@ def ask(client: Any, loop: asyncio.AbstractEventLoop) -> Any:
     [
         "/",
         "/foo",
-        "/v2/",
         "/v2/health",
-        "/v2/models",
-        "/v2/models/",
-        "/v2/models/ident/",
+        "/v2/models//infer",
+        "/v2/models/ident/everything",
+        f"/v2/models/{'i' * 256}/inferr",
         "/v2/models/ident/versions/abc",
         "/v2/models/ident/versions/1/trace/setting",
         "/v2/repository/a/b/index",
@@ -57,6 +56,26 @@ def ask(client: Any, loop: asyncio.AbstractEventLoop) -> Any:
 def test_unknown_paths_are_not_found_whatever_the_method(client: Any, get: Any, post: Any, path: str) -> None:
     assert client.ask(get(path)) == NOT_FOUND
     assert client.ask(post(path, b"")) == NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/v2/", "did you mean '/v2'?"),
+        ("/v2/models", "POST /v2/repository/index lists the models"),
+        ("/v2/models/ident/", "did you mean '/v2/models/ident'?"),
+        ("/v2/model/ident/infer", "did you mean '/v2/models/ident/infer'?"),
+        ("/v2/models/ident/inferr", "did you mean '/v2/models/ident/infer'?"),
+        ("/v2/models/ident/versions/1/generate_steam", "did you mean '/v2/models/ident/versions/1/generate_stream'?"),
+        ("/v2/models/ident/version/1/infer", "did you mean '/v2/models/ident/versions/1/infer'?"),
+        ("/v2/health/redy", "did you mean '/v2/health/ready'?"),
+        ("/v2/repository/model/ident/load", "did you mean '/v2/repository/models/ident/load'?"),
+    ],
+)
+def test_path_that_does_not_exist_is_answered_with_what_was_meant(
+    client: Any, get: Any, path: str, advice: str
+) -> None:
+    assert client.ask(get(path)) == plain_answer(f'{{"error":"Not Found: {advice}"}}'.encode(), b"404 Not Found")
 
 
 @pytest.mark.parametrize(
