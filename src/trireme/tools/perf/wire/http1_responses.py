@@ -128,9 +128,10 @@ class EventSplitter:
 
 
 def error_text(status: int, body: bytes) -> str:
-    """What an answer that is no success says."""
+    """What an answer that is no success says, be it an event of a stream that failed at its beginning."""
+    events = EventSplitter().feed(body + b"\n\n")
     try:
-        found = json.loads(body)["error"]
+        found = json.loads(events[0] if events else body)["error"]
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
         return text or f"the server answered with status {status}"

@@ -37,4 +37,7 @@ def test_events_are_complete_or_not_there(size: int) -> None:
 def test_errors_have_words() -> None:
     assert error_text(400, b'{"error": "no such thing"}') == "no such thing"
     assert error_text(400, b'{"error": {"message": "neither"}}') == "neither"
+    assert error_text(400, b'data: {"error":"1 is unlucky"}\n\n') == "1 is unlucky"
+    assert error_text(400, b"data: [DONE]\n\n") == "data: [DONE]"
+    assert error_text(502, b"a proxy's words") == "a proxy's words"
     assert error_text(502, b"") == "the server answered with status 502"
