@@ -12,7 +12,7 @@ from trireme.config.options.option import OptionError
 from trireme.config.options.parser import parse_options
 from trireme.config.options.scanner import HelpRequested
 from trireme.config.options.server import ServerOptions
-from trireme.config.options.usage import usage_text
+from trireme.config.options.usage import option_text, usage_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ def read_options(command: ServerCommand, arguments: Sequence[str], environ: Mapp
             print(usage, file=sys.stderr)
         print(error, file=sys.stderr)
         if error.shows_usage and command.is_for_people:
+            if explained := option_text(error.flag):
+                print(explained, file=sys.stderr)
             print(f"'{command.program} --help' lists every option.", file=sys.stderr)
         raise CommandEnded(1) from None
     for sentence in parsed.deprecations:

@@ -68,11 +68,11 @@ def test_tensor_that_is_declared_twice_is_told_with_its_line(
     outputs = model(tmp_path, "outputs", GOOD + again.replace("input", "output").replace('"x"', '"y"'))
     assert trireme_command.main(["config", "check", str(tmp_path)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"inputs: {inputs / 'config.pbtxt'}:6: model input 'x' is declared more than once for inputs: input[0] has that "
-        "name too; rename or remove one of them, of which only the last counts; Triton answers no request to such a "
-        "model",
-        f"outputs: {outputs / 'config.pbtxt'}:6: model output 'y' is declared more than once for outputs: output[0] has "
-        "that name too; rename or remove one of them, of which only the last counts",
+        f"inputs: {inputs / 'config.pbtxt'}:6: model input 'x' is declared more than once for inputs: input[0] has "
+        "that name too; rename or remove one of them, of which only the last counts; Triton answers no request to such "
+        "a model",
+        f"outputs: {outputs / 'config.pbtxt'}:6: model output 'y' is declared more than once for outputs: output[0] "
+        "has that name too; rename or remove one of them, of which only the last counts",
         "2 mistakes in 2 of 2 models",
     ]
 

@@ -82,6 +82,34 @@ def test_wrong_flag_shows_its_neighbour_and_not_the_usage(capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize(
+    ("word", "lines"),
+    [
+        (
+            "--http-port=four",
+            ['Bad option: "--http-port".', "Invalid option value. Got four", "  --http-port <integer>"],
+        ),
+        (
+            "--allow-http=maybe",
+            ['Bad option: "--allow-http".', "invalid value for bool option: maybe", "  --allow-http <boolean>"],
+        ),
+        (
+            "--trace-config=rate=x",
+            ['Bad option: "--trace-config rate".', "Invalid option value. Got x", "  --trace-config <"],
+        ),
+    ],
+)
+def test_wrong_value_shows_what_the_option_takes(
+    capsys: pytest.CaptureFixture[str], word: str, lines: list[str]
+) -> None:
+    assert trireme_command.main(["serve", "x", word]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == lines[:2]
+    assert told[2].startswith(lines[2])
+    assert told[3].startswith("\t")
+    assert told[-1] == "'trireme serve --help' lists every option."
+
+
 def test_greeting_says_that_other_machines_can_reach_it() -> None:
     sentence = "It listens on all interfaces"
     assert any(sentence in line for line in serve.greeting_lines(ServerOptions(), []))

@@ -14,6 +14,7 @@ class OptionError(Exception):
     def __init__(self, message: str, flag: str | None = None, *, shows_usage: bool = True) -> None:
         super().__init__(message if flag is None else f'Bad option: "--{flag}".\n{message}')
         self.why = message
+        self.flag = flag
         self.shows_usage = shows_usage
 
 

@@ -28,6 +28,12 @@ def usage_text(program: str = "tritonserver", arguments: str = "[options]") -> s
     return "\n".join(lines) + "\n"
 
 
+def option_text(flag: str | None) -> str:
+    """What the usage says of one option, or of that with the setting `option setting`; "" for what is none."""
+    name = (flag or "").partition(" ")[0]
+    return "\n".join(line for entry in server_options() if name == entry.flag for line in _paragraphs(entry))
+
+
 def default_text(entry: Option) -> str:
     """The default as a user would type it; "" where there is none to type."""
     value = entry.default
