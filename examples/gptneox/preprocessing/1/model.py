@@ -23,7 +23,10 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
-        rows = [self.tokenizer.encode(row[0].decode()).ids for row in values(request, "QUERY")]
+        query = values(request, "QUERY")
+        if query.shape[1] != 1:
+            return refusal(query)
+        rows = [self.tokenizer.encode(row[0].decode()).ids for row in query]
         ids = np.full((len(rows), max(map(len, rows))), FILL, np.uint32)
         for place, row in enumerate(rows):
             ids[place, : len(row)] = row
@@ -59,6 +62,12 @@ def values(request, name):
     """The tensor's rows; None where the request does not have it."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     return None if tensor is None else tensor.as_numpy()
+
+
+def refusal(query):
+    """The answer to rows that have no text, or several, of which there would be one answer."""
+    text = f"QUERY has {query.shape[1]} texts in each row, and takes one: send them as rows, with the shape [texts, 1]"
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
 
 
 def load_tokenizer(args):
