@@ -66,7 +66,11 @@ class EngineOptions:
     """
     cache_type: CacheType = CacheType.AUTO
     memory_share: float = 0.9
-    """The part of a GPU's memory that weights, cache and steps may take together."""
+    """The part of a GPU's memory that weights, cache and steps of this engine may take together, whatever others take.
+    """
+    cache_share: float | None = None
+    """The part of what a GPU has free beside the weights that the cache takes, in place of `memory_share`; None: as
+    that says."""
     has_prefix_cache: bool = True
     step_timeout_s: float = 60.0
     """After so long a step is taken to hang."""
@@ -101,5 +105,7 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise ValueError(f"{name} must be at least {smallest}, found {value}")
-        if not 0 < self.memory_share <= 1:
-            raise ValueError(f"memory_share must be above 0 and at most 1, found {self.memory_share}")
+        for name in ("memory_share", "cache_share"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, found {value}")

@@ -101,6 +101,7 @@ def _engine_options(reader: _Reader) -> EngineOptions:
         cache_bytes=reader.number("cache_bytes", 0, 0) or None,
         cache_tokens=reader.number("cache_tokens", 0, 0) or None,
         memory_share=reader.share("memory_share", defaults.memory_share),
+        cache_share=reader.share("cache_share", 0) or None,
         has_prefix_cache=reader.flag("prefix_cache", True),
         step_timeout_s=reader.number("step_timeout_s", int(defaults.step_timeout_s), 1),
         has_graphs=reader.flag("graphs", True),

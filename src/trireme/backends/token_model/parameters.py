@@ -21,7 +21,7 @@ _FOLDERS = ("engine_dir", "gpt_model_path", "model_checkpoint_path")
 _MEANINGS = {
     "max_num_sequences": "max_sequences",
     "tensor_para_size": "tensor_parallel",
-    "kv_cache_free_gpu_mem_fraction": "memory_share",
+    "kv_cache_free_gpu_mem_fraction": "cache_share",
     "enable_kv_cache_reuse": "prefix_cache",
     "max_tokens_in_paged_kv_cache": "cache_tokens",
 }
@@ -30,8 +30,8 @@ _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """By FasterTransformer's word for a type: the engine's."""
 _OWN = (
     "device", "executor", "dtype", "max_sequences", "max_waiting", "max_step_tokens", "max_length", "block_size",
-    "cache_bytes", "cache_tokens", "kv_cache_dtype", "memory_share", "prefix_cache", "step_timeout_s", "graphs",
-    "tensor_parallel", "speculation", "speculation_tokens", "draft_model", "draft_cache_bytes",
+    "cache_bytes", "cache_tokens", "kv_cache_dtype", "memory_share", "cache_share", "prefix_cache", "step_timeout_s",
+    "graphs", "tensor_parallel", "speculation", "speculation_tokens", "draft_model", "draft_cache_bytes",
 )  # fmt: skip
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _CHOICES = {

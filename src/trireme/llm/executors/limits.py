@@ -39,7 +39,8 @@ def limits_for(
         if options.cache_bytes is None:
             what = (
                 f"the weights leave {_size(max(room, 0))} for the key/value cache, and one block of it takes "
-                f"{_size(each)}; use a smaller model or dtype, raise memory_share, or free memory on the device"
+                f"{_size(each)}; use a smaller model or dtype, raise {_share_name(options)}, or free memory on the "
+                "device"
             )
         raise ExecutorError(what)
     return SchedulerLimits(
@@ -103,6 +104,10 @@ def _modules_outside_layers(spec: DecoderSpec) -> list[str]:
     if spec.rope is None and not spec.has_alibi:
         names.append("positions")
     return names
+
+
+def _share_name(options: EngineOptions) -> str:
+    return "memory_share" if options.cache_share is None else "cache_share"
 
 
 def _size(count: int) -> str:

@@ -121,3 +121,11 @@ def test_parameters_without_a_meaning_are_named(model: Path, caplog: pytest.LogC
             model, enable_trt_overlap="true", engine_dirr="x", max_beam_width="${max_beam_width}", tensor_para_size="1"
         )
     assert "has parameters without a meaning here: enable_trt_overlap, engine_dirr" in caplog.text
+
+
+def test_the_part_of_the_free_memory_is_the_caches_alone(model: Path) -> None:
+    options = read(model, kv_cache_free_gpu_mem_fraction="0.5").engine.options
+    assert (options.cache_share, options.memory_share) == (0.5, 0.9)
+    assert read(model).engine.options.cache_share is None
+    with pytest.raises(ModelLoadError, match=r"'kv_cache_free_gpu_mem_fraction' of model 'm' must be a number above 0"):
+        read(model, kv_cache_free_gpu_mem_fraction="1.5")

@@ -38,6 +38,7 @@ def test_arguments_have_their_meaning(model: Path) -> None:
     options = found.options
     assert (found.folder.name, found.dtype) == ("weights", "float16")
     assert (options.max_length, options.max_sequences, options.memory_share) == (99, 3, 0.25)
+    assert options.cache_share is None
     assert (options.has_prefix_cache, options.has_graphs, options.block_size) == (False, False, 32)
     assert options.max_waiting == 7
 

@@ -24,6 +24,7 @@ SPEC = DecoderSpec("LlamaForCausalLM", 100, 64, 2, 4, 4, 16, 96, 128)
         ({"max_adapters": 0}, "max_adapters must be at least 1, found 0"),
         ({"max_waiting": -1}, "max_waiting must be at least 0, found -1"),
         ({"memory_share": 1.5}, "memory_share must be above 0 and at most 1, found 1.5"),
+        ({"cache_share": 0.0}, "cache_share must be above 0 and at most 1, found 0.0"),
     ],
 )
 def test_a_limit_that_nothing_runs_within_is_named(options: dict[str, Any], words: str) -> None:

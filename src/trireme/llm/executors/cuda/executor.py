@@ -34,6 +34,7 @@ from trireme.llm.executors.cuda.recorded_step import RecordedStep, StepRecorder,
 from trireme.llm.executors.cuda.weights import DecoderWeights
 from trireme.llm.executors.limits import limits_for
 from trireme.llm.executors.port import LOGPROB_ROWS, StepResult, WarmUp
+from trireme.llm.executors.torch.memory import cache_bytes
 from trireme.llm.kernels import elementwise
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.options import EngineOptions, SpeculationMode
@@ -365,8 +366,7 @@ class CudaExecutor:
 
 def _cache_bytes(spec: DecoderSpec, options: EngineOptions, device: torch.device, dtype: torch.dtype) -> int:
     """What the device has left for the cache."""
-    free, total = torch.cuda.mem_get_info(device)
-    return int(free - (1 - options.memory_share) * total) - _RESERVE_BYTES - _logit_bytes(spec, options, dtype)
+    return cache_bytes(device, options, _RESERVE_BYTES + _logit_bytes(spec, options, dtype))
 
 
 def _logit_bytes(spec: DecoderSpec, options: EngineOptions, dtype: torch.dtype) -> int:

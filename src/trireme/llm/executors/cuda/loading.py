@@ -13,7 +13,7 @@ from trireme.llm.executors.limits import check_room, refuse_batch_invariance, we
 from trireme.llm.executors.port import Executor, ExecutorError
 from trireme.llm.executors.torch.devices import cuda_device
 from trireme.llm.executors.torch.executor import TorchExecutor
-from trireme.llm.executors.torch.memory import usable_bytes
+from trireme.llm.executors.torch.memory import usable_bytes, what_is_usable
 from trireme.llm.executors.torch.transfer import stream
 from trireme.llm.executors.torch.weights import host_tensors, packed_host_tensors
 from trireme.llm.kernels import launch
@@ -42,7 +42,7 @@ def load_on_cuda(
     """
     place, kind = cuda_device(device), getattr(torch, dtype)
     usable = usable_bytes(place, options)
-    share = f"{options.memory_share:.0%} of {place} leave {{}} for it (memory_share)"
+    share = what_is_usable(place, options)
     problem = "adapters" if options.adapters is not None else _why_not_kernels(spec, options, place)
     if problem and packed_bytes is not None:
         log.info("the model's quantized weights are unpacked to %s: our kernels do not cover %s", dtype, problem)

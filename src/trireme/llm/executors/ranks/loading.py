@@ -101,6 +101,7 @@ def _setups(folder: Path, options: EngineOptions, devices: list[str], dtype: str
             cache_tokens=options.cache_tokens,
             cache_type=options.cache_type.value,
             memory_share=options.memory_share,
+            cache_share=options.cache_share,
             step_timeout_s=options.step_timeout_s,
         )
         for rank, device in enumerate(devices)

@@ -15,7 +15,7 @@ from trireme.llm.executors.ranks.decoder import RankDecoder
 from trireme.llm.executors.ranks.division import Part, divide, spec_of
 from trireme.llm.executors.ranks.group import RankGroup
 from trireme.llm.executors.torch.cache import PagedCache
-from trireme.llm.executors.torch.memory import cache_bytes, usable_bytes
+from trireme.llm.executors.torch.memory import cache_bytes, usable_bytes, what_is_usable
 from trireme.llm.executors.torch.transfer import stream
 from trireme.llm.executors.torch.weights import DecoderWeights, gather_weights, host_tensors
 from trireme.llm.models.catalog import load_weights, read_spec
@@ -45,6 +45,7 @@ class RankSetup:
     cache_tokens: int | None
     cache_type: str
     memory_share: float
+    cache_share: float | None
     step_timeout_s: float
 
     def options(self) -> EngineOptions:
@@ -58,6 +59,7 @@ class RankSetup:
             cache_tokens=self.cache_tokens,
             cache_type=CacheType(self.cache_type),
             memory_share=self.memory_share,
+            cache_share=self.cache_share,
             step_timeout_s=self.step_timeout_s,
             ranks=self.count,
         )
@@ -103,7 +105,7 @@ def load_part(setup: RankSetup) -> ModelPart:
     whole = replace(whole, max_positions=min(whole.max_positions, setup.max_length or whole.max_positions))
     own = spec_of(whole, part)
     if device.type == "cuda":
-        what = f"{options.memory_share:.0%} of {device} leave {{}} for rank {setup.rank} (memory_share)"
+        what = what_is_usable(device, options, f"rank {setup.rank}")
         check_room(own, options, dtype.itemsize, setup.dtype, usable_bytes(device, options), what)
     tensors = divide(host_tensors(load_weights(folder, read_spec(folder)), dtype), whole, part)
     if device.type == "cuda":

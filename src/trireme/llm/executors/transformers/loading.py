@@ -11,7 +11,7 @@ import torch
 
 from trireme.llm.executors.limits import check_bytes, limits_for, token_items
 from trireme.llm.executors.port import Executor, ExecutorError
-from trireme.llm.executors.torch.memory import cache_bytes, usable_bytes
+from trireme.llm.executors.torch.memory import cache_bytes, usable_bytes, what_is_usable
 from trireme.llm.executors.transformers import probe
 from trireme.llm.executors.transformers.model_code import ModelCode, load_model, spec_of
 from trireme.llm.executors.transformers.paged_model import (
@@ -134,5 +134,5 @@ def _check_memory(folder: Path, options: EngineOptions, device: torch.device, dt
     stored = str(read_config(folder).get("dtype") or read_config(folder).get("torch_dtype") or "float32")
     stored_bytes = getattr(getattr(torch, stored.removeprefix("torch."), None), "itemsize", 4)
     weights = sum(path.stat().st_size for path in files) * item_bytes // stored_bytes
-    where = "the machine has {} of memory free" if device.type == "cpu" else f"{device} has {{}} for it (memory_share)"
+    where = "the machine has {} of memory free" if device.type == "cpu" else what_is_usable(device, options)
     check_bytes(weights, options.cache_bytes or 0, dtype, usable_bytes(device, options), where)

@@ -37,7 +37,8 @@ class Probed:
 
 def probe_options(token_bytes: int, options: EngineOptions) -> EngineOptions:
     """What an executor is to be made with for a probe."""
-    return replace(OPTIONS, cache_bytes=BLOCKS * OPTIONS.block_size * token_bytes, memory_share=options.memory_share)
+    room = BLOCKS * OPTIONS.block_size * token_bytes
+    return replace(OPTIONS, cache_bytes=room, memory_share=options.memory_share, cache_share=options.cache_share)
 
 
 def run(executor: Executor, max_positions: int) -> list[Probed]:
