@@ -15,7 +15,7 @@ from trireme.core.tensor import Tensor
 from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.requests import Prompt, read_prompts
-from trireme.protocol.openai.usage import Usage
+from trireme.protocol.openai.usage import Usage, count_words
 
 MAX_INPUTS: Final = 2048
 
@@ -43,15 +43,17 @@ def read_embedding(fields: Fields) -> EmbeddingRequest:
 
 
 def encode_embeddings(request: EmbeddingRequest, vectors: list[Tensor], usage: Usage) -> bytes:
-    """The answer. Many vectors take a while: may run on a thread."""
+    """The answer, with words and signs counted where the model counts no tokens. Many vectors take a while: may run on
+    a thread."""
+    if not usage.is_known:
+        usage.add_counts(sum(count_words(text) for text in request.inputs if isinstance(text, str)), 0)
     entries = []
     for index, tensor in enumerate(vectors):
         vector = _shortened(_vector_of(tensor), request.dimensions)
         value: Any = base64.b64encode(vector.tobytes()).decode() if request.is_base64 else vector
         entries.append({"object": "embedding", "index": index, "embedding": value})
-    answer: dict[str, Any] = {"object": "list", "data": entries, "model": request.model}
-    if usage.is_known:
-        answer["usage"] = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+    counts = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+    answer: dict[str, Any] = {"object": "list", "data": entries, "model": request.model, "usage": counts}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -97,7 +97,8 @@ class EmbeddingAnswer:
         self.group = None
         vectors = [self._vectors[index] for index in range(len(self._request.inputs))]
         encode = partial(encode_embeddings, self._request, vectors, self._usage)
-        if sum(len(tensor.data) for tensor in vectors) > INLINE_JSON_BYTES:
+        size_bytes = sum(len(tensor.data) for tensor in vectors) + sum(map(len, self._request.inputs))
+        if size_bytes > INLINE_JSON_BYTES:
             self._background.ordered_work(self._exchange).compute(encode, self._send)
             return
         try:
