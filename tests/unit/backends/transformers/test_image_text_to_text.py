@@ -233,6 +233,7 @@ WEB = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "h
         ("llava", False, {"text_input": text("a"), "image": file_of(b"no image")}, "could not be read as an image"),
         ("llava", False, {"text_input": text("Hello " * 300), "image": file_of(PICTURES[0])}, "cannot be cut"),
         ("captioner", False, {"text_input": text("a")}, "takes one image, and the request has 0"),
+        ("blip", False, {"text_input": text("a")}, "input 'image' is missing: this model writes about an image"),
         ("llava", True, {"messages": text(json.dumps([WEB]))}, "https://example.org/a.png.* fetches nothing"),
         ("llava", True, {"messages": text('[{"role": "user", "content": [{"type": "image"}]}]')}, "without content"),
         ("llava", True, {"messages": text('[{"role": "user", "content": [{"type": "video"}]}]')}, "parts of the types"),
@@ -255,7 +256,7 @@ def test_what_is_wrong_is_the_error_of_its_request_alone(
     serve: Any, kind: str, is_chat: bool, inputs: dict[str, Any], message: str
 ) -> None:
     model = serve(generating_model(kind), chat=str(is_chat).lower(), max_new_tokens=2)
-    good = {"image": file_of(PICTURES[1])} if kind == "captioner" else {"text_input": text("Hello")}
+    good = {"text_input": text("Hello")} if kind == "llava" else {"image": file_of(PICTURES[1])}
     fine, bad = model.infer_many([good, inputs])
     assert texts(fine["text_output"])[0]
     with pytest.raises(ServingError, match=message):

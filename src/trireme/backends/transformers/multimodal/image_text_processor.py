@@ -32,7 +32,10 @@ class PromptProcessor:
             self._images = loaded.beside("AutoImageProcessor")
         self._placeholders = {kind: self._placeholder(kind) for kind in ("image", "audio")}
         accepted = {**inspect.signature(loaded.model.forward).parameters}
-        accepted |= inspect.signature(loaded.model.generate).parameters
+        generating = inspect.signature(loaded.model.generate).parameters
+        accepted |= generating
+        pixels = generating.get("pixel_values")
+        self._needs_image = pixels is not None and pixels.default is pixels.empty
         self._dropped = [name for name in _SURPLUS if name not in accepted]
         if loaded.settings.is_chat and not getattr(loaded.processor, "chat_template", None):
             raise ModelLoadError(
@@ -50,6 +53,8 @@ class PromptProcessor:
         """Tensors by the names of the model's arguments, with one row of ids; raises RequestError."""
         if material.images and self._images is None:
             raise RequestError("the model does not take images")
+        if self._needs_image and not material.images:
+            raise RequestError("input 'image' is missing: this model writes about an image alone")
         text, options = material.text, {}
         if material.messages:
             text = self._conversation(material)
