@@ -12,6 +12,7 @@ from typing import Any
 
 import openai
 import pytest
+import tiny_generating_models
 import tiny_models
 import tiny_task_models
 from running_server import RunningServer
@@ -59,6 +60,8 @@ def _write_transformers_models(repository: Path) -> None:
     sentences = tiny_task_models.task_model("bert-sentences")
     _write_model(repository / "sentences", sentences)
     _write_model(repository / "features", sentences, task="feature-extraction")
+    _write_model(repository / "eyes", tiny_generating_models.generating_model("llava"), chat="true", stream="true")
+    _write_model(repository / "captions", tiny_generating_models.generating_model("blip"))
 
 
 def _write_model(folder: Path, source: Path, **settings: str) -> Path:

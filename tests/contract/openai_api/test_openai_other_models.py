@@ -11,7 +11,7 @@ import numpy as np
 import openai
 import pytest
 
-WRITING = ["rhymer", "scribe", "shout", "talker", "tiny", "tiny_chat"]
+WRITING = ["captions", "eyes", "rhymer", "scribe", "shout", "talker", "tiny", "tiny_chat"]
 EMBEDDING = ["features", "sentences"]
 
 
@@ -145,6 +145,10 @@ def test_embeddings(client: openai.OpenAI, server: Any) -> None:
     np.testing.assert_allclose(single.data[0].embedding, vectors[1], rtol=1e-4, atol=1e-5)
     short = client.embeddings.create(model="sentences", input=texts[0], dimensions=4).data[0].embedding
     assert np.linalg.norm(short) == pytest.approx(1, abs=1e-5)
+    assert client.embeddings.create(model="sentences", input=texts).usage.model_dump() == {
+        "prompt_tokens": 10,
+        "total_tokens": 10,
+    }
     with pytest.raises(openai.BadRequestError, match="'dimensions' is 5000"):
         client.embeddings.create(model="sentences", input=texts[0], dimensions=5000)
 

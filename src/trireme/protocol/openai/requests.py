@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,14 +120,20 @@ def read_messages(fields: Fields) -> list[Message]:
     return messages
 
 
-def text_of(message: Message) -> str | None:
-    """The text of a message, its parts joined; None where a part is something else than text."""
+def text_of(message: Message) -> str:
+    """The text of a message, its parts joined; what is no text is left out."""
     content = message.get("content")
     if not isinstance(content, list):
         return content or ""
-    if any(part.get("type") != "text" for part in content):
-        return None
-    return "".join(part["text"] for part in content)
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+def other_parts(message: Message) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The parts of a message that are no texts, each with its position."""
+    content = message.get("content")
+    for position, part in enumerate(content if isinstance(content, list) else ()):
+        if part["type"] != "text":
+            yield position, part
 
 
 def _check_message(where: str, message: Any) -> None:

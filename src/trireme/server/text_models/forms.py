@@ -25,6 +25,8 @@ OPTION_INPUTS: Final = {
     "ignore_eos": ("ignore_eos",),
 }
 """By option: the inputs under which models take it as a tensor."""
+IMAGES_INPUT: Final = "images"
+"""Under which a model takes images beside its prompt, each as a text."""
 _EMBEDDING_OUTPUTS: Final = ("embedding", "embeddings", "sentence_embedding", "features")
 _FILLED: Final = frozenset(OPTION_INPUTS["max_tokens"])
 """Inputs that get a value even where the client gives none."""
@@ -51,6 +53,12 @@ class GenerationForm:
     def takes_options(self) -> bool:
         """Whether all options of a generation go in together, as one JSON text."""
         return "sampling_parameters" in self.inputs
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether images can be sent beside the prompt."""
+        entry = self.inputs.get(IMAGES_INPUT)
+        return entry is not None and entry.datatype == BYTES
 
     @property
     def makes_choices(self) -> bool:

@@ -63,3 +63,35 @@ def test_deeply_nested_messages_are_refused() -> None:
     chat = read_chat(Fields({"model": "m", "messages": [{"role": "user", "content": "x", "tool_calls": deep}]}))
     with pytest.raises(FieldError, match="'messages' is nested too deeply"):
         chat_inputs(form(inputs=("text_input", "messages")), chat)
+
+
+def seeing(*parts: Any, inputs: tuple[str, ...] = ("text_input", "images")) -> Any:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "what is this"}, *parts]}]
+    request = read_chat(Fields({"model": "m", "messages": messages}))
+    return chat_inputs(form(inputs=inputs), request)[0]
+
+
+def test_images_of_a_chat_go_beside_the_prompt_of_a_model_that_takes_them() -> None:
+    found = seeing({"type": "image_url", "image_url": {"url": "data:a"}}, {"type": "image_url", "image_url": "data:b"})
+    assert decode_bytes(found.inputs["text_input"].data) == [b"User: what is this\nAssistant:"]
+    assert decode_bytes(found.inputs["images"].data) == [b"data:a", b"data:b"]
+    assert found.prompt_count == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"type": "input_audio"}, r"takes texts and images, and 'messages\[0\].content\[1\]' is neither"),
+        ({"type": "image_url"}, "has to be a data: address"),
+        ({"type": "image_url", "image_url": {"url": 7}}, "has to be a data: address"),
+        ({"type": "image_url", "image_url": {"url": " HTTPS://a"}}, "the server fetches nothing"),
+    ],
+)
+def test_a_part_that_is_no_image_is_refused_by_its_place(part: Any, words: str) -> None:
+    with pytest.raises(FieldError, match=words):
+        seeing(part)
+
+
+def test_a_model_of_texts_is_sent_no_images() -> None:
+    with pytest.raises(FieldError, match="takes texts only"):
+        seeing({"type": "image_url", "image_url": {"url": "data:a"}}, inputs=("text_input",))

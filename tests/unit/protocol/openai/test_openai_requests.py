@@ -161,7 +161,7 @@ def test_text_of_a_message() -> None:
     assert text_of({"role": "user", "content": parts}) == "ab"
     assert text_of({"role": "user", "content": "c"}) == "c"
     assert text_of({"role": "assistant", "content": None}) == ""
-    assert text_of({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}) is None
+    assert text_of({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}) == ""
 
 
 @pytest.mark.parametrize(

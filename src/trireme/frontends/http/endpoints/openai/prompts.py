@@ -7,6 +7,7 @@ from typing import Final
 
 from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
+from trireme.frontends.http.endpoints.openai.images import images_of
 from trireme.frontends.http.endpoints.openai.option_inputs import OptionInputs
 from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
 from trireme.protocol.openai.errors import FieldError
@@ -14,7 +15,7 @@ from trireme.protocol.openai.options import Options
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest, Message, Prompt, text_of
 from trireme.protocol.openai.stop_texts import MAX_CHARACTERS
 from trireme.protocol.openai.usage import count_words
-from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
+from trireme.server.text_models.forms import IMAGES_INPUT, OPTION_INPUTS, GenerationForm
 
 _NAMES_OF_ROLES: Final = {"developer": "System", "function": "Tool"}
 
@@ -58,8 +59,11 @@ def chat_inputs(form: GenerationForm, request: ChatRequest) -> list[ModelInput]:
         inputs = {"messages": input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)}
     else:
         inputs = {form.prompt_input: _prompt_tensor(form, written_out(request.messages))}
+        images = images_of(request.messages, form.takes_images)
+        if images:
+            inputs[IMAGES_INPUT] = input_tensor(form.inputs[IMAGES_INPUT], images, form.has_batch)
     found = _choices(form, request, inputs, OptionInputs(form, request), 0)
-    _count_here(form, found, "\n".join(text_of(message) or "" for message in request.messages))
+    _count_here(form, found, "\n".join(map(text_of, request.messages)))
     return found
 
 
@@ -71,13 +75,9 @@ def messages_text(messages: list[Message]) -> bytes:
 def written_out(messages: list[Message]) -> str:
     """A chat as one text, for models that know no chats."""
     lines = []
-    for position, message in enumerate(messages):
-        text = text_of(message)
-        if text is None:
-            where = f"messages[{position}].content"
-            raise FieldError(where, "This model takes texts only.", "unsupported_content")
+    for message in messages:
         role = str(message["role"])
-        lines.append(f"{_NAMES_OF_ROLES.get(role, role.capitalize())}: {text}")
+        lines.append(f"{_NAMES_OF_ROLES.get(role, role.capitalize())}: {text_of(message)}")
     return "\n".join([*lines, "Assistant:"])
 
 
