@@ -209,7 +209,7 @@ def ratios(found: Sequence[Pair], value: Callable[[Run], float]) -> str:
 def cost(started: Run | None, runs: Sequence[Run | None], count: int) -> str:
     """Microseconds of processor time for a request, without what starting takes."""
     used = [run.cpu_s for run in runs if run is not None]
-    if started is None or not used:
+    if started is None or not used or count <= FEW:
         return "-"
     return f"{(statistics.median(used) - started.cpu_s) / (count - FEW) * 1e6:.0f}"
 

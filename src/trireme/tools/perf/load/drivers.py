@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from trireme.tools.perf.load.calls import DELAYED, Call, Transport
+from trireme.tools.perf.load.early_waking import EarlyWaking
 from trireme.tools.perf.load.records import Recorder
 from trireme.tools.perf.load.schedules import LoadLevel
 from trireme.tools.perf.load.sources import RequestSource
@@ -144,7 +145,9 @@ class OpenLoop(Driver):
         self._schedule: Iterator[int] = iter(())
         self._begin_ns = 0
         self._due_ns: int | None = None
+        self._gap_ns = 0
         self._looked_ns = 0
+        self._waking = EarlyWaking()
         self._free: list[Call] = []
         self._slots = [_Slot() for _ in range(sequences or 0)]
         self._next_slot = 0
@@ -161,10 +164,11 @@ class OpenLoop(Driver):
         if self._due_ns is None or self.is_stopping or self.error is not None:
             return None
         self._looked_ns = monotonic_ns()
-        return max(0.0, (self._due_ns - self._looked_ns) / 1e9)
+        return self._waking.sleep_ns(self._looked_ns, self._due_ns, self._gap_ns) / 1e9
 
     def fire(self) -> None:
         now_ns = monotonic_ns()
+        self._waking.woke(now_ns)
         for _ in range(_MOST_PER_TURN):
             due_ns = self._due_ns
             if due_ns is None or due_ns > now_ns or not self._take_budget():
@@ -186,7 +190,10 @@ class OpenLoop(Driver):
 
     def _advance(self) -> None:
         offset = next(self._schedule, None)
+        before_ns = self._due_ns
         self._due_ns = None if offset is None else self._begin_ns + offset
+        if before_ns is not None and self._due_ns is not None:
+            self._gap_ns = self._due_ns - before_ns
 
     def _dispatch(self, call: Call, due_ns: int) -> None:
         call.due_ns = due_ns

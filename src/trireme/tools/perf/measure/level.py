@@ -155,12 +155,15 @@ class Measurement:
         measurement = self._options.measurement
         exact = measurement.request_count
         if exact or measurement.counts_requests:
-            wanted = begin.state.total + (exact or measurement.window_requests)
+            count = exact or measurement.window_requests
             pause_s = _EXACT_POLL_S if exact else _COUNT_POLL_S
             while not self._interruption.is_set:
                 self._sleep(pause_s)
-                if self._look().total >= wanted:
+                answered = self._look().total - begin.state.total
+                if answered >= count:
                     return
+                if exact:
+                    pause_s = _pause_until(count, answered, time.monotonic() - begin.now_ns / 1e9)
         else:
             until = begin.now_ns / 1e9 + measurement.window_ms / 1000 * _WINDOW_MARGIN
             while (left := until - time.monotonic()) > 0 and not self._interruption.is_set:
@@ -200,6 +203,12 @@ class _Look:
     now_ns: int
     statistics: Snapshot
     state: LoadState
+
+
+def _pause_until(count: int, answered: int, seconds: float) -> float:
+    """Half of what is left, by what went before: every look disturbs the load."""
+    left_s = (count - answered) * seconds / max(1, answered)
+    return min(_HEALTH_POLL_S, max(_EXACT_POLL_S, left_s / 2))
 
 
 def _check(state: LoadState) -> None:

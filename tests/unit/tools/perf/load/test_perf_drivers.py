@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from time import monotonic_ns
 
 import pytest
 
@@ -104,6 +105,20 @@ def test_latencies_of_an_open_loop_begin_when_requests_were_due() -> None:
     assert driver.wait_s() is None
     driver.finished(call, call.due_ns + 7, None)
     assert taken(recorder).latency_ns.tolist() == [7]
+
+
+def test_an_open_loop_wakes_before_a_request_is_due_and_looks_at_its_sockets_until_then() -> None:
+    driver = OpenLoop(PlainSource([Form("a")]), Recorder(False))
+    transport = start(driver, LoadLevel(schedule=Schedule("constant", rate=1.0)))
+    driver.fire()
+    assert len(transport.sent) == 1
+    waits = driver.wait_s()
+    assert waits is not None
+    assert 0.9 < waits < 1.0
+    driver._due_ns = monotonic_ns() + 50_000  # nearer than a machine wakes in time
+    assert driver.wait_s() == 0.0
+    driver.fire()
+    assert len(transport.sent) == 1, "and nothing is sent before its time"
 
 
 def test_sequences_begin_and_end_and_have_ids() -> None:
