@@ -197,7 +197,7 @@ def test_the_best_probe_is_measured_at_length_where_nothing_else_was() -> None:
     server = PlayedServer(waiting)
     search = _Search(SPACE, server.measure, ranking(), 1, lambda text: None)
     search._probe()
-    unloadable = next(trial for trial in search._all_trials() if trial not in search._results)
+    unloadable = next(trial for trial in search._candidates.all() if trial not in search._results)
     search._results[unloadable] = None
     search._is_checked.add(unloadable)
     search._check_best_probes()

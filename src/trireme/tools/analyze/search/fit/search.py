@@ -8,17 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trireme.tools.analyze.configuration.space import Space
-from trireme.tools.analyze.configuration.variant_config import can_batch, instance_count, is_batching
 from trireme.tools.analyze.ranking import Ranking
-from trireme.tools.analyze.search.fit.predictor import Point, Predictor
+from trireme.tools.analyze.search.fit.candidates import Candidates
+from trireme.tools.analyze.search.fit.predictor import Predictor
 from trireme.tools.analyze.search.port import Measure
-from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
+from trireme.tools.analyze.trial import Measured, Result, Setting, Trial
 
 _GROWTH = 4
 """Each probe has so many times the clients of the one before."""
 _PROBE_GAIN = 1.1
-_FULL_QUEUE = 4
-"""Clients beyond so many batches for each instance only wait longer."""
 _MOST_STEPS = 12
 _FEWEST_STEPS = 3
 _TIME_SHARE = 0.06
@@ -88,11 +86,9 @@ class _Search:
         tell: Callable[[str], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tunable = space.tunables[0]
-        self._choice = space.choices[0]
+        self._candidates = Candidates(space, batch_size)
         self._measure_trial = measure
         self._ranking = ranking
-        self._batch_size = batch_size
         self._tell = tell
         self._now_s = now_s
         self._began_s = now_s()
@@ -101,11 +97,6 @@ class _Search:
         self._is_checked: set[Trial] = set()
         self._doubted: list[tuple[tuple[bool, float], Trial]] = []
         """What was promised of trials that, against it, broke a bound or were much slower than their probe."""
-        values = {axis.field: axis.values for axis in self._tunable.axes}
-        self._instances: tuple[int | None, ...] = values.get("instances", (None,))
-        batches: tuple[int | None, ...] = values.get("max_batch_size", (None,))
-        fitting = tuple(value for value in batches if value is None or value >= batch_size)
-        self._batches = fitting or (batch_size,)
 
     def run(self) -> list[Prediction]:
         """Probes, then what is promised: a probe shows at a third of the cost that a promise does not hold, and only
@@ -130,26 +121,27 @@ class _Search:
             self._fill_curve()
         seen = {trial.settings for trial, result in self._results.items() if result is not None}
         return [
-            Prediction(trial, self._predictor.predict(self._point(trial)))
-            for trial in self._all_trials()
+            Prediction(trial, self._predictor.predict(self._candidates.point(trial)))
+            for trial in self._candidates.all()
             if trial.settings in seen
         ]
 
     def _probe(self) -> None:
         """The fewest instances under rising load, then the most."""
-        fewest, most = self._instances[0], self._instances[-1]
-        self._probe_loads(Setting(fewest, self._batches[-1]), fewest or 1)
+        fewest, most = self._candidates.instances[0], self._candidates.instances[-1]
+        largest = self._candidates.batches[-1]
+        self._probe_loads(Setting(fewest, largest), fewest or 1)
         if most != fewest:
-            self._probe_loads(Setting(most, self._batches[-1]), most or 1)
+            self._probe_loads(Setting(most, largest), most or 1)
 
     def _probe_loads(self, setting: Setting, instances: int) -> None:
         """From a client for every instance to full batches at work and as many waiting, or to where nothing is
         gained any more."""
-        batch = max(1, (setting.max_batch_size or 1) // self._batch_size)
-        clients = self._choice.nearest(instances, self._batch_size).concurrency
+        batch = self._candidates.requests_of_batch(setting)
+        clients = self._candidates.clients_near(instances)
         reached = 0.0
         while True:
-            result = self._learn(self._trial(setting, clients), is_probe=True)
+            result = self._learn(self._candidates.trial(setting, clients), is_probe=True)
             if result is None:
                 break
             throughput = result.measured[0].metrics["perf_throughput"]
@@ -159,7 +151,7 @@ class _Search:
             if self._is_latency_passed(result):
                 break
             wanted = min(2 * instances * batch, clients * _GROWTH)
-            following = self._choice.nearest(wanted, self._batch_size).concurrency
+            following = self._candidates.clients_near(wanted)
             if following <= clients:
                 break
             clients = following
@@ -169,8 +161,8 @@ class _Search:
         known = [result for result in self._results.values() if result is not None]
         at_length = [result.seconds for result in known if not result.is_probe]
         seconds = at_length or [result.seconds * _PROBES_FOR_ONE for result in known]
-        count = len(self._instances) * len(self._batches) * len(self._choice.concurrencies)
-        return self._now_s() - self._began_s > _TIME_SHARE * count * sum(seconds) / len(seconds)
+        whole_s = self._candidates.count * sum(seconds) / len(seconds)
+        return self._now_s() - self._began_s > _TIME_SHARE * whole_s
 
     def _is_latency_passed(self, result: Result) -> bool:
         """By the average, which a single slow request does not move."""
@@ -203,7 +195,7 @@ class _Search:
             for key, trial in promised
             if key[0] == best[0] and key[1] >= best[1] - math.log(_EVEN) and (key[0] or key == best)
         ]
-        chosen = min(near, key=self._cost)
+        chosen = min(near, key=lambda trial: self._candidates.point(trial).key)
         if chosen in self._is_checked:
             rest = [(key, trial) for key, trial in promised if trial not in self._is_checked]
             if not rest:
@@ -213,7 +205,7 @@ class _Search:
 
     def _shortlist(self) -> list[Trial]:
         """Those that may be the best, by a rough look at all."""
-        rough = sorted(((self._rough_key(trial), trial) for trial in self._all_trials()), key=_first, reverse=True)
+        rough = sorted(((self._rough_key(trial), trial) for trial in self._candidates.all()), key=_first, reverse=True)
         (is_good, score), _ = rough[0]
         nearly = is_good, score - math.log(_NEARLY)
         return [trial for number, (key, trial) in enumerate(rough) if number < _SHORTLIST or key >= nearly]
@@ -222,7 +214,7 @@ class _Search:
         """A rough look does not see by how little a bound is kept or passed."""
         if trial in self._is_checked:
             return self._key(trial)
-        promise = Measured(self._choice.model, self._predictor.predict(self._point(trial), is_rough=True))
+        promise = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial), is_rough=True))
         passed = self._ranking.violation([promise])
         return (True, self._ranking.score([promise])) if passed <= _ROUGH_SLACK else (False, -passed)
 
@@ -244,14 +236,14 @@ class _Search:
             return self._ranking.key(result)
         if trial in self._is_checked:
             return False, float("-inf")
-        promise = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
+        promise = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial)))
         passed = self._ranking.violation([promise])
         return (True, self._ranking.score([promise])) if passed == 0 else (False, -passed)
 
     def _check(self, trial: Trial) -> None:
         """Measures at length; what falls far short of its promise is measured once more when the search is over: what
         else a machine does for a moment can only make things slower."""
-        promised = Measured(self._choice.model, self._predictor.predict(self._point(trial)))
+        promised = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial)))
         key = (self._ranking.violation([promised]) == 0, self._ranking.score([promised]))
         before = self._results.get(trial)
         self._is_checked.add(trial)
@@ -273,11 +265,8 @@ class _Search:
 
     def _compare_default(self) -> None:
         """The model's own configuration under the load that serves it best; at length where it may be the best."""
-        own = self._tunable.own
-        trials = [self._trial(Setting(), clients) for clients in self._choice.concurrencies]
-        room = 2 * instance_count(own) * max(1, int(own.get("max_batch_size", 0)) if is_batching(own) else 1)
-        useful = [trial for trial in trials if trial.loads[0].concurrency <= max(room, trials[0].loads[0].concurrency)]
-        best = max(useful, key=self._key)
+        trials = self._candidates.own()
+        best = max(trials, key=self._key)
         result = self._learn(best, is_probe=True)
         if result is not None and self._is_worth(self._ranking.key(result)):
             self._check(best)
@@ -295,9 +284,9 @@ class _Search:
             return
         clients = best.loads[0].concurrency
         for wanted in (1, clients / 4):
-            load = self._choice.nearest(wanted, self._batch_size)
-            trial = self._trial(best.settings[0][1], load.concurrency)
-            if trial not in self._is_checked and load.concurrency < clients:
+            fewer = self._candidates.clients_near(wanted)
+            trial = self._candidates.trial(best.settings[0][1], fewer)
+            if trial not in self._is_checked and fewer < clients:
                 self._learn(trial, is_probe=True)
 
     def _learn(self, trial: Trial, is_probe: bool) -> Result | None:
@@ -305,42 +294,11 @@ class _Search:
         result = self._measure_trial(trial, is_probe)
         self._results[trial] = result
         if result is not None and not _is_disturbed(result, before):
-            self._predictor.learn(self._point(trial), result.measured[0])
+            self._predictor.learn(self._candidates.point(trial), result.measured[0])
         return result
 
-    def _all_trials(self) -> list[Trial]:
-        """Without loads that only add to the queue."""
-        fewest = self._choice.concurrencies[0]
-        trials = [
-            self._trial(Setting(instances, batch), clients)
-            for instances in self._instances
-            for batch in self._batches
-            for clients in self._choice.concurrencies
-        ]
-        return [trial for trial in trials if trial.loads[0].concurrency <= max(fewest, self._most_clients(trial))]
-
-    def _most_clients(self, trial: Trial) -> int:
-        point = self._point(trial)
-        return _FULL_QUEUE * point.instances * max(1, point.largest_batch // self._batch_size)
-
-    def _trial(self, setting: Setting, clients: int) -> Trial:
-        return Trial(((self._tunable.name, setting),), (Load(self._choice.model, clients, self._batch_size),))
-
-    def _point(self, trial: Trial) -> Point:
-        own, setting = self._tunable.own, trial.settings[0][1]
-        instances = setting.instances if setting.instances is not None else instance_count(own)
-        largest = setting.max_batch_size
-        if largest is None:
-            joins = is_batching(own) and can_batch(own)
-            largest = int(own.get("max_batch_size", 0)) if joins else self._batch_size
-        return Point(instances, max(1, largest), trial.loads[0].concurrency, self._batch_size)
-
-    def _cost(self, trial: Trial) -> tuple[int, int, int]:
-        point = self._point(trial)
-        return point.instances, point.largest_batch, point.clients
-
     def _described(self, trial: Trial) -> str:
-        metrics = self._predictor.predict(self._point(trial))
+        metrics = self._predictor.predict(self._candidates.point(trial))
         setting = trial.settings[0][1]
         parts = [f"{setting.instances} instances"] if setting.instances is not None else []
         parts += [f"batches of {setting.max_batch_size}"] if setting.max_batch_size is not None else []
