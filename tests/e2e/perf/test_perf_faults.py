@@ -83,9 +83,10 @@ def test_expected_outputs_are_compared(perf: Perf, tmp_path: Path) -> None:
     assert perf("-m", "copy", "--input-data", "data.json", *QUICK).returncode == 0
 
 
+@pytest.mark.parametrize("is_for_all", [False, True], ids=["process", "group"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_prints_what_there_is_and_leaves_nothing_behind(
-    server: RunningServer, tmp_path: Path, number: int
+    server: RunningServer, tmp_path: Path, number: int, is_for_all: bool
 ) -> None:
     place = f"127.0.0.1:{server.ports['http']}"
     words = [
@@ -108,12 +109,17 @@ def test_a_signal_prints_what_there_is_and_leaves_nothing_behind(
         "system",
     ]
     command = [sys.executable, "-m", "trireme", "perf", *words]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "Pass [2]" in line:
                 break
-        process.send_signal(number)
+        if is_for_all:  # as `timeout` and terminals send it
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         rest, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert f"Interrupt signal ({number:d}) received.\n" in rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -127,3 +128,41 @@ def test_metrics_are_read_along(perf: Perf, server: RunningServer) -> None:
     run = perf("-m", "copy", "--shape", "IN:4", *QUICK, "--collect-metrics", "--metrics-url", url)
     assert run.returncode == 0, run.stderr
     assert "  Server Prometheus Metrics: \n    Avg GPU Utilization:\n" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"), [((), 3), (("--request-count", "2"), 2), (("--request-count", "9"), 3)], ids=str
+)
+def test_a_schedule_is_played_once(perf: Perf, tmp_path: Path, words: tuple[str, ...], sent: int) -> None:
+    entries = [{"IN": {"content": [1, 2], "shape": [2]}, "timestamp": [at_ms]} for at_ms in (0, 100, 400)]
+    (tmp_path / "data.json").write_text(json.dumps({"data": entries}))
+    run = perf("-m", "copy", "--fixed-schedule", "--input-data", "data.json", "--profile-export-file", "p.json", *words)
+    assert run.returncode == 0, run.stderr
+    assert f"  Sending {sent} benchmark requests\n" in run.stdout
+    assert f"    Request count: {sent}\n" in run.stdout
+    requests = json.loads((tmp_path / "p.json").read_text())["experiments"][0]["requests"]
+    first = requests[0]["timestamp"]
+    assert [round((one["timestamp"] - first) / 1e6) for one in requests] == [0, 100, 400][:sent]
+
+
+def test_a_schedule_that_goes_back_in_time_is_refused(perf: Perf, tmp_path: Path) -> None:
+    entries = [{"IN": {"content": [1], "shape": [1]}, "timestamp": [at_ms]} for at_ms in (100, 0)]
+    (tmp_path / "data.json").write_text(json.dumps({"data": entries}))
+    run = perf("-m", "copy", "--fixed-schedule", "--input-data", "data.json")
+    assert run.returncode == 99
+    assert "in the order of their timestamps" in run.stderr
+
+
+def test_intervals_are_warmed_up_as_well(perf: Perf, server: RunningServer, tmp_path: Path) -> None:
+    (tmp_path / "intervals").write_text("2000\n")
+    before = _executed(server, "copy")
+    words = ("--request-intervals", "intervals", "--request-count", "10", "--warmup-request-count", "7")
+    run = perf("-m", "copy", "--shape", "IN:2", *words)
+    assert run.returncode == 0, run.stderr
+    assert "    Request count: 10\n" in run.stdout
+    assert _executed(server, "copy") - before == 17
+
+
+def _executed(server: RunningServer, model: str) -> int:
+    answer = json.loads(server.ask("GET", f"/v2/models/{model}/stats")[2])
+    return int(answer["model_stats"][0]["inference_count"])

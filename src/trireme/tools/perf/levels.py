@@ -112,11 +112,14 @@ class LevelRunner:
         if options.mode is LoadMode.INTERVALS:
             intervals = tuple(read_intervals(options.intervals_file or ""))
             schedule, rate = Schedule("intervals", values=intervals), mean_rate(intervals)
+            self._warm_up(LoadLevel(schedule=schedule))
         else:
             stamps = [content.timestamp_ms for content in self._prepared.contents]
             if any(stamp is None for stamp in stamps):
                 raise PerfError("--fixed-schedule needs a timestamp in every entry of --input-data")
             times = tuple(stamp for stamp in stamps if stamp is not None)
+            if times != tuple(sorted(times)):
+                raise PerfError("--fixed-schedule needs the entries of --input-data in the order of their timestamps")
             seconds = (max(times) - min(times)) / 1000
             schedule, rate = Schedule("fixed", values=times), len(times) / seconds if seconds else float(len(times))
         self._live.begin("schedule")
@@ -146,8 +149,6 @@ class LevelRunner:
 
     @property
     def _budget(self) -> int | None:
-        if self._options.mode is LoadMode.FIXED_SCHEDULE:
-            return len(self._prepared.contents)
         return self._options.measurement.request_count or None
 
     def _warm_up(self, level: LoadLevel) -> None:

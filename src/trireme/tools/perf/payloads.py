@@ -10,7 +10,7 @@ import orjson
 from trireme.tools.perf.address import Address
 from trireme.tools.perf.control.connect import server_address
 from trireme.tools.perf.data.batches import RequestContent
-from trireme.tools.perf.data.json_files import read_json
+from trireme.tools.perf.data.json_files import read_json, timestamp_ms
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.load.building import LoadRecipe
 from trireme.tools.perf.options import PerfOptions
@@ -45,9 +45,8 @@ def _contents(path: str, entries: Sequence[Any]) -> list[RequestContent]:
     for number, entry in enumerate(entries):
         payload = entry.get("payload") if isinstance(entry, dict) else None
         body = payload[0] if isinstance(payload, list) and payload else payload
+        place = f"'{path}', entry {number}"
         if not isinstance(body, dict):
-            raise PerfError(f"'{path}', entry {number}: there is no \"payload\" with the body of a request")
-        stamp = entry.get("timestamp")
-        stamp = stamp[0] if isinstance(stamp, list) and stamp else stamp
-        contents.append(RequestContent((), (), stamp if stamp else None, orjson.dumps(body)))
+            raise PerfError(f'{place}: there is no "payload" with the body of a request')
+        contents.append(RequestContent((), (), timestamp_ms(entry, place), orjson.dumps(body)))
     return contents

@@ -13,7 +13,7 @@ from trireme.tools.perf.errors import STABILITY_ERROR, SUCCESS, PerfError
 from trireme.tools.perf.levels import LevelRunner
 from trireme.tools.perf.load.process import LoadProcess
 from trireme.tools.perf.model import ModelDescription, check_batch, check_shapes, describe
-from trireme.tools.perf.options import PerfOptions
+from trireme.tools.perf.options import LoadMode, PerfOptions
 from trireme.tools.perf.payloads import prepare_payloads
 from trireme.tools.perf.preparation import PreparedLoad, prepare_load
 from trireme.tools.perf.report.csv_file import write_csv
@@ -69,9 +69,19 @@ def _with_defaults(options: PerfOptions, model: ModelDescription) -> PerfOptions
     return options
 
 
+def _with_schedule(options: PerfOptions, prepared: PreparedLoad) -> PerfOptions:
+    """A schedule has as many requests as there are entries, or the first of them."""
+    if options.mode is not LoadMode.FIXED_SCHEDULE:
+        return options
+    measurement = options.measurement
+    count = min(measurement.request_count or len(prepared.contents), len(prepared.contents))
+    return replace(options, measurement=replace(measurement, request_count=count))
+
+
 def _run(
     options: PerfOptions, model: ModelDescription | None, calls: ServerCalls | None, prepared: PreparedLoad
 ) -> int:
+    options = _with_schedule(options, prepared)
     with ExitStack() as stack:
         if prepared.regions is not None:
             stack.callback(prepared.regions.remove)

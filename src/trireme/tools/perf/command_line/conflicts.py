@@ -101,6 +101,8 @@ def _check_counts(options: PerfOptions) -> None:
     levels = options.concurrency
     if options.mode is LoadMode.REQUEST_RATE:
         what, levels = "request rate", options.request_rate
+    if measurement.warmup_request_count and options.mode in (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY):
+        raise UsageError(f"--warmup-request-count cannot be used with --{options.mode.value.replace('_', '-')}.")
     if options.mode not in (LoadMode.CONCURRENCY, LoadMode.REQUEST_RATE):
         return
     if count and count < int(levels.start):

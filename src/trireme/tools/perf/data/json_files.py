@@ -81,10 +81,11 @@ def _step(entry: Any, outputs: Any, model: ModelDescription, shapes: dict[str, t
         if name not in known:
             raise PerfError(f"{place}: validation data names '{name}', which is no output of the model")
         expected[name] = _content(known[name].datatype, value, place, name)[0]
-    return Step(tuple(tensors), expected, _timestamp(entry, place), _parameters(entry))
+    return Step(tuple(tensors), expected, timestamp_ms(entry, place), _parameters(entry))
 
 
-def _timestamp(entry: dict[str, Any], place: str) -> float | None:
+def timestamp_ms(entry: dict[str, Any], place: str) -> float | None:
+    """When an entry of a schedule is to be sent; None where it does not say. Raises PerfError."""
     given = entry.get("timestamp")
     value = (given[0] if given else None) if isinstance(given, list) else given
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,10 +20,11 @@ _WITHOUT_EFFECT: dict[str, tuple[tuple[str, ...], str]] = {
         ("-p",),
         "as many requests are measured as --request-count says, however long that takes",
     ),
-    "--stability-percentage": ((), "as many requests are measured as --request-count says"),
+    "--stability-percentage": (("-s",), "as many requests are measured as --request-count says"),
     "--generate-plots": ((), "no plots are made; the files have every request"),
     "--tokenizer-revision": ((), "the newest in the cache is taken"),
     "--tokenizer-trust-remote-code": ((), "no code of a model is run"),
+    "--verbose": (("-v",), "the files have every request"),
 }
 """Flags of the original that scripts give: their short forms, and what happens in place of what they ask for."""
 
@@ -62,12 +63,11 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--output-tokens-mean-deterministic", action="store_true", help="no answer is shorter, either (min_tokens)")
     add("--num-dataset-entries", "--num-prompts", default="100", metavar="N", help="different prompts (default: 100)")
     add("--system-prompt", default=None, metavar="TEXT", help="in front of every chat")
-    add("--random-seed", "-s", default="0", metavar="N", help="(default: 0)")
+    add("--random-seed", default="0", metavar="N", help="(default: 0)")
     add = parser.add_argument_group("results").add_argument
     add("--artifact-dir", default="artifacts", metavar="FOLDER", help="for the files (default: artifacts)")
     add("--profile-export-file", default="profile_export.json", metavar="NAME", help="beginning of their names")
     add("--progress", action=argparse.BooleanOptionalAction, help="whether to show how the run stands, on stderr")
-    add("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
     add = parser.add_argument_group("of the original, without effect").add_argument
     for flag, (names, _) in _WITHOUT_EFFECT.items():
         add(*names, flag, nargs="?", const="", default=None, help=argparse.SUPPRESS)
@@ -84,6 +84,8 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> LlmOp
             "--fixed-schedule is not supported here: 'trireme perf --service-kind openai --fixed-schedule --input-data "
             "FILE' sends bodies of yours at their times."
         )
+    if len(given.model) > 1:
+        raise UsageError(f"-m: one model is measured at a time, not {', '.join(given.model)}.")
     if given.concurrency is not None and given.request_rate is not None:
         raise UsageError("--concurrency and --request-rate exclude each other.")
     concurrency = values.whole_number("--concurrency", given.concurrency or "1", 1)

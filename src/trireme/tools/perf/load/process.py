@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import multiprocessing
@@ -50,6 +51,7 @@ class LoadProcess:
         self._process = context.Process(target=_run, args=(build, keeps_details, other, self._control), daemon=True)
         self._process.start()
         other.close()
+        atexit.register(self.kill)  # Python itself would ask it to end, and wait
 
     def configure(self, level: LoadLevel) -> None:
         """From now on so much load."""
@@ -70,11 +72,11 @@ class LoadProcess:
             self._ask("stop")
         self._control.close()
         self._process.join(_DRAIN_S)
-        if self._process.is_alive():
-            self.kill()
+        self.kill()
 
     def kill(self) -> None:
         """Ends it with whatever is under way."""
+        atexit.unregister(self.kill)
         self._control.close()
         self._process.kill()
         self._process.join()
@@ -90,7 +92,7 @@ class LoadProcess:
 def _run(build: Build, keeps_details: bool, control: socket.socket, other: socket.socket) -> None:
     other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides what Ctrl+C means
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the run does with its own
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to a whole group, it would take the results away
     gc.disable()  # finished requests make no cycles, and a collection would be seen in their latencies
     loop = EventLoop()
     recorder = Recorder(keeps_details)

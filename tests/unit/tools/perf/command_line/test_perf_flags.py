@@ -73,6 +73,7 @@ def test_shapes_and_headers_are_read() -> None:
         (("--metrics-interval", "5"), "Must specify --collect-metrics"),
         (("--request-count", "2", "--concurrency-range", "4"), "--request-count can not be less than concurrency"),
         (("--request-count", "9", "--concurrency-range", "1:4"), "not supported with multiple concurrency values"),
+        (("--fixed-schedule", "--warmup-request-count", "3"), "cannot be used with --fixed-schedule"),
         (("--shape", "IN:0"), "must be > 0"),
         (("--shape", "IN"), "There must be a colon after input name"),
         (("--input-data", "/nowhere.json"), "Failed to parse --input-data. Unsupported type provided"),

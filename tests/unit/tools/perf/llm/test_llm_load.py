@@ -59,6 +59,7 @@ def test_the_endpoint_follows_the_kind_of_service() -> None:
         (("--output-tokens-mean-deterministic",), "--output-tokens-mean N"),
         (("--extra-inputs", '{"a":' + "[" * 100_000), "--extra-inputs is no JSON"),
         (("--extra-inputs", "x"), "a name, a colon and a value"),
+        (("-m", "second"), "one model is measured at a time, not"),
         (("--input-file", "/nowhere"), "valid file path"),
     ],
 )
@@ -66,6 +67,13 @@ def test_what_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) ->
     with pytest.raises(UsageError) as refusal:
         options(*words)
     assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("flag", ["-s", "-p", "-v"])
+def test_flags_of_the_original_that_have_no_effect_are_told(flag: str) -> None:
+    given = options(flag, "999")
+    assert [note for note in given.notes if "has no effect" in note]
+    assert given.prompts.seed == 0, "-s is no seed in the original"
 
 
 @pytest.mark.parametrize("counter", [None, HalfWords()])
