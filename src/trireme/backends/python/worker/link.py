@@ -1,8 +1,7 @@
-"""The worker's end of the channel: frames in and out of a blocking socket, without a thread of its own."""
+"""The worker's end of the channel: who reads and who waits, without a thread of its own."""
 
 from __future__ import annotations
 
-import marshal
 import socket
 import threading
 from collections import deque
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
+from trireme.backends.python.worker.connection import Connection
 from trireme.backends.python.worker.lease_link import OF_BATCHES, LeaseLink
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-READ_BYTES = 256 * 1024
 _DONT_WAIT = socket.MSG_DONTWAIT
-_loads = marshal.loads  # what `messages.decode` calls
-_read_length = messages.LENGTH.unpack_from
 
 
 class Link:
@@ -38,35 +35,27 @@ class Link:
         receive: Callable[[tuple[Any, ...]], bool],
         lost: Callable[[], None],
     ) -> None:
-        self._sock = sock
-        self._side = side
         self._receive = receive
         self._lost = lost
         self.pending: deque[tuple[Any, ...]] = deque()
         self.on_pending: Callable[[], None] | None = None
-        self.arena: Arena | None = Arena(self._announce)
-        self.attachments: Attachments | None = Attachments()
-        self.server_arena: Arena | None = self.arena
-        self.server_attachments: Attachments | None = self.attachments
-        self._borrowed = self.attachments
-        self._lent = self.arena
-        self._outbox: deque[tuple[Any, ...]] = deque()
-        self._send_lock = threading.Lock()
+        self._home = home = Connection(sock, side, self._receive_at_home, self.pending, self._on_broken)
+        self.arena: Arena | None = home.arena
+        self.attachments: Attachments | None = home.attachments
+        self.server_arena: Arena | None = home.arena
+        self.server_attachments: Attachments | None = home.attachments
         self._gathered: dict[int, list[bytes]] = {}  # by thread
         self._turn_lock = threading.Lock()
         self._turn = threading.Condition(self._turn_lock)  # entered where somebody has to wait or to be woken
         self._is_led = False
         self._follower_count = 0
-        self._buffer = bytearray(READ_BYTES)
-        self._view = memoryview(self._buffer)
-        self._end = 0  # bytes of an incomplete frame at the front of the buffer
         self._watchers: dict[AbstractEventLoop, int] = {}
         self.home_loop: AbstractEventLoop | None = None  # reads anyway
         self._lease: LeaseLink | None = None  # where batches come from, while another process than the server has them
         self._was_leased = False
 
     def fileno(self) -> int:
-        return self._sock.fileno()
+        return self._home.sock.fileno()
 
     def send(self, message: tuple[Any, ...]) -> None:
         if self._was_leased and _is_of_lease(message):
@@ -79,13 +68,7 @@ class Link:
         if gathered is not None:
             gathered.append(frame)
             return
-        with self._send_lock:
-            if self._outbox or self._borrowed.has_released:
-                self._write(frame)
-            else:
-                self._send_now(frame)
-        if self._outbox:
-            self._flush()
+        self._home.send(frame)
 
     @contextmanager
     def gather(self) -> Iterator[None]:
@@ -102,17 +85,13 @@ class Link:
         if self._was_leased and _is_of_lease(message):
             lease = self._lease_of(message)
             if lease is not None:
-                lease.post(message)
+                lease.connection.post(message)
             return
-        self._outbox.append(message)
-        self._flush()
+        self._home.post(message)
 
     def send_descriptor(self, message: tuple[Any, ...], fd: int) -> None:
         """Sends a message that speaks of a descriptor, and the descriptor on the side socket."""
-        frame = messages.encode(message)
-        with self._send_lock:
-            socket.send_fds(self._side, [b"\0"], [fd])
-            self._write(frame)
+        self._home.send_descriptor(message, fd)
 
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread."""
@@ -137,32 +116,32 @@ class Link:
         if message[0] == messages.RESPONSE and message[2] is not None:
             for _, _, _, data in message[2][0]:
                 if type(data) is tuple:
-                    self._lent.release(data[0], data[1])
+                    self._home.arena.release(data[0], data[1])
                     if lease is not None:
-                        lease.arena.release(data[0], data[1])
+                        lease.connection.arena.release(data[0], data[1])
         return None
 
     def _begin_lease(self, number: int) -> None:
         """Takes batches of another process from now on, until it is gone: for the thread that leads, so that it looks
         at both sockets before it waits again. The server has no batch here."""
-        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 2)
+        _, descriptors, _, _ = socket.recv_fds(self._home.side, 1, 2)
         if len(descriptors) != 2:
             for descriptor in descriptors:
                 socket.close(descriptor)
             self.post((messages.RETURNED,))  # there may be too many open files
             return
-        lease = LeaseLink(number, descriptors[0], descriptors[1], self._sock, self._receive, self.pending)
-        self.arena, self.attachments = lease.arena, lease.attachments
+        lease = LeaseLink(number, (descriptors[0], descriptors[1]), self._home.sock, self._receive, self.pending)
+        self.arena, self.attachments = lease.connection.arena, lease.connection.attachments
         self._lease, self._was_leased = lease, True
         self.pending.append((messages.LEASE,))
 
     def _wait_leased(self, lease: LeaseLink) -> None:
         """The same as `wait_until` for the main thread, which ends the lease where there is nothing left of it."""
-        self.wait_until(lambda: self.pending or lease.is_lost)
+        self.wait_until(lambda: self.pending or lease.connection.is_lost)
         if not self.pending:
             self._lease = None
-            self.arena, self.attachments = self._lent, self._borrowed
-            lease.close()
+            self.arena, self.attachments = self._home.arena, self._home.attachments
+            lease.connection.close()
             self.send((messages.RETURNED,))
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
@@ -194,7 +173,7 @@ class Link:
             watchers[loop] += 1
         else:
             watchers[loop] = 1
-            loop.add_reader(self._sock.fileno(), self.poll)
+            loop.add_reader(self._home.sock.fileno(), self.poll)
 
     def unwatch(self, loop: AbstractEventLoop) -> None:
         if loop is self.home_loop:
@@ -203,20 +182,18 @@ class Link:
         if not left:
             del self._watchers[loop]
             if not loop.is_closed():
-                loop.remove_reader(self._sock.fileno())
+                loop.remove_reader(self._home.sock.fileno())
 
     def close_sockets(self) -> None:
         """For a forked child, in which no lock may be taken that another thread of the parent may have held."""
-        self._sock.close()
-        self._side.close()
+        self._home.close_sockets()
         if self._lease is not None:
-            self._lease.close_sockets()
+            self._lease.connection.close_sockets()
 
     def close(self) -> None:
         """Lets go of the sockets and of the memory."""
         self.close_sockets()
-        self._lent.close()
-        self._borrowed.close()
+        self._home.close()
 
     def _send_gathered(self) -> None:
         """Sends what this thread has gathered so far."""
@@ -224,8 +201,7 @@ class Link:
         if frames:
             data = b"".join(frames)
             frames.clear()
-            with self._send_lock:
-                self._write(data)
+            self._home.send(data)
 
     def _try_lead(self) -> bool:
         """Whether this thread leads now, because no other does."""
@@ -270,96 +246,24 @@ class Link:
                     self._wake_followers()
                 return is_read
             flags = _DONT_WAIT
-        try:
-            count = self._sock.recv_into(self._view[self._end :] if self._end else self._view, 0, flags)
-        except (BlockingIOError, InterruptedError):
+        if not self._home.read(flags):
             return False
-        except OSError:
-            count = 0
-        if count == 0:
-            self._lost()
-            raise ConnectionResetError("the server closed the connection")
-        self._handle_frames(self._end + count)
         if self._follower_count:
             self._wake_followers()
         if self.pending and self.on_pending is not None:
             self.on_pending()
         return True
 
-    def _handle_frames(self, end: int) -> None:
-        view, position = self._view, 0
-        while end - position >= 4:
-            stop = position + 4 + _read_length(view, position)[0]
-            if stop > end:
-                break
-            message = _loads(view[position + 4 : stop])
-            position = stop
-            kind = message[0]
-            if kind == messages.RELEASE:
-                for segment_id, offset in message[1]:
-                    self._lent.release(segment_id, offset)
-            elif kind == messages.SEGMENT:
-                self._attach(message[1], message[2])
-            elif kind == messages.FORGET:
-                self._borrowed.detach(message[1])
-            elif kind == messages.LEASE:
-                self._begin_lease(message[1])
-            elif self._receive(message):
-                self.pending.append(message)
-        self._keep(position, end)
-
-    def _keep(self, position: int, end: int) -> None:
-        """Moves what is left of an incomplete frame to the front, in a buffer that holds all of it."""
-        left = self._end = end - position
-        if not left:
-            if len(self._buffer) > 4 * READ_BYTES:
-                self._replace_buffer(READ_BYTES, b"")
-            return
-        needed = READ_BYTES
-        if left >= 4:
-            needed = max(needed, 4 + messages.LENGTH.unpack_from(self._view, position)[0])
-        if needed > len(self._buffer):
-            self._replace_buffer(needed, self._view[position:end])
-        elif position:
-            self._view[:left] = bytes(self._view[position:end])
-
-    def _replace_buffer(self, size: int, content: bytes | memoryview) -> None:
-        buffer = bytearray(size)
-        buffer[: len(content)] = content
-        self._buffer, self._view = buffer, memoryview(buffer)
-
-    def _attach(self, segment_id: int, size_bytes: int) -> None:
-        _, descriptors, _, _ = socket.recv_fds(self._side, 1, 1)
-        self._borrowed.attach(segment_id, descriptors[0], size_bytes)
-
-    def _announce(self, segment_id: int, fd: int, size_bytes: int) -> None:
-        self.send_descriptor((messages.SEGMENT, segment_id, size_bytes), fd)
-
-    def _flush(self) -> None:
-        """Sends what was posted, unless another thread is sending: that one will do it."""
-        while self._outbox and self._send_lock.acquire(blocking=False):
-            try:
-                self._write(b"")
-            except OSError:  # the server is gone; whoever reads next will notice
-                return
-            finally:
-                self._send_lock.release()
-
-    def _write(self, frame: bytes) -> None:
-        """Sends a frame, and before it whatever had to wait for one."""
-        ahead = []
-        if self._borrowed.has_released:
-            ahead.append(messages.encode((messages.RELEASE, self._borrowed.take_released())))
-        while self._outbox:
-            ahead.append(messages.encode(self._outbox.popleft()))
-        self._send_now(b"".join((*ahead, frame)))
-
-    def _send_now(self, data: bytes) -> None:
-        try:
-            self._sock.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
+    def _on_broken(self, error: OSError) -> None:
+        if isinstance(error, (BrokenPipeError, ConnectionResetError)):
             self._lost()
-            raise
+        raise error
+
+    def _receive_at_home(self, message: tuple[Any, ...]) -> bool:
+        if message[0] == messages.LEASE:
+            self._begin_lease(message[1])
+            return False
+        return self._receive(message)
 
 
 def _is_of_lease(message: tuple[Any, ...]) -> bool:

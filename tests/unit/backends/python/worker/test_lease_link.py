@@ -13,7 +13,7 @@ from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena
 from trireme.backends.python.worker.link import Link
 
-LARGE = 100_000
+LARGE = 300_000
 """Bytes that do not travel inside a message, nor fit the first buffer."""
 LEASE = 3
 FIRST = LEASE << messages.LEASE_BITS
@@ -95,7 +95,7 @@ def test_what_finalizers_post_goes_the_same_ways(stage: Stage) -> None:
 def test_what_is_posted_while_somebody_sends_follows_it(stage: Stage) -> None:
     lease = stage.link._lease
     assert lease is not None
-    with lease._send_lock:
+    with lease.connection._send_lock:
         stage.link.post((messages.RESPONSE, FIRST))  # does not wait
     stage.link.send((messages.RESULTS, FIRST))
     assert read(stage.tenant) == (messages.RESPONSE, FIRST)
@@ -193,7 +193,7 @@ def test_batches_come_while_a_thread_that_waited_before_the_lease_waits_for_the_
 
 
 def test_a_lease_whose_descriptors_did_not_come_is_over_at_once(unleased: Stage) -> None:
-    _, descriptors, _, _ = socket.recv_fds(unleased.link._side, 1, 2)
+    _, descriptors, _, _ = socket.recv_fds(unleased.link._home.side, 1, 2)
     for descriptor in descriptors:
         socket.close(descriptor)
     socket.send_fds(unleased.server_side, [b"\0"], [unleased.tenant.fileno()])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.worker.link import READ_BYTES, Link
+from trireme.backends.python.worker.connection import READ_BYTES
+from trireme.backends.python.worker.link import Link
 
 
 def linked(lost: Any = lambda: None) -> tuple[socket.socket, Link]:
@@ -136,7 +137,7 @@ def test_frames_of_many_threads_do_not_mix() -> None:
 
 def test_posted_messages_go_out_even_while_another_thread_is_sending() -> None:
     host, link = linked()
-    with link._send_lock:
+    with link._home._send_lock:
         link.post((messages.FINALIZED, 1))
         link.post((messages.FINALIZED, 2))
     link.send((messages.FINALIZED, 3))
