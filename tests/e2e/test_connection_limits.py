@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import raw_grpc as grpc
 from attacked_models import COPY, config, serves
+from meanwhile import meanwhile
 from raw_grpc import RawGrpc
 from running_server import RunningServer, port_flags, three_ports, write_model
 
@@ -87,21 +88,14 @@ def test_every_probe_amid_a_flood_beyond_the_limit_is_answered(server: RunningSe
 @contextlib.contextmanager
 def flooded(server: RunningServer) -> Iterator[None]:
     """Beside what happens inside, a client connects again and again and says nothing."""
-    is_over = threading.Event()
 
-    def connect() -> None:
+    def connect(is_over: threading.Event) -> None:
         while not is_over.wait(0.002):
             with contextlib.suppress(OSError):
                 stack.enter_context(socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20))
 
-    with contextlib.ExitStack() as stack:
-        thread = threading.Thread(target=connect)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+    with contextlib.ExitStack() as stack, meanwhile(connect):
+        yield
 
 
 @pytest.mark.parametrize("server", [("--max-connections=1",)], indirect=True)

@@ -11,7 +11,6 @@ import shutil
 import socketserver
 import subprocess
 import sys
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from free_ports import free_ports
+from meanwhile import serving
 from running_server import RunningServer, exchange, int_request, write_model
 
 ROOT = Path(__file__).parents[2]
@@ -107,10 +107,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_model(folder, "numbers", ADD_ONE)
     shutil.copytree(ROOT / "examples/model_repository/scribe", folder / "model_repository/scribe")
     (port,) = free_ports(1)
-    with RunningServer(folder) as server, socketserver.ThreadingTCPServer(("127.0.0.1", 0), PageOfDevices) as devices:
+    devices = socketserver.ThreadingTCPServer(("127.0.0.1", 0), PageOfDevices)
+    with RunningServer(folder) as server, serving(devices):
         server.wait_until_listening()
         server.until_ready("scribe")
-        threading.Thread(target=devices.serve_forever, daemon=True).start()
         (folder / "prometheus.yml").write_text(
             json.dumps(
                 {
@@ -136,7 +136,6 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(20)
-            devices.shutdown()
 
 
 def target(job: str, port: int) -> dict[str, Any]:

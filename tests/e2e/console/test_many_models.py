@@ -6,10 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from browser import Browser
 from console_address import console_of
+from meanwhile import meanwhile
 from running_server import RunningServer, exchange
 
 COUNT = 200
@@ -38,12 +40,8 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         (version.parent / "config.pbtxt").write_text(CONFIG)
     with RunningServer(folder) as server:
         server.wait_until_ready(120)
-        is_over = threading.Event()
-        thread = threading.Thread(target=ask_all, args=(server, is_over))
-        thread.start()
-        yield server
-        is_over.set()
-        thread.join()
+        with meanwhile(partial(ask_all, server)):
+            yield server
 
 
 def ask_all(server: RunningServer, is_over: threading.Event) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from browser import Page
 from console_models import HOSTILE_NAME
+from meanwhile import meanwhile
 from running_server import RunningServer, exchange, int_request
 
 
@@ -28,21 +29,15 @@ def cell(page: Page, model: str, label: str) -> str:
 @contextmanager
 def traffic(server: RunningServer, model: str) -> Iterator[None]:
     """Requests one after the other meanwhile."""
-    is_over = threading.Event()
 
-    def ask() -> None:
+    def ask(is_over: threading.Event) -> None:
         connection = server.connect()
         while not is_over.is_set():
             exchange(connection, "POST", f"/v2/models/{model}/infer", int_request(1, 2))
             is_over.wait(0.002)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with meanwhile(ask):
         yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def test_every_model_has_a_row_with_its_state(page: Page, server: RunningServer) -> None:

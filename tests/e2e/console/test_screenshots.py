@@ -6,12 +6,14 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from browser import Browser, Page
 from console_address import console_of
 from console_models import ADD_ONE, CLASSES, DETECTOR, EXAMPLES, config
+from meanwhile import meanwhile
 from PIL import Image, ImageDraw
 from running_server import RunningServer, exchange, int_request, write_ensemble, write_model
 
@@ -42,20 +44,12 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
         server.wait_until_listening()
         server.until_ready("scribe")
         server.ask("POST", "/v2/repository/models/colours/unload")
-        is_over = threading.Event()
-        threads = [
-            threading.Thread(target=ask, args=(server, model, pause, is_over))
-            for model, pause in (("search", 0.02), ("ranker", 0.05), ("tokenizer", 0.01))
-        ]
-        for thread in threads:
-            thread.start()
-        is_over.wait(float(os.environ.get(WRITE, "12")))
-        server.infer("ranker", 666)
-        server.infer("ranker", 700, request_id="query-4711")
-        yield server
-        is_over.set()
-        for thread in threads:
-            thread.join()
+        pauses = {"search": 0.02, "ranker": 0.05, "tokenizer": 0.01}
+        with meanwhile(*[partial(ask, server, model, pause) for model, pause in pauses.items()]) as is_over:
+            is_over.wait(float(os.environ.get(WRITE, "12")))
+            server.infer("ranker", 666)
+            server.infer("ranker", 700, request_id="query-4711")
+            yield server
 
 
 def ask(server: RunningServer, model: str, pause: float, is_over: threading.Event) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import tiny_models
-from small_hub import COMMIT, Hub, closed_port, running
+from meanwhile import serving
+from small_hub import COMMIT, Hub, closed_port
 
 PROGRAM = Path(__file__).with_name("hub_calls.py")
 SOURCE = Path(__file__).parents[3] / "src"
@@ -55,7 +56,7 @@ def test_what_is_in_the_cache_comes_from_there_at_once(home: Path) -> None:
 
 
 def test_a_model_that_asks_for_nothing_causes_no_look(home: Path) -> None:
-    with running(Hub()) as hub:
+    with serving(Hub()) as hub:
         made, told = load(home, hub.url, "tokenizer", str(tiny_models.cached("llama")))
         assert all(isinstance(value, int | float) for value in made.values()), made
         made, _ = load(home, hub.url, "file", NAME, HF_HUB_OFFLINE="1")
@@ -65,7 +66,7 @@ def test_a_model_that_asks_for_nothing_causes_no_look(home: Path) -> None:
 
 
 def test_a_hub_that_is_there_is_asked_after_one_look(tmp_path: Path) -> None:
-    with running(Hub(tiny_models.cached("llama"))) as hub:
+    with serving(Hub(tiny_models.cached("llama"))) as hub:
         made, told = load(tmp_path, hub.url, "file", NAME, "nobody/nothing")
         assert made[NAME].startswith(str(tmp_path)), made
         assert "HEAD /nobody/nothing/resolve/main/config.json" in hub.asked
@@ -75,7 +76,7 @@ def test_a_hub_that_is_there_is_asked_after_one_look(tmp_path: Path) -> None:
 
 
 def test_nothing_is_looked_at_where_it_is_turned_off(home: Path) -> None:
-    with running(Hub(tiny_models.cached("llama"))) as hub:
+    with serving(Hub(tiny_models.cached("llama"))) as hub:
         made, _ = load(home, hub.url, "file", NAME, TRIREME_COMPAT="off")
         assert made[NAME].endswith("config.json")
         assert hub.asked

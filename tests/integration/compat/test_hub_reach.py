@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_hub import Hub, closed_port, running
+from meanwhile import serving
+from small_hub import Hub, closed_port
 
 from trireme.backends.python.compat.huggingface import hub_reach
 from trireme.backends.python.compat.huggingface.hub_reach import why_out_of_reach
@@ -30,7 +31,7 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    with running(Hub()) as hub:
+    with serving(Hub()) as hub:
         yield hub
 
 
@@ -70,7 +71,7 @@ def test_a_certificate_that_nobody_vouches_for_is_an_answer_and_gets_no_request(
     hub = Hub()
     hub.socket = context.wrap_socket(hub.socket, server_side=True)
     monkeypatch.setattr(hub, "handle_error", lambda *_: None)  # a client that goes away is what is expected
-    with running(hub):
+    with serving(hub):
         url = hub.url.replace("http:", "https:")
         assert why_out_of_reach(url, 5) is None
         assert hub.asked == []
@@ -102,7 +103,7 @@ def test_a_hub_that_comes_back_is_seen_after_a_while(monkeypatch: pytest.MonkeyP
     reason = why_out_of_reach(endpoint, 5)
     assert reason is not None
     assert "ConnectionRefusedError" in reason
-    with running(Hub(port=port)) as hub:
+    with serving(Hub(port=port)) as hub:
         assert why_out_of_reach(endpoint, 5) == reason
         assert hub.asked == []
         monkeypatch.setattr(hub_reach, "AGAIN_S", 0)
@@ -117,7 +118,7 @@ def test_who_is_patient_waits_for_a_network_that_comes_up() -> None:
 
     def come_up() -> None:
         time.sleep(0.5)
-        with running(Hub(port=port)):
+        with serving(Hub(port=port)):
             ready.wait(10)
 
     thread = threading.Thread(target=come_up)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from meanwhile import serving
 
 from trireme.cli.terminal_chat.client import ChatClient, ChatError
 
@@ -27,10 +27,8 @@ class _Odd(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def odd_url() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), _Odd) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(HTTPServer(("127.0.0.1", 0), _Odd)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 @pytest.mark.parametrize("url", ["http://localhost:port", "ftp://localhost", "http://"])

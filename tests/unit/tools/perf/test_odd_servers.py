@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from meanwhile import serving
 
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.control.http_calls import HttpServerCalls
@@ -35,13 +35,8 @@ def answering(body: bytes) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from meanwhile import serving
 
 from trireme.cli.recording.replay import main
 from trireme.core.recorded_call import RecordedCall, RecordedResponse
@@ -51,13 +51,8 @@ def answering(answer: Any, metadata: Any) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 def written(path: Path, *calls: RecordedCall) -> str:
