@@ -60,12 +60,13 @@ def open_front_ends(
     none."""
     configs = find_configs() if options.frontend_processes is None else ()
     instance_counts = (sum(group.count for group in config.instance_groups) for config in configs)
-    count = front_end_count(options.frontend_processes, core_count(), max(instance_counts, default=0))
+    most, has_leases = max(instance_counts, default=0), _leases_workers(options)
+    count = front_end_count(options.frontend_processes, core_count(), most, has_leases)
     if count == 1:
         starter.close()
         return None
     processes = FrontendProcesses(starter, count, server.calls, slots)
-    lessor = Lessor(processes, server) if _leases_workers(options) else None
+    lessor = Lessor(processes, server) if has_leases else None
     metrics.others.append(FrontEndMetrics(processes, lessor))
     processes.start()
     if lessor is not None:

@@ -12,7 +12,7 @@ from trireme.config.options.server import ServerOptions
 from trireme.core.load_failure import LoadFailure
 from trireme.devices.cpu import core_count
 from trireme.devices.inventory import DeviceSearch
-from trireme.frontends.processes.count import front_end_count
+from trireme.frontends.processes.count import may_have_front_ends
 
 if TYPE_CHECKING:
     from trireme.frontends.processes.starter import Starter
@@ -40,7 +40,7 @@ def run(
 
 def _may_have_front_ends(options: ServerOptions) -> bool:
     """How many there are is known when the models are loaded, which is too late to fork."""
-    return front_end_count(options.frontend_processes, core_count(), 0) > 1
+    return may_have_front_ends(options.frontend_processes, core_count())
 
 
 def _front_end_starter(options: ServerOptions) -> Starter | None:

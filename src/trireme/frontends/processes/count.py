@@ -8,13 +8,27 @@ _LEAST_CORES: Final = 8
 """With fewer, the models and their clients have use for all of them."""
 _MOST: Final = 4
 """More do not make the one process faster that is behind them."""
+_MOST_WITH_LEASES: Final = 8
+"""More than that have not been measured."""
 
 
-def front_end_count(wished: int | None, core_count: int, instance_count: int) -> int:
-    """The number that was wished for; where none was, one for every two cores that the server process and the instances
-    of the model with most of them leave. 1 means that the server process itself holds the connections."""
+def front_end_count(wished: int | None, core_count: int, instance_count: int, has_leases: bool) -> int:
+    """The number that was wished for; where none was, one for every two cores that the instances of the model with most
+    of them leave. 1 means that the server process itself holds the connections.
+
+    The server process takes a core as well, unless it leases workers; then each front-end process is to get one, and one
+    worker stays."""
     if wished is not None:
         return wished
-    if core_count < _LEAST_CORES:
+    if not may_have_front_ends(None, core_count):
         return 1
-    return max(1, min(_MOST, (core_count - 1 - instance_count) // 2))
+    if has_leases:
+        count = min(_MOST_WITH_LEASES, instance_count - 1, (core_count - instance_count) // 2)
+    else:
+        count = min(_MOST, (core_count - 1 - instance_count) // 2)
+    return max(1, count)
+
+
+def may_have_front_ends(wished: int | None, core_count: int) -> bool:
+    """Whether there can be more than one, whatever the models are."""
+    return core_count >= _LEAST_CORES if wished is None else wished > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trireme.frontends.processes.count import front_end_count
+from trireme.frontends.processes.count import front_end_count, may_have_front_ends
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,41 @@ from trireme.frontends.processes.count import front_end_count
     ],
 )
 def test_the_number_follows_from_cores_and_instances(core_count: int, instance_count: int, expected: int) -> None:
-    assert front_end_count(None, core_count, instance_count) == expected
+    assert front_end_count(None, core_count, instance_count, False) == expected
 
 
 def test_a_wish_is_granted_on_any_machine() -> None:
-    assert front_end_count(5, 1, 100) == 5
-    assert front_end_count(1, 192, 1) == 1
+    assert front_end_count(5, 1, 100, False) == 5
+    assert front_end_count(1, 192, 1, True) == 1
 
 
-def test_more_instances_never_make_more_processes() -> None:
-    """What is forked before the models are known is enough."""
+@pytest.mark.parametrize(
+    ("core_count", "instance_count", "expected"),
+    [
+        (7, 4, 1),
+        (8, 1, 1),
+        (8, 4, 2),
+        (16, 0, 1),
+        (16, 1, 1),
+        (16, 2, 1),
+        (16, 3, 2),
+        (16, 8, 4),
+        (16, 12, 2),
+        (16, 100, 1),
+        (192, 64, 8),
+    ],
+)
+def test_with_leases_each_gets_a_worker_and_one_stays(core_count: int, instance_count: int, expected: int) -> None:
+    assert front_end_count(None, core_count, instance_count, True) == expected
+
+
+@pytest.mark.parametrize("has_leases", [False, True])
+def test_what_is_forked_before_the_models_are_known_is_enough(has_leases: bool) -> None:
     for core_count in range(1, 64):
-        counts = [front_end_count(None, core_count, instance_count) for instance_count in range(64)]
-        assert counts == sorted(counts, reverse=True)
+        counts = [front_end_count(None, core_count, instance_count, has_leases) for instance_count in range(64)]
+        assert may_have_front_ends(None, core_count) or max(counts) == 1
+
+
+def test_one_process_is_no_front_end() -> None:
+    assert not may_have_front_ends(1, 192)
+    assert may_have_front_ends(2, 1)
