@@ -140,6 +140,47 @@ def rapid_resets(ports: Ports, count: int = 20_000) -> int:
     )
 
 
+def resets_with_work(ports: Ports, count: int = 6000, size_bytes: int = 100_000) -> int:
+    """Whole calls that are reset as soon as they wait for a model, on a connection that is held."""
+    content = grpc.message(grpc.infer_request("slow", "BYTES", 1, struct.pack("<I", size_bytes) + bytes(size_bytes)))
+    sent = 0
+    with RawGrpc(ports.grpc, timeout_s=60) as client, contextlib.suppress(OSError):
+        for stream in range(1, 2 * count, 2):
+            raw = grpc.headers(stream, grpc.INFER) + grpc.data(stream, content)
+            client.send(raw, grpc.frame(grpc.RST_STREAM, 0, stream, struct.pack(">I", 8)))
+            sent += len(raw)
+        client.send(grpc.frame(grpc.PING, 0, 0, b"the last"))
+        while (found := client.read_frame()) is not None and found[0] not in (grpc.GOAWAY, grpc.PING):
+            pass
+        time.sleep(HOLD_S)
+    return sent
+
+
+def resets_while_read(ports: Ports, count: int = 60, strings: int = 4_000_000) -> int:
+    """Calls that take long to read and are reset at once, on a connection that is held."""
+    described = grpc.field(1, b"IN") + grpc.field(2, b"BYTES") + grpc.field(3, grpc.varint(strings))
+    described += grpc.field(5, grpc.field(8, b"a") * strings)
+    content = grpc.message(grpc.field(1, b"text") + grpc.field(5, described))
+    sent = 0
+    with RawGrpc(ports.grpc, timeout_s=120) as client, contextlib.suppress(OSError):
+        for stream in range(1, 2 * count, 2):
+            raw = grpc.headers(stream, grpc.INFER) + grpc.data(stream, content)
+            client.send(raw, grpc.frame(grpc.RST_STREAM, 0, stream, struct.pack(">I", 8)))
+            sent += len(raw)
+        time.sleep(HOLD_S)
+    return sent
+
+
+def leavers_while_read(ports: Ports, count: int = 60, strings: int = 4_000_000) -> int:
+    """Clients that send what takes long to read and leave."""
+    entry = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[%d],"data":[%b"a"]}]}'
+    raw = http_request("/v2/models/text/infer", entry % (strings, b'"a",' * (strings - 1)))
+    for _ in range(count):
+        with contextlib.suppress(OSError), closing(_connect(ports.http, 30)) as connection:
+            connection.sendall(raw)
+    return count * len(raw)
+
+
 def endless_heads(ports: Ports, count: int = 20_000) -> int:
     """CONTINUATION frames without an end."""
     return _flood(ports, grpc.frame(grpc.HEADERS, 0, 1, b"\x82") + grpc.frame(9, 0, 1, b"\x82" * 100) * count)
@@ -228,6 +269,9 @@ CONNECTION_ATTACKS: dict[str, Attack] = {
         unread_answers,
         abandoned_calls,
         rapid_resets,
+        resets_with_work,
+        resets_while_read,
+        leavers_while_read,
         endless_heads,
         header_bomb,
         ping_flood,

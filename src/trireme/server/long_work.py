@@ -92,7 +92,7 @@ class OrderedWork:
         self._loop = loop
         self._threads = threads
         self._fail = fail
-        self._running: Future[Any] | None = None
+        self._running: tuple[_Job, Future[Any]] | None = None
         self._waiting: deque[Step] = deque()
 
     @property
@@ -120,23 +120,18 @@ class OrderedWork:
         self._waiting.clear()
         running, self._running = self._running, None
         if running is not None:
-            running.cancel()
+            job, future = running
+            job.drop()
+            future.cancel()
 
     def _start(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        running = self._running = self._threads.submit(work)
-        running.add_done_callback(partial(self._come_back, then))
-
-    def _come_back(self, then: Callable[[Any], None], done: Future[Any]) -> None:
-        """On the thread that did the work, or on the loop's where it was cancelled."""
-        if done.cancelled():
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._hand_over, then, done)
-        except RuntimeError:
-            pass  # the loop has ended before its work, and every call with it
+        job = _Job(work, then, partial(self._loop.call_soon_threadsafe, self._hand_over))
+        future = self._threads.submit(job)
+        self._running = job, future
+        future.add_done_callback(job.come_back)
 
     def _hand_over(self, then: Callable[[Any], None], done: Future[Any]) -> None:
-        if done is not self._running:
+        if self._running is None or done is not self._running[1]:
             return  # dropped
         self._running = None
         try:
@@ -160,3 +155,36 @@ class OrderedWork:
             then()
         except Exception as error:
             self._fail(error)
+
+
+HandOver = Callable[[Callable[[Any], None], Future[Any]], Any]
+
+
+class _Job:
+    """Work as the threads have it. One that is dropped before its turn stays in their queue, and holds nothing there:
+    neither what was to be read nor whom it was to be read for."""
+
+    __slots__ = ("_hand_over", "_then", "_work")
+
+    def __init__(self, work: Callable[[], Any], then: Callable[[Any], None], hand_over: HandOver) -> None:
+        self._work: Callable[[], Any] | None = work
+        self._then: Callable[[Any], None] | None = then
+        self._hand_over: HandOver | None = hand_over
+
+    def __call__(self) -> Any:
+        work, self._work = self._work, None
+        return None if work is None else work()
+
+    def come_back(self, done: Future[Any]) -> None:
+        """On the thread that did the work, or on the loop's where it was cancelled."""
+        then, hand_over = self._then, self._hand_over
+        if then is None or hand_over is None or done.cancelled():
+            return
+        try:
+            hand_over(then, done)
+        except RuntimeError:
+            pass  # the loop has ended before its work, and every call with it
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        self._work = self._then = self._hand_over = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -133,6 +136,39 @@ def test_what_was_dropped_before_it_began_never_runs(line) -> None:
     assert not has_run.is_set()
     assert line.loop.returned.empty()
     assert (line.seen, line.work.is_busy) == ([], False)
+
+
+class Body:
+    """What a client sent."""
+
+
+def test_what_was_dropped_is_held_by_nobody_although_the_threads_have_not_come_to_it(line) -> None:
+    line.hold_up()
+    gc.disable()
+    try:
+        read_from, kept_for, told = Body(), Body(), Body()
+        left = [weakref.ref(body) for body in (read_from, kept_for, told)]
+        work = OrderedWork(line.loop, line.threads, partial(print, told))
+        work.compute(partial(print, read_from), partial(print, kept_for))
+        work.drop()
+        del work, read_from, kept_for, told
+        assert [body() for body in left] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_what_is_done_is_held_by_nobody(line) -> None:
+    gc.disable()
+    try:
+        read_from, kept_for = Body(), Body()
+        left = [weakref.ref(body) for body in (read_from, kept_for)]
+        line.work.compute(partial(id, read_from), partial(lambda body, result: None, kept_for))
+        del read_from, kept_for
+        line.loop.take()
+        line.threads.submit(int).result(10)
+        assert [body() for body in left] == [None] * 2
+    finally:
+        gc.enable()
 
 
 def test_a_result_that_comes_back_too_late_is_thrown_away(line) -> None:
