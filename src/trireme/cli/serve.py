@@ -18,6 +18,7 @@ from trireme.cli.command_line import ServerCommand, read_options
 from trireme.cli.curl.lines import curl_lines
 from trireme.cli.serving.failures import print_failures
 from trireme.config.model_config import ModelConfig
+from trireme.config.nearest import nearest
 from trireme.config.options.server import ServerOptions
 
 SUMMARY = "serve the models of a repository folder"
@@ -171,7 +172,7 @@ def folder_problem(options: ServerOptions) -> str | None:
     """What is wrong with the folders that are to be served, before anything is loaded from them."""
     for path in map(Path, options.model_repository):
         if not path.is_dir():
-            return f"error: there is no folder '{path}'. A repository is a folder with one folder per model in it."
+            return f"error: {_no_folder(path)}"
         if (path / "config.pbtxt").is_file() or (path / "1").is_dir():
             parent = os.path.relpath(path.absolute().parent)
             return f"error: '{path}' is a model, and not the folder around it. Say\n  trireme serve {parent}"
@@ -182,6 +183,32 @@ def folder_problem(options: ServerOptions) -> str | None:
         if is_empty and options.model_control_mode == "none":
             return f"error: there is no model in '{path}'. Make one, and serve it:\n  {_first_model(path)}"
     return None
+
+
+def _no_folder(path: Path) -> str:
+    """What may have been meant by a path that no folder has."""
+    what = f"'{path}' is a file, and no folder." if path.is_file() else f"there is no folder '{path}'."
+    what += " A repository is a folder with one folder per model in it."
+    absolute = path.absolute()
+    if path.is_file():
+        folders = [folder for folder in absolute.parents[:2] if (folder / "config.pbtxt").is_file()]
+        return f"{what} Say\n  trireme serve {os.path.relpath(folders[0].parent)}" if folders else what
+    if absolute.parent.is_dir():
+        close = nearest(path.name, _folders_in(absolute.parent))
+        return f"{what} Did you mean '{path.with_name(close)}'?" if close is not None else what
+    return f"{what} A model of the Hugging Face Hub is served by\n  trireme deploy {path}" if _is_hub_id(path) else what
+
+
+def _folders_in(parent: Path) -> list[str]:
+    """None of a folder that may not be read."""
+    try:
+        return [entry.name for entry in parent.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _is_hub_id(path: Path) -> bool:
+    return len(path.parts) == 2 and path.parts[0] not in (".", "..", "/", "~")
 
 
 def _first_model(path: Path) -> str:

@@ -32,6 +32,33 @@ def test_model_in_place_of_its_repository_is_told(tmp_path: Path, capsys: pytest
     assert printed.rstrip().endswith("/models")
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("models/mine/config.pbtxt", "is a file, and no folder. {what} Say\n  trireme serve models"),
+        ("models/mine/1/model.py", "is a file, and no folder. {what} Say\n  trireme serve models"),
+        ("notes.txt", "is a file, and no folder. {what}"),
+        ("modles", "there is no folder 'modles'. {what} Did you mean 'models'?"),
+        ("somewhere", "there is no folder 'somewhere'. {what}"),
+        (
+            "facebook/opt-125m",
+            "{what} A model of the Hugging Face Hub is served by\n  trireme deploy facebook/opt-125m",
+        ),
+        ("/no/such/folder", "there is no folder '/no/such/folder'. {what}"),
+    ],
+)
+def test_what_is_no_folder_is_told_with_what_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/mine/1").mkdir(parents=True)
+    for name in ("models/mine/config.pbtxt", "models/mine/1/model.py", "notes.txt"):
+        (tmp_path / name).touch()
+    assert trireme_command.main(["serve", word]) == 1
+    what = "A repository is a folder with one folder per model in it."
+    assert capsys.readouterr().err.endswith(told.format(what=what) + "\n")
+
+
 def test_empty_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert trireme_command.main(["serve", str(tmp_path)]) == 1
     assert f"there is no model in '{tmp_path}'" in capsys.readouterr().err
