@@ -47,8 +47,11 @@ def model_path(config: Mapping[str, Any], *default_names: str) -> str:
 
 
 def broken_file(path: str, kind: str, error: BaseException) -> ModelLoadError:
-    """The framework did not accept the file."""
-    reason = str(error).strip() or type(error).__name__
+    """The framework did not accept the file; where its words are none, `110` for a KeyError, they are explained."""
+    reason = str(error).strip()
+    if " " not in reason:
+        raised = ": ".join(filter(None, (type(error).__name__, reason)))
+        reason = f"{raised}, so it is damaged, cut short, or something else"
     return ModelLoadError(f"'{path}' ({os.path.getsize(path)} bytes) could not be loaded as {kind}: {reason}")
 
 

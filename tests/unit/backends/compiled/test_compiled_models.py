@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from trireme.backends.compiled.batching import Arrays, RequestError, Result, run_batch
-from trireme.backends.compiled.model_load import ModelLoadError, require
+from trireme.backends.compiled.model_load import ModelLoadError, broken_file, require
 from trireme.backends.compiled.tensor_spec import TensorSpec, check_config, complete_config
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -182,3 +183,18 @@ def test_an_output_without_the_batch_dimension_is_taken_from_single_executions()
 def test_an_absent_framework_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(ModelLoadError, match=r"'no_such_framework'.*pip install 'trireme-server\[dream\]'"):
         require("no_such_framework", "dream")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("the header is wrong"), "the header is wrong"),
+        (KeyError(110), "KeyError: 110, so it is damaged, cut short, or something else"),
+        (EOFError(), "EOFError, so it is damaged, cut short, or something else"),
+    ],
+)
+def test_a_file_that_is_not_accepted_is_told_in_words(tmp_path: Path, error: Exception, reason: str) -> None:
+    file = tmp_path / "model.pkl"
+    file.write_bytes(b"nonsense")
+    told = str(broken_file(str(file), "a pickle", error))
+    assert told == f"'{file}' (8 bytes) could not be loaded as a pickle: {reason}"
