@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
+from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
@@ -45,6 +49,12 @@ class Waiting(Protocol):
 
     def is_cancelled(self) -> bool:
         """Whether nobody waits any more."""
+
+    def has_credit(self) -> bool:
+        """Whether it can be sent something without a wait."""
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Sends a response, from any thread; may wait."""
 
 
 class Caretaker:
@@ -100,6 +110,8 @@ class Caretaker:
     def _check_engine(self) -> None:
         if self._core.stalled_s() > self._step_timeout_s:
             reason = f"a step has not ended within {self._step_timeout_s:.0f} s"
+            threading.Thread(target=self._tell_all, args=(reason,), name="llm-goodbyes", daemon=True).start()
+            self._wait_for_goodbyes()
         elif not self._core.is_alive:
             self._wait_for_goodbyes()
             reason = "the engine has ended"
@@ -109,8 +121,18 @@ class Caretaker:
             log.error("%s: the worker is started anew", reason)
             self._exit_process(_HUNG_EXIT_CODE)
 
+    def _tell_all(self, reason: str) -> None:
+        """Tells every request of a step that hangs; who is slow to take answers comes last."""
+        error = TritonError(f"{reason} (step_timeout_s): the model is started anew; ask again", ErrorCode.UNAVAILABLE)
+        for waiting in sorted(set(self.active.values()), key=lambda one: not one.has_credit()):
+            try:
+                if not waiting.is_closed:
+                    waiting.send(InferenceResponse(error=error), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            except Exception:  # the client has its answer already, or the server is gone
+                log.debug("the end of a step that hangs reaches nobody", exc_info=True)
+
     def _wait_for_goodbyes(self) -> None:
-        """The engine tells every request why it has ended; its clients should hear that, not that a worker is gone."""
+        """Every request is told why the engine has ended: its clients should hear that, not that a worker is gone."""
         end = time.monotonic() + _GOODBYE_S
         while any(not waiting.is_closed for waiting in list(self.active.values())) and time.monotonic() < end:
             time.sleep(0.01)

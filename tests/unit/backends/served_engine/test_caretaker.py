@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,10 @@ class Core:
 class Request:
     """Both a request under way and whoever waits for it."""
 
-    def __init__(self, *, is_left: bool = False, error: Exception | None = None) -> None:
+    def __init__(self, *, is_left: bool = False, error: Exception | None = None, takes_answers: bool = True) -> None:
         self.is_closed = False
+        self.heard: list[tuple[str, int]] = []
+        self._takes_answers = takes_answers
         self.was_cancelled = threading.Event()
         self._is_left = is_left
         self._error = error
@@ -38,6 +41,15 @@ class Request:
 
     def cancel(self) -> None:
         self.was_cancelled.set()
+
+    def has_credit(self) -> bool:
+        return self._takes_answers
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        if not self._takes_answers:
+            threading.Event().wait(30)
+        self.heard.append((str(response.error().message()), flags))
+        self.is_closed = True
 
 
 class Exit:
@@ -111,3 +123,18 @@ def test_nobody_waits_for_ever_for_a_client() -> None:
     caretaker.start()
     assert leave.called.wait(10)
     caretaker.stop()
+
+
+def test_clients_hear_that_a_step_hangs() -> None:
+    core, slow, quick, done = Core(), Request(takes_answers=False), Request(), Request()
+    done.is_closed = True
+    leave = Exit(lambda: (quick.heard, done.heard, slow.heard))
+    caretaker = Caretaker(core, 7, lambda: None, leave)
+    caretaker.active.update({one: one for one in (slow, quick)})
+    caretaker.active[Request()] = quick  # another text for the same client
+    core.stall_s = 8.0
+    caretaker.start()
+    assert leave.called.wait(10)
+    caretaker.stop()
+    words = "a step has not ended within 7 s (step_timeout_s): the model is started anew; ask again"
+    assert leave.seen == ([(words, 1)], [], [])
