@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +64,38 @@ def test_the_wrong_port_is_guessed(server: RunningServer, protocol: str, port: s
     run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert run.returncode == 99
     assert "port" in run.stderr
+
+
+def test_an_answer_whose_head_never_ends_ends_the_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_endless_heads, args=[listening], daemon=True).start()
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        command = [sys.executable, "-m", "trireme", "perf", "-m", "m", "-u", place]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 99
+    assert "the server's answer cannot be read: its head has more than 1048576 bytes" in run.stderr
+
+
+def _endless_heads(listening: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=_endless_head, args=[connection], daemon=True).start()
+
+
+def _endless_head(connection: socket.socket) -> None:
+    """Describes a model, and answers its requests with headers without end."""
+    tensor = {"datatype": "FP32", "shape": [4]}
+    described = {"name": "m", "inputs": [{"name": "IN", **tensor}], "outputs": [{"name": "OUT", **tensor}]}
+    body = json.dumps(described).encode()
+    with connection, contextlib.suppress(OSError):
+        while request := connection.recv(1 << 16):
+            if b"/infer" not in request:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                continue
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            while True:
+                connection.sendall(b"X-More: " + b"a" * 60_000 + b"\r\n")
 
 
 def test_an_unstable_measurement_has_a_code_of_its_own(perf: Perf) -> None:

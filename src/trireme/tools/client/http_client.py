@@ -90,7 +90,13 @@ class HttpClient:
             if not response.headers.get("Content-Type", "").startswith(_EVENTS):
                 raise AnswerError("the server answered a decoupled model without a stream")
             while data := self._read_some(response):
-                yield from splitter.feed(data)
+                yield from self._complete(splitter, data)
+
+    def _complete(self, splitter: EventSplitter, data: bytes) -> list[bytes]:
+        try:
+            return splitter.feed(data)
+        except ValueError as error:
+            raise AnswerError(f"the answer of {self.place} cannot be read: {error}") from None
 
     def _read_some(self, response: http.client.HTTPResponse) -> bytes:
         try:

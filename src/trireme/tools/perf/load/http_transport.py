@@ -9,7 +9,14 @@ from typing import Any
 from trireme.tools.perf.load.calls import Call, CallSink
 from trireme.tools.perf.load.event_loop import READ, WRITE, EventLoop
 from trireme.tools.perf.load.sockets import Endpoint, open_socket, reader, write
-from trireme.tools.perf.wire.http1_responses import ChunkedBody, EventSplitter, HeadReader, ResponseHead, error_text
+from trireme.tools.perf.wire.http1_responses import (
+    MAX_HEAD_BYTES,
+    ChunkedBody,
+    EventSplitter,
+    HeadReader,
+    ResponseHead,
+    error_text,
+)
 
 
 class HttpTransport:
@@ -149,6 +156,8 @@ class HttpConnection:
             data = self._pending + data
         end = data.find(b"\r\n\r\n")
         if end < 0:
+            if len(data) > MAX_HEAD_BYTES:
+                raise ValueError(f"its head has more than {MAX_HEAD_BYTES} bytes")
             self._pending = data
             return
         head = self._transport.heads.read(data[:end])

@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 
 _MAX_CACHED_HEADS = 1024
+MAX_HEAD_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 16
+_MAX_EVENT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +97,13 @@ class ChunkedBody:
                 continue
             line, end, rest = data.partition(b"\r\n")
             if not end:
+                if len(data) > _MAX_LINE_BYTES:
+                    raise ValueError("the line with the length of a chunk has no end")
                 self._pending = data
                 break
             size = int(line.partition(b";")[0], 16)
+            if size < 0:
+                raise ValueError(f"a chunk has {size} bytes")
             if size:
                 data, self._left = rest, size + 2
             elif rest.startswith(b"\r\n"):
@@ -116,9 +123,11 @@ class EventSplitter:
         self._pending = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of every event that is complete."""
+        """The data of every event that is complete; raises ValueError for one without an end."""
         text = (self._pending + data).replace(b"\r\n", b"\n")
         *blocks, self._pending = text.split(b"\n\n")
+        if len(self._pending) > _MAX_EVENT_BYTES:
+            raise ValueError(f"an event of the stream has more than {_MAX_EVENT_BYTES} bytes")
         events = []
         for block in blocks:
             lines = [line[5:].lstrip(b" ") for line in block.split(b"\n") if line.startswith(b"data:")]

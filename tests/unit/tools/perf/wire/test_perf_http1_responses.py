@@ -34,6 +34,19 @@ def test_events_are_complete_or_not_there(size: int) -> None:
     assert events == [b'{"a": 1}', b"one\ntwo", b"[DONE]"]
 
 
+@pytest.mark.parametrize("text", [b"f" * 70_000, b"-5\r\nhello\r\n", b"hello\r\n"])
+def test_what_is_no_chunk_is_refused_before_it_fills_the_memory(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"no end|-5 bytes|invalid"):
+        ChunkedBody().feed(text)
+
+
+def test_an_event_without_an_end_is_given_up() -> None:
+    splitter = EventSplitter()
+    with pytest.raises(ValueError, match="more than 67108864 bytes"):
+        for _ in range(80):
+            splitter.feed(b"data: " + b"a" * (1 << 20))
+
+
 def test_errors_have_words() -> None:
     assert error_text(400, b'{"error": "no such thing"}') == "no such thing"
     assert error_text(400, b'{"error": {"message": "neither"}}') == "neither"
