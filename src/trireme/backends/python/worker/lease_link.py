@@ -13,6 +13,8 @@ from trireme.backends.python.worker.connection import Connection
 
 OF_BATCHES = frozenset((messages.RESULTS, messages.RESPONSE, messages.RESCHEDULE))
 """What goes to the process that the batches come from."""
+LEASE_LOST = (messages.RETURNED,)
+"""What the main thread finds behind the last batch of a process that is gone."""
 
 
 class LeaseLink:
@@ -35,6 +37,7 @@ class LeaseLink:
         self._poll.register(sock, select.POLLIN)
         self._poll.register(home, select.POLLIN)
         self._fd = descriptors[0]
+        self._pending = pending
 
     def read(self, flags: int) -> tuple[bool, bool]:
         """Waits, unless the flags forbid it, for either channel. Whether the server's has something, and where it has
@@ -57,6 +60,7 @@ class LeaseLink:
         self.connection.read(socket.MSG_DONTWAIT)
         if self.connection.is_lost:
             self._poll.unregister(self.connection.sock)
+            self._pending.append(LEASE_LOST)
 
 
 def _go_on(error: OSError) -> None:

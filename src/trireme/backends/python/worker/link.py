@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
 from trireme.backends.python.worker.connection import Connection
-from trireme.backends.python.worker.lease_link import OF_BATCHES, LeaseLink
+from trireme.backends.python.worker.lease_link import LEASE_LOST, OF_BATCHES, LeaseLink
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -97,15 +97,12 @@ class Link:
         """The next message for the main thread."""
         pending = self.pending
         while True:
-            while not pending:
-                lease = self._lease
-                if lease is None:
-                    self.wait_until(pending.__len__)
-                else:
-                    self._wait_leased(lease)
+            if not pending:
+                self.wait_until(pending.__len__)
             message = pending.popleft()
-            if message[0] != messages.LEASE:  # by which it comes to look at the lease as well
+            if message is not LEASE_LOST:
                 return message
+            self._end_lease()
 
     def _lease_of(self, message: tuple[Any, ...]) -> LeaseLink | None:
         """Who gets a message about a batch of a lease; None behind its end, when nobody does: threads of the model may
@@ -133,16 +130,14 @@ class Link:
         lease = LeaseLink(number, (descriptors[0], descriptors[1]), self._home.sock, self._receive, self.pending)
         self.arena, self.attachments = lease.connection.arena, lease.connection.attachments
         self._lease, self._was_leased = lease, True
-        self.pending.append((messages.LEASE,))
 
-    def _wait_leased(self, lease: LeaseLink) -> None:
-        """The same as `wait_until` for the main thread, which ends the lease where there is nothing left of it."""
-        self.wait_until(lambda: self.pending or lease.connection.is_lost)
-        if not self.pending:
-            self._lease = None
-            self.arena, self.attachments = self._home.arena, self._home.attachments
+    def _end_lease(self) -> None:
+        """For the main thread, behind all batches of the lease."""
+        lease, self._lease = self._lease, None
+        self.arena, self.attachments = self._home.arena, self._home.attachments
+        if lease is not None:
             lease.connection.close()
-            self.send((messages.RETURNED,))
+        self.send((messages.RETURNED,))
 
     def wait_until(self, is_done: Callable[[], object]) -> None:
         if self._gathered and not is_done():
