@@ -16,8 +16,18 @@ PYTEST := $(BIN)/python -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 CORE := $(VENV)/.core-installed
 DEPENDENCIES := $(VENV)/.dependencies-installed
+# What only `make test` uses is compiled without optimization, in half the time, and served to nobody: `make serve` and
+# `make install` do not take it for a compiled build. Where there is one for use, the tests use that.
+ifeq ($(UNOPTIMIZED),)
 WHEEL := $(VENV)/wheel
 TEST := $(VENV)/.test-installed
+OTHER_TEST := $(VENV)/.unoptimized-installed
+else
+WHEEL := $(VENV)/wheel-unoptimized
+TEST := $(VENV)/.unoptimized-installed
+OTHER_TEST := $(VENV)/.test-installed
+export TRIREME_COMPILE_LEVEL := 0
+endif
 DEVELOP := $(VENV)/.develop
 
 # What the installed package is made of; in a development environment it follows src by itself.
@@ -54,7 +64,7 @@ endif
 # Two things at a time: the dependencies are installed while the package compiles, lint runs as soon as they are there,
 # then the tests with the sources, and beside them the second run. With ARGS only the tests that they name.
 test:
-	@$(MAKE) --no-print-directory --jobs=2 lint tests $(if $(ARGS),,tests-compiled)
+	@$(MAKE) --no-print-directory --jobs=2 UNOPTIMIZED=$(if $(wildcard $(TEST)),,yes) lint tests $(if $(ARGS),,tests-compiled)
 
 # The tests see the sources; servers that they start see the package as it is installed. Files of tests run in
 # $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the
@@ -118,6 +128,7 @@ $(WHEEL): pyproject.toml constraints.txt $(SOURCES) | $(BIN)/python
 $(TEST): $(DEPENDENCIES) $(COMPILED)
 ifeq ($(wildcard $(DEVELOP)),)
 	$(PIP) --no-compile --no-deps --force-reinstall $(WHEEL)/*.whl
-	@test "$$TRIREME_COMPILE" = 0 || $(BIN)/python background_build.py mark
+	@test "$$TRIREME_COMPILE" = 0 || $(BIN)/python background_build.py $(if $(UNOPTIMIZED),unmark,mark)
 endif
+	@rm -f $(OTHER_TEST)
 	@touch $(CORE) $@

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = Path(sys.prefix)
 INSTALLED = ENVIRONMENT / ".compiled"
 """Holds the fingerprint of the sources that the installed build was compiled from; absent where it is the sources."""
+UNOPTIMIZED = ENVIRONMENT / ".unoptimized-installed"
+"""There where what is installed was compiled for tests alone."""
 FOLDER = ENVIRONMENT / "compiled"
 LOG = ENVIRONMENT / "compile.log"
 _RUNNING = ENVIRONMENT / ".compiling"
@@ -30,7 +32,8 @@ _NICE = 15
 
 
 def main(words: list[str]) -> int:
-    """`prepare` before a server, `remind` behind it, `mark` after a compiled install, `build` in the background.
+    """`prepare` before a server, `remind` behind it, `mark` after a compiled install, `unmark` after one that is for
+    tests alone, `build` in the background.
 
     `is-installed` ends with 0 where `pip install .` has compiled these sources, and nothing is to be installed.
     """
@@ -42,6 +45,8 @@ def main(words: list[str]) -> int:
         remind()
     elif words[0] == "mark":
         INSTALLED.write_text(fingerprint())
+    elif words[0] == "unmark":
+        INSTALLED.unlink(missing_ok=True)
     else:
         build(words[1], int(words[2]))
     return 0
@@ -60,6 +65,7 @@ def prepare() -> None:
     if wheels:
         subprocess.run([*_PIP, "install", "--quiet", "--force-reinstall", "--no-deps", str(wheels[0])], check=True)
         INSTALLED.write_text(wanted)
+        UNOPTIMIZED.unlink(missing_ok=True)
         print("The compiled build is installed and used from now on.", flush=True)
         return
     if is_compiled or not _serves_sources():
@@ -67,6 +73,7 @@ def prepare() -> None:
         environ = {**os.environ, "TRIREME_COMPILE": "0"}
         subprocess.run([*_PIP, "install", "--quiet", "--no-deps", "--editable", str(ROOT)], env=environ, check=True)
         INSTALLED.unlink(missing_ok=True)
+        UNOPTIMIZED.unlink(missing_ok=True)
     if os.environ.get("TRIREME_COMPILE") != "0" and not is_running(wanted):
         start(wanted)
 
@@ -74,7 +81,7 @@ def prepare() -> None:
 def has_build() -> bool:
     """Whether `pip install .` has put these sources into the environment, compiled, and what they need with them."""
     package, sources = _package(), ROOT / "src/trireme"
-    if package is None or package == sources or not any(package.rglob("*.so")):
+    if UNOPTIMIZED.exists() or package is None or package == sources or not any(package.rglob("*.so")):
         return False
     needed_since = (ROOT / "pyproject.toml").stat().st_mtime
     if (package / "__init__.py").stat().st_ctime < needed_since:

@@ -136,6 +136,33 @@ def test_build_whose_clone_was_removed_ends_in_silence(build: Any, monkeypatch: 
     assert not build.FOLDER.exists()
 
 
+def test_build_for_tests_alone_is_not_served(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.main(["mark"])
+    build.main(["unmark"])
+    build.UNOPTIMIZED.touch()
+    monkeypatch.setattr(build, "_serves_sources", lambda: False)
+    build.prepare()
+    assert "--editable" in asked_of_pip(build)
+    assert build.started == [build.fingerprint()]
+    assert not build.UNOPTIMIZED.exists()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_only_the_tests_of_a_fresh_environment_are_compiled_without_optimization(tmp_path: Path) -> None:
+    def would_run(target: str) -> str:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        words = ["make", "--dry-run", f"VENV={tmp_path}", target]
+        return subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True, check=True).stdout
+
+    assert "--wheel-dir wheel-unoptimized" in would_run("test").replace(f"{tmp_path}/", "")
+    assert "unoptimized-installed" in would_run("install")  # which is forgotten then
+    assert "wheel-unoptimized" not in would_run("install")
+    assert "background_build.py unmark" in would_run("test")
+    assert "background_build.py mark" in would_run("install")
+    (tmp_path / ".test-installed").touch()
+    assert "wheel-unoptimized" not in would_run("test")
+
+
 def test_build_that_runs_or_failed_is_not_begun_again(build: Any) -> None:
     wanted = build.fingerprint()
     build._RUNNING.write_text(f"{os.getpid()} of-other-sources")
