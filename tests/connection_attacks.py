@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import raw_grpc as grpc
-from attacks import Attack, Ports, http_request
+from attacks import MILLION, Attack, Ports, http_request
 from raw_grpc import RawGrpc
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def resets_with_work(ports: Ports, count: int = 6000, size_bytes: int = 100_000)
     return sent
 
 
-def resets_while_read(ports: Ports, count: int = 60, strings: int = 4_000_000) -> int:
+def resets_while_read(ports: Ports, count: int = 240, strings: int = MILLION) -> int:
     """Calls that take long to read and are reset at once, on a connection that is held."""
     described = grpc.field(1, b"IN") + grpc.field(2, b"BYTES") + grpc.field(3, grpc.varint(strings))
     described += grpc.field(5, grpc.field(8, b"a") * strings)
@@ -171,7 +171,7 @@ def resets_while_read(ports: Ports, count: int = 60, strings: int = 4_000_000) -
     return sent
 
 
-def leavers_while_read(ports: Ports, count: int = 60, strings: int = 4_000_000) -> int:
+def leavers_while_read(ports: Ports, count: int = 240, strings: int = MILLION) -> int:
     """Clients that send what takes long to read and leave."""
     entry = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[%d],"data":[%b"a"]}]}'
     raw = http_request("/v2/models/text/infer", entry % (strings, b'"a",' * (strings - 1)))
