@@ -47,6 +47,10 @@ _NUMBERS: Final = {int, float}
 _ACCESS: Final = "attempt to access JSON {0} as {1}"
 
 
+class ElementCountError(InternalError):
+    """There are more or fewer elements than the shape holds."""
+
+
 @lru_cache(maxsize=256)
 def layout_of(code: str, count: int) -> Struct:
     """The layout of that many elements; for few of them it is quicker to use than an array."""
@@ -65,9 +69,11 @@ def decode_input(name: str, datatype: str, data: Any, count: int) -> bytes:
     """The elements of an input, whose name and wants follow Triton's words where they cannot be read."""
     try:
         return decode_elements(datatype, data, count)
+    except ElementCountError as error:
+        wants = f", whose shape holds {count}"
+        raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
     except InternalError as error:
-        wants = ", whose shape holds " if "true shape" in error.message else " takes "
-        wants += str(count) if wants[0] == "," else "text" if datatype == BYTES else datatype
+        wants = f" takes {'text' if datatype == BYTES else datatype}"
         raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
 
 
@@ -86,10 +92,10 @@ def decode_elements(datatype: str, data: Any, count: int) -> bytes:
         return _encode_strings(data, types)
     if len(data) > count:
         _encode_fixed(datatype, data[:count], types_of(data[:count]))  # what is wrong with these is told first
-        raise InternalError("Unable to parse 'data': Shape does not match true shape of 'data' field")
+        raise ElementCountError("Unable to parse 'data': Shape does not match true shape of 'data' field")
     encoded = _encode_fixed(datatype, data, types) if count <= SLICE else _encode_many(datatype, data)
     if len(data) < count:
-        raise InternalError("Failed to parse 'data' field: shape does not match true shape")
+        raise ElementCountError("Failed to parse 'data' field: shape does not match true shape")
     return encoded
 
 
