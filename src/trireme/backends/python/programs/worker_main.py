@@ -57,6 +57,8 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
 
 def serve(worker: Any, link: Any) -> None:
     """Handles messages until the model is finalized."""
+    from trireme.backends.python.worker.interruption import handle_interruptibly
+
     next_message, handle = link.next, worker.handle
     while not worker.is_finished:
         message = next_message()
@@ -72,16 +74,6 @@ def serve(worker: Any, link: Any) -> None:
             from trireme.backends.python.worker.async_service import AsyncService
 
             AsyncService(worker, link).run()
-
-
-def handle_interruptibly(handle: Any, message: Any) -> None:
-    """Lets Ctrl+C reach the model's code while it runs; a worker that waits for work leaves it to the server."""
-    with contextlib.suppress(KeyboardInterrupt):  # the code itself has told of it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            handle(message)
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def collect_seldom() -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from trireme.backends.python.programs import worker_main
 class WorkerProcess:
     """A started worker and the server's ends of its sockets."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, is_debug: bool = False) -> None:
         self.sock, worker_sock = socket.socketpair()
         self.side, worker_side = socket.socketpair()
         self.sock.settimeout(20)
@@ -42,6 +43,7 @@ class WorkerProcess:
             "version_dir": str(folder / "1"),
             "model_file": "model.py",
             "instance_name": "model_0_0",
+            "is_debug": is_debug,
         }
         self.send((messages.CONFIGURE, settings))
 
@@ -67,8 +69,8 @@ class WorkerProcess:
 def start(write_model: Callable[..., Path]) -> Iterator[Callable[..., WorkerProcess]]:
     started: list[WorkerProcess] = []
 
-    def begin(source: str, *options: str) -> WorkerProcess:
-        worker = WorkerProcess(write_model(source), *options)
+    def begin(source: str, *options: str, is_debug: bool = False) -> WorkerProcess:
+        worker = WorkerProcess(write_model(source), *options, is_debug=is_debug)
         started.append(worker)
         worker.send((messages.INITIALIZE, {}))
         answer = worker.receive()
@@ -180,6 +182,45 @@ def test_signals_to_the_whole_group_are_left_to_the_server(
     worker.process.send_signal(number)
     worker.execute()
     assert worker.receive()[3] is None
+
+
+def test_ctrl_c_while_debugging_interrupts_the_model(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(
+        """
+        import time
+        class TritonPythonModel:
+            def execute(self, requests):
+                print("begun", flush=True)
+                time.sleep(60)
+        """,
+        is_debug=True,
+    )
+    for _ in range(2):
+        worker.execute()
+        assert worker.process.stdout is not None
+        assert worker.process.stdout.readline() == "begun\n"
+        worker.process.send_signal(signal.SIGINT)
+        assert worker.receive()[3][1].startswith("KeyboardInterrupt")
+
+
+def test_ctrl_c_while_debugging_cuts_no_answer(start: Callable[..., WorkerProcess]) -> None:
+    worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}", is_debug=True)
+    is_over = threading.Event()
+
+    def press() -> None:
+        while not is_over.wait(0.0005):
+            worker.process.send_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        for _ in range(1500):
+            worker.execute()
+            assert worker.receive()[0] == messages.RESULTS
+    finally:
+        is_over.set()
+        thread.join()
+    assert worker.process.poll() is None
 
 
 def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_started(
