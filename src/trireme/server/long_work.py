@@ -10,7 +10,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from trireme.core.datatype import BYTES
@@ -125,10 +124,14 @@ class OrderedWork:
             future.cancel()
 
     def _start(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        job = _Job(work, then, partial(self._loop.call_soon_threadsafe, self._hand_over))
+        job = _Job(work, then, self._return)
         future = self._threads.submit(job)
         self._running = job, future
         future.add_done_callback(job.come_back)
+
+    def _return(self, then: Callable[[Any], None], done: Future[Any]) -> None:
+        """From the thread that did the work to the loop's."""
+        self._loop.call_soon_threadsafe(self._hand_over, then, done)
 
     def _hand_over(self, then: Callable[[Any], None], done: Future[Any]) -> None:
         if self._running is None or done is not self._running[1]:

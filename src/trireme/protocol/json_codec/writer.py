@@ -37,10 +37,13 @@ def _pieces(name: str, value: Any) -> list[str]:
             if len(pieces) > 2 * MAX_PIECES:
                 raise _too_many(name)
             pieces.append(prefix)
-            if isinstance(entry, dict | list):
-                is_list = isinstance(entry, list)
-                open_containers.append((_elements(entry), "]") if is_list else (_members(entry), "}"))
-                pieces.append("[" if is_list else "{")
+            if isinstance(entry, list):
+                pieces.append("[")
+                open_containers.append((_elements(entry), "]"))
+                break
+            if isinstance(entry, dict):
+                pieces.append("{")
+                open_containers.append((_members(entry), "}"))
                 break
             pieces.append(json.dumps(entry))
         else:
