@@ -8,7 +8,8 @@ from trireme.core.close_names import closest
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The closest of `valid`, whatever the case; also one that ends with `name`, so `FP32` finds `TYPE_FP32`."""
+    """The closest of `valid`, whatever the case; also one that ends with `name`, so `FP32` finds `TYPE_FP32`, or, where
+    none is close, that begins with it or is its beginning: `text` and `text_input`."""
     by_folded = {candidate.lower(): candidate for candidate in valid}
     folded = name.lower().replace("-", "_")
     if not folded:
@@ -19,7 +20,12 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
         if candidate.endswith("_" + folded):
             return original
     close = closest(folded, by_folded)
-    return by_folded[close] if close is not None else None
+    if close is not None:
+        return by_folded[close]
+    for candidate, original in by_folded.items():
+        if candidate and (candidate.startswith(f"{folded}_") or folded.startswith(f"{candidate}_")):
+            return original
+    return None
 
 
 def meant(name: str, valid: Iterable[str]) -> str:
