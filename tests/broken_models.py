@@ -124,6 +124,8 @@ MODELS: Mapping[str, BrokenModel] = {
     "warmup_without_file": BrokenModel(
         PYTHON + _WARMUP % (1, 'data_type: TYPE_FP32 dims: [ 4 ] input_data_file: "none"')
     ),
+    "input_twice": BrokenModel(PYTHON + IN, is_loaded=True),
+    "output_twice": BrokenModel(PYTHON + OUT, is_loaded=True),
     "unknown_backend": BrokenModel(PYTHON.replace('"python"', '"pyton"')),
     "tensorrt": BrokenModel(f'platform: "tensorrt_plan"\n{IN}{OUT}', {"1/model.plan": ""}),
     "wrong_platform": BrokenModel(f'backend: "onnxruntime"\nplatform: "python"\n{IN}{OUT}', {"1/model.onnx": ""}),
