@@ -54,7 +54,8 @@ def test_the_engine_looks_for_a_gpu_itself(model: Path, monkeypatch: pytest.Monk
     [
         ({"enable_lora": True}, "enable_lora"),
         ({"tokenizer": "another/one"}, "another/one"),
-        ({"max_model_len": "many"}, "'max_length' of model 'm' must be a whole number"),
+        ({"max_model_len": "many"}, "'max_model_len' in model.json of model 'm' must be a whole number"),
+        ({"gpu_memory_utilization": 1.5}, "'gpu_memory_utilization' in model.json of model 'm' must be a number above"),
         ({"model": "nowhere"}, "there is no language model"),
     ],
 )
