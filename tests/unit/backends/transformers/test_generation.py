@@ -204,6 +204,11 @@ def test_a_chat_template_makes_the_prompt(serve: Any, tmp_path: Path) -> None:
     assert texts(model.infer(messages=text(json.dumps(messages)))["text_output"]) == [expected]
     expected = Library(folder).text("user: Hello\nassistant:", max_new_tokens=6)
     assert texts(model.infer(text_input=text("Hello"))["text_output"]) == [expected]
+    parts: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    assert texts(model.infer(messages=text(json.dumps(parts)))["text_output"]) == [expected]
+    parts[0]["content"].append({"type": "image_url", "image_url": {"url": "data:,"}})
+    with pytest.raises(ServingError, match="message 0 has a part of the type 'image_url', and the model takes texts"):
+        model.infer(messages=text(json.dumps(parts)))
     for wrong in ("Hello", '{"role": "user"}', '["Hello"]', "[]", "[" * 100_000):
         with pytest.raises(ServingError, match="input 'messages' must be a JSON list such as"):
             model.infer(messages=text(wrong))

@@ -70,7 +70,7 @@ class TextGeneration:
 
     def _conversation(self, item: Item) -> str:
         if "messages" in item.inputs:
-            messages = read_messages(item.text("messages"))
+            messages = _of_texts(read_messages(item.text("messages")))
         else:
             messages = [{"role": "user", "content": item.text("text_input")}]
         try:
@@ -89,6 +89,26 @@ def read_messages(text: str) -> list[Any]:
     if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise RequestError(f"input 'messages' must be {expected}")
     return messages
+
+
+def _of_texts(messages: Sequence[Any]) -> list[Any]:
+    """The messages with contents of several texts as one, which every template can write."""
+    return [
+        {**message, "content": _joined(number, message["content"])}
+        if isinstance(message.get("content"), list)
+        else message
+        for number, message in enumerate(messages)
+    ]
+
+
+def _joined(number: int, parts: Sequence[Any]) -> str:
+    found = []
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise RequestError(f"message {number} has a part of the type '{kind}', and the model takes texts only")
+        found.append(part["text"])
+    return "\n".join(found)
 
 
 def _is_message(entry: Any) -> bool:
