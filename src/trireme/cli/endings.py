@@ -1,7 +1,8 @@
-"""How a command ends: its exit code after help, a mistake, Ctrl+C, or a reader of its output that has enough."""
+"""How a command ends: its exit code after help, a mistake, Ctrl+C, or where its output has no reader or no room."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -41,6 +42,12 @@ def exit_code_of(run: Callable[[], int]) -> int:
     except BrokenPipeError:  # whoever read the output has enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"The output cannot be written: {error.strerror}.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
         return INTERRUPTED

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
@@ -24,3 +26,10 @@ def test_what_ends_a_command_is_its_exit_code(error: BaseException, code: int, m
         raise error
 
     assert exit_code_of(run) == code
+
+
+def test_an_output_without_room_is_told_in_a_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "trireme", "version"]
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "The output cannot be written: No space left on device.\n")
