@@ -55,6 +55,10 @@ class Predictor:
         self._measured[point.key] = (point, measured)
         self._fit()
 
+    def forget(self, point: Point) -> None:
+        """What was measured there does not count from the next measurement on."""
+        self._measured.pop(point.key, None)
+
     def predict(self, point: Point, is_rough: bool = False) -> dict[str, float]:
         """Metrics by tag, corrected by what near measurements showed; roughly for a third of the work."""
         found = dict(self._plain_of(point, _ROUGH_BATCHES if is_rough else BATCHES))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trireme.tools.analyze.configuration.space import Space
-from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.ranking import Ranking, Settings
 from trireme.tools.analyze.search.fit.candidates import Candidates
 from trireme.tools.analyze.search.fit.predictor import Predictor
 from trireme.tools.analyze.search.port import Measure
@@ -36,6 +36,14 @@ _DISTURBED = 1.25
 """Where a trial was so many times faster before, something else was on the machine."""
 _MOST_PROBE_CHECKS = 2
 """So many probes that showed more than the model believes are measured at length."""
+_MOST_SECOND_LOOKS = 3
+"""So many configurations that lost are looked at again."""
+_LAST_SHARE = 0.08
+"""As the share above, with second looks and what follows from them."""
+_FEWEST_LAST_STEPS = 2
+"""A probe of what is promised now, and a measurement of it at length."""
+_RECOVERED = 1.1
+"""A second look that is so many times faster has shown that the first was disturbed."""
 _MOST_DOUBTED = 3
 """So many measurements that fell short of their promise are repeated."""
 _CURVE = 3
@@ -105,19 +113,14 @@ class _Search:
         self._probe()
         if not any(self._results.values()):
             return []
-        for number in range(_MOST_STEPS):
-            trial = self._promising()
-            if trial is None or (number >= _FEWEST_STEPS and self._is_time_over()):
-                break
-            self._tell(f"predicted {self._described(trial)}")
-            if trial in self._results:
-                self._check(trial)
-            elif self._learn(trial, is_probe=True) is None:
-                self._is_checked.add(trial)
-        self._check_best_probes()
+        if self._follow_promises(_TIME_SHARE, _FEWEST_STEPS):
+            self._check_best_probes()
         self._fill_curve()
         self._compare_default()
-        if self._check_doubted():
+        is_any_doubted = self._check_doubted()
+        if self._look_again() or is_any_doubted:
+            self._follow_promises(_LAST_SHARE, 0)
+            self._check_doubted()
             self._fill_curve()
         seen = {trial.settings for trial, result in self._results.items() if result is not None}
         return [
@@ -125,6 +128,58 @@ class _Search:
             for trial in self._candidates.all()
             if trial.settings in seen
         ]
+
+    def _follow_promises(self, share: float, fewest: int) -> bool:
+        """Until nothing better is promised, or for this share of the time that everything would take, but for so many
+        steps at least; False where it ended because something else is on the machine."""
+        for number in range(_MOST_STEPS):
+            trial = self._promising()
+            if trial is None or (number >= fewest and self._is_time_over(share)):
+                break
+            self._tell(f"predicted {self._described(trial)}")
+            if trial in self._results:
+                if not self._check(trial):
+                    return False
+            elif self._learn(trial, is_probe=True) is None:
+                self._is_checked.add(trial)
+        return True
+
+    def _look_again(self) -> bool:
+        """Configurations that lost, at another moment: something else on the machine may have slowed what was learned
+        of them, and with it every promise. Once more where little time has passed, as that may last for as long as a
+        search. Whether one is better than it was."""
+        is_any = False
+        for share in (_LAST_SHARE, _TIME_SHARE):
+            looked: set[Settings] = set()
+            while len(looked) < _MOST_SECOND_LOOKS and not self._is_time_over(share):
+                rival = self._rival(looked)
+                if rival is None:
+                    break
+                looked.add(rival.trial.settings)
+                if self._has_recovered(rival):
+                    self._follow_promises(_LAST_SHARE, _FEWEST_LAST_STEPS)
+                    self._check_best_probes()
+                    is_any = True
+        return is_any
+
+    def _rival(self, looked: set[Settings]) -> Result | None:
+        """The best of a configuration that is neither the best of all nor the model's own nor one of these."""
+        known = [result for result in self._results.values() if result is not None]
+        best = max(known, key=self._ranking.key).trial.settings
+        others = {best, self._candidates.own()[0].settings, *looked}
+        return max((one for one in known if one.trial.settings not in others), key=_throughput, default=None)
+
+    def _has_recovered(self, rival: Result) -> bool:
+        """Whether it is faster now; what was learned of the same configuration at that other moment is forgotten."""
+        again = self._measure_trial(rival.trial, rival.is_probe, again=self._ranking.key)
+        if again is None or _throughput(again) < _throughput(rival) * _RECOVERED:
+            return False
+        for trial, result in self._results.items():
+            if trial.settings == rival.trial.settings and result is not None and result.is_probe:
+                self._predictor.forget(self._candidates.point(trial))
+        self._results[rival.trial] = again
+        self._predictor.learn(self._candidates.point(rival.trial), again.measured[0])
+        return True
 
     def _probe(self) -> None:
         """The fewest instances under rising load, then the most."""
@@ -144,7 +199,7 @@ class _Search:
             result = self._learn(self._candidates.trial(setting, clients), is_probe=True)
             if result is None:
                 break
-            throughput = result.measured[0].metrics["perf_throughput"]
+            throughput = _throughput(result)
             if throughput < reached * _PROBE_GAIN and clients > 2 * instances:
                 break
             reached = max(reached, throughput)
@@ -156,13 +211,13 @@ class _Search:
                 break
             clients = following
 
-    def _is_time_over(self) -> bool:
+    def _is_time_over(self, share: float) -> bool:
         """By what single measurements have taken so far."""
         known = [result for result in self._results.values() if result is not None]
         at_length = [result.seconds for result in known if not result.is_probe]
         seconds = at_length or [result.seconds * _PROBES_FOR_ONE for result in known]
         whole_s = self._candidates.count * sum(seconds) / len(seconds)
-        return self._now_s() - self._began_s > _TIME_SHARE * whole_s
+        return self._now_s() - self._began_s > share * whole_s
 
     def _is_latency_passed(self, result: Result) -> bool:
         """By the average, which a single slow request does not move."""
@@ -173,13 +228,13 @@ class _Search:
     def _check_best_probes(self) -> None:
         """Where the steps were used up by promises that did not hold, or did not even run, and where a probe showed
         more than the model believes."""
-        for _ in range(_MOST_PROBE_CHECKS):
+        for number in range(_MOST_PROBE_CHECKS):
             probed = [
                 (self._ranking.key(result), trial)
                 for trial, result in self._results.items()
                 if result is not None and trial not in self._is_checked
             ]
-            if not probed:
+            if not probed or (number and self._is_time_over(_TIME_SHARE)):
                 break
             key, trial = max(probed, key=_first)
             if not self._is_worth(key):
@@ -214,7 +269,7 @@ class _Search:
         """A rough look does not see by how little a bound is kept or passed."""
         if trial in self._is_checked:
             return self._key(trial)
-        promise = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial), is_rough=True))
+        promise = self._promise(trial, is_rough=True)
         passed = self._ranking.violation([promise])
         return (True, self._ranking.score([promise])) if passed <= _ROUGH_SLACK else (False, -passed)
 
@@ -236,29 +291,32 @@ class _Search:
             return self._ranking.key(result)
         if trial in self._is_checked:
             return False, float("-inf")
-        promise = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial)))
+        promise = self._promise(trial)
         passed = self._ranking.violation([promise])
         return (True, self._ranking.score([promise])) if passed == 0 else (False, -passed)
 
-    def _check(self, trial: Trial) -> None:
+    def _promise(self, trial: Trial, is_rough: bool = False) -> Measured:
+        return Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial), is_rough))
+
+    def _check(self, trial: Trial) -> bool:
         """Measures at length; what falls far short of its promise is measured once more when the search is over: what
-        else a machine does for a moment can only make things slower."""
-        promised = Measured(self._candidates.model, self._predictor.predict(self._candidates.point(trial)))
+        else a machine does for a moment can only make things slower. Whether it is as fast as its probe was."""
+        promised = self._promise(trial)
         key = (self._ranking.violation([promised]) == 0, self._ranking.score([promised]))
         before = self._results.get(trial)
         self._is_checked.add(trial)
         result = self._learn(trial, is_probe=False)
-        if result is None or not key[0]:
-            return
-        if _is_disturbed(result, before) or not self._ranking.is_satisfying(result):
+        is_disturbed = result is not None and _is_disturbed(result, before)
+        if result is not None and key[0] and (is_disturbed or not self._ranking.is_satisfying(result)):
             self._doubted.append((key, trial))
+        return not is_disturbed
 
     def _check_doubted(self) -> bool:
         """At another moment, where the promise is better than all that was measured; whether something was. The better
         of the two counts, because what disturbs a measurement only makes it slower."""
         is_any = False
         for key, trial in sorted(self._doubted, key=_first, reverse=True)[:_MOST_DOUBTED]:
-            if self._is_worth(key):
+            if self._is_worth(key) and not (is_any and self._is_time_over(_TIME_SHARE)):
                 self._results[trial] = self._measure_trial(trial, again=self._ranking.key) or self._results[trial]
                 is_any = True
         return is_any
@@ -312,8 +370,11 @@ def _is_disturbed(result: Result, before: Result | None) -> bool:
     """Whether the same was much faster before."""
     if before is None:
         return False
-    rates = [one.measured[0].metrics["perf_throughput"] for one in (before, result)]
-    return rates[0] > rates[1] * _DISTURBED
+    return _throughput(before) > _throughput(result) * _DISTURBED
+
+
+def _throughput(result: Result) -> float:
+    return result.measured[0].metrics["perf_throughput"]
 
 
 def _first(entry: tuple[tuple[bool, float], Trial]) -> tuple[bool, float]:
