@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from trireme import __version__
 from trireme.config.options.flag_parser import FlagParser
 from trireme.tools.analyze.command_line.config_file import read_config_file
-from trireme.tools.analyze.command_line.flags import declare
+from trireme.tools.analyze.command_line.flags import declare, without_effect
 from trireme.tools.analyze.command_line.reading import read_analyze_options
 from trireme.tools.analyze.errors import EXIT_CODES, INTERRUPTED, ClientError, InputError
 from trireme.tools.analyze.replay import report_again, summarize_again
@@ -50,7 +50,7 @@ def run_subcommand(program: str, arguments: Sequence[str]) -> int:
 def _friendly(program: str, arguments: Sequence[str]) -> int:
     given = vars(make_parser(program, "").parse_intermixed_args(list(arguments)))
     verbosity, positional = _verbosity(given, 0), given.pop("models")
-    return analyze(read_analyze_options(_with_file(given), positional, True, verbosity))
+    return analyze(read_analyze_options(_with_file(given, verbosity), positional, True, verbosity))
 
 
 def _subcommand(program: str, words: list[str]) -> int:
@@ -81,7 +81,7 @@ def _subcommand(program: str, words: list[str]) -> int:
     name = words.pop(0)
     given = vars(make_parser(f"{program} {name}", name).parse_args(words))
     verbosity = _verbosity(given, verbosity)
-    given = _with_file(given)
+    given = _with_file(given, verbosity)
     if name == "profile":
         return analyze(read_analyze_options(given, (), False, verbosity))
     return report_again(given, verbosity) if name == "report" else summarize_again(given, verbosity)
@@ -113,12 +113,18 @@ def make_parser(program: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _with_file(given: dict[str, Any]) -> dict[str, Any]:
-    """Flags before the file; models named by both keep the file's settings."""
+def _with_file(given: dict[str, Any], verbosity: int) -> dict[str, Any]:
+    """What was given and what the file has; settings without effect are told, unless results alone are wished."""
     path = given.get("config_file")
-    if path is None:
-        return given
-    content = read_config_file(path)
+    settings = given if path is None else _merged(given, read_config_file(path))
+    if verbosity >= 0:
+        for sentence in without_effect(settings):
+            print(sentence, file=sys.stderr)
+    return settings
+
+
+def _merged(given: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Flags before the file; models named by both keep the file's settings."""
     named = given.get("profile_models")
     if named is not None and isinstance(content.get("profile_models"), dict):
         own = content["profile_models"]

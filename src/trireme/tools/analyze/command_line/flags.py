@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,26 +111,29 @@ _OUTPUT: Final = (
 GROUPS: Final = (("wishes", _OWN), ("server", _SERVER), ("search", _SEARCH), ("results", _OUTPUT))
 FLAGS: Final = {flag.name: flag for _, flags in GROUPS for flag in flags}
 
+_ALWAYS = "processor and memory are always measured"
+_NO_DOCKER = "no container is started"
+_OWN_LOAD = "the load comes from this installation, in this process"
 ACCEPTED: Final = {
-    "collect_cpu_metrics": "yes",
-    "use_concurrency_formula": "yes",
-    "always_report_gpu_metrics": "yes",
-    "dcgm_disable": "yes",
-    "perf_output": "yes",
-    "perf_output_path": "text",
-    "perf_analyzer_path": "text",
-    "perf_analyzer_cpu_util": "number",
-    "triton_docker_image": "text",
-    "triton_docker_mounts": "list",
-    "triton_docker_labels": "list",
-    "triton_docker_args": "list",
-    "triton_docker_shm_size": "text",
-    "triton_install_path": "text",
-    "model_type": "text",
-    "log_level": "text",
-    "plots": "text",
+    "collect_cpu_metrics": ("yes", _ALWAYS),
+    "always_report_gpu_metrics": ("yes", "what the devices report is always shown"),
+    "dcgm_disable": ("yes", "devices are read from the server's metrics"),
+    "use_concurrency_formula": ("yes", "the search chooses the loads"),
+    "perf_output": ("yes", _OWN_LOAD),
+    "perf_output_path": ("text", _OWN_LOAD),
+    "perf_analyzer_path": ("text", _OWN_LOAD),
+    "perf_analyzer_cpu_util": ("number", _OWN_LOAD),
+    "triton_docker_image": ("text", _NO_DOCKER),
+    "triton_docker_mounts": ("list", _NO_DOCKER),
+    "triton_docker_labels": ("list", _NO_DOCKER),
+    "triton_docker_args": ("list", _NO_DOCKER),
+    "triton_docker_shm_size": ("text", _NO_DOCKER),
+    "triton_install_path": ("text", "the server of this installation is started"),
+    "model_type": ("text", "whether a model writes texts is seen by its configuration"),
+    "log_level": ("text", "-q has results alone"),
+    "plots": ("text", "the report has plots of its own"),
 }
-"""Settings of the original that decide nothing here."""
+"""Settings of the original that decide nothing here: their kind, and what happens in their place."""
 
 FILE_ONLY: Final = (
     "objectives",
@@ -150,8 +154,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for flag in flags:
             _add(group, flag.name, flag.kind, flag.help, flag.short, flag.metavar)
-    for name, kind in ACCEPTED.items():
+    for name, (kind, _) in ACCEPTED.items():
         _add(parser, name, kind, argparse.SUPPRESS, "", "")
+
+
+def without_effect(given: Iterable[str]) -> list[str]:
+    """A sentence for each setting that decides nothing."""
+    return [f"{name} has no effect: {ACCEPTED[name][1]}" for name in given if name in ACCEPTED]
 
 
 def _add(group: argparse._ActionsContainer, name: str, kind: str, text: str, short: str, metavar: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trireme.tools.analyze.command import run_subcommand
 from trireme.tools.analyze.command_line.config_file import read_config_file
 from trireme.tools.analyze.command_line.models import perf_words
 from trireme.tools.analyze.command_line.reading import read_analyze_options
@@ -151,3 +152,15 @@ def test_the_environments_key_is_sent_unless_another_is_given(monkeypatch: pytes
     monkeypatch.setenv("TRIREME_API_KEY", "k1")
     assert read().place.headers == (("Authorization", "Bearer k1"),)
     assert read(header=["authorization: Bearer k2"]).place.headers == (("authorization", "Bearer k2"),)
+
+
+@pytest.mark.parametrize(("words", "told"), [((), ["dcgm_disable", "plots"]), (("-q",), [])], ids=["plain", "quiet"])
+def test_settings_without_effect_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: list[str]
+) -> None:
+    path = tmp_path / "wishes.json"
+    path.write_text('{"plots": {"own": {}}, "latency_budget": 5}')
+    code = run_subcommand("model-analyzer", ["profile", *words, "--dcgm-disable", "-f", str(path)])
+    lines = capsys.readouterr().err.splitlines()
+    assert (code, "which model?" in lines[-1]) == (2, True)
+    assert sorted(line.partition(" has no effect: ")[0] for line in lines[:-1]) == told
