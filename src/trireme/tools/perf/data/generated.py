@@ -29,7 +29,7 @@ def known_shape(spec: TensorSpec, shapes: dict[str, tuple[int, ...]]) -> tuple[i
         )
     if any(dim not in (-1, wanted) for dim, wanted in zip(spec.shape, given, strict=True)):
         raise PerfError(
-            f"input '{spec.name}' has the shape {list(spec.shape)}, which --shape {list(given)} does not fit"
+            f"input '{spec.name}' has the shape {list(spec.shape)}, which the shape {list(given)} does not fit"
         )
     return given
 

@@ -55,7 +55,7 @@ def test_a_shape_is_asked_for_where_the_model_leaves_it_open() -> None:
         load_dataset(model(NUMBERS), InputOptions(), 0)
     with pytest.raises(PerfError, match="has 1 dimensions"):
         load_dataset(model(NUMBERS), InputOptions(shapes={"N": (2, 2)}), 0)
-    with pytest.raises(PerfError, match=r"which --shape .* does not fit"):
+    with pytest.raises(PerfError, match=r"which the shape .* does not fit"):
         load_dataset(model(PAIR), InputOptions(shapes={"P": (3,)}), 0)
 
 
