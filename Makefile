@@ -2,6 +2,7 @@
 # make install  a virtual environment with everything for development, the package compiled as users get it
 # make develop  the same with the package taken from src, uncompiled, so that a change needs no new install
 # make test     what .ci/run runs: lint, types, tests; ARGS="tests/unit/cli -k flags" runs a part
+# make test-two-front-ends  the tests of whole servers once more, with two front-end processes that get workers
 # make format   ruff's fixes and formatting
 # make bench    measure this machine
 # make clean    remove the virtual environment and what tools left
@@ -41,7 +42,7 @@ COMPILED :=
 SOURCES :=
 endif
 
-.PHONY: help install develop serve test tests tests-compiled lint format reference dashboards screenshots bench clean
+.PHONY: help install develop serve test tests tests-compiled test-two-front-ends lint format reference dashboards screenshots bench clean
 
 help:
 	@sed -n 's/^# make /make /p' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +78,11 @@ tests-compiled: lint $(TEST)
 ifeq ($(wildcard $(DEVELOP)),)
 	$(PYTEST) --override-ini pythonpath= --override-ini cache_dir=.pytest_cache/compiled $(addprefix tests/unit/,core observe protocol registry scheduling server)
 endif
+
+# Every server that a test starts as a command has two front-end processes, and leases them workers of all models that
+# have some to spare; not part of `make test`, because it takes as long again.
+test-two-front-ends: $(TEST)
+	$(PYTEST) --forks $(WORKERS) --frontend-processes 2 --frontend-leases $(or $(ARGS),$(addprefix tests/,contract integration e2e))
 
 lint: $(DEPENDENCIES)
 	$(BIN)/ruff check .

@@ -39,12 +39,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu-times", action="store_true", help="list the files that took most processor time")
     parser.addoption("--fresh-interpreters", action="store_true", help="fork no command, start each from scratch")
     parser.addoption("--frontend-processes", type=int, help="so many for every server that a test starts as a command")
+    parser.addoption("--frontend-leases", action="store_true", help="these servers lease workers to their front ends")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     count = config.getoption("--frontend-processes")
     if count is not None:
         os.environ["TRIREME_FRONTEND_PROCESSES"] = str(count)
+    if config.getoption("--frontend-leases"):
+        os.environ["TRIREME_FRONTEND_LEASES"] = "true"
     if config.getoption("forks") > 1:
         from forked_run import ForkedRun
 
