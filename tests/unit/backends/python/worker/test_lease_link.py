@@ -225,6 +225,21 @@ def test_late_answers_to_a_tenant_that_is_gone_go_nowhere(stage: Stage) -> None:
     assert read(stage.server) == (messages.RESULTS, 2)
 
 
+def test_a_batch_of_a_tenant_that_is_gone_runs_to_its_end(stage: Stage) -> None:
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert stage.link.next() == (messages.EXECUTE, 1)
+    stage.tenant.close()
+    stage.tenant_side.close()
+    assert stage.link.arena is not None
+    stage.link.arena.place(bytes(LARGE))  # which is announced to nobody
+    stage.link.send((messages.RESULTS, FIRST))
+    stage.link.post((messages.RESPONSE, FIRST, None, True))
+    asking = threading.Thread(target=answer_return, args=(stage,))
+    asking.start()
+    assert stage.link.next() == (messages.EXECUTE, 2)
+    asking.join()
+
+
 def test_late_answers_of_an_earlier_lease_are_not_the_next_tenants(stage: Stage) -> None:
     earlier = (LEASE - 1) << messages.LEASE_BITS
     assert stage.link.arena is not None
