@@ -16,8 +16,8 @@ def front_end_count(wished: int | None, core_count: int, instance_count: int, ha
     """The number that was wished for; where none was, one for every two cores that the instances of the model with most
     of them leave. 1 means that the server process itself holds the connections.
 
-    The server process takes a core as well, unless it leases workers; then each front-end process is to get one, and one
-    worker stays."""
+    The server process takes a core as well, unless it leases workers; then each front-end process is to get one, and
+    one stays."""
     if wished is not None:
         return wished
     if not may_have_front_ends(None, core_count):
