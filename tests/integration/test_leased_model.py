@@ -27,8 +27,8 @@ name: "m" backend: "python" max_batch_size: 2 dynamic_batching { }
 input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
 """
-MOST_WAITING = 8
-"""Four batches of two for one worker."""
+MOST_WAITING = 16
+"""Eight batches of two for one worker."""
 
 
 class Worker:
@@ -145,7 +145,7 @@ def test_what_is_wrong_and_what_finds_too_many_waiting_is_left_to_the_server() -
         worker = stage.lend(1)
         assert not stage.ask(shape=(1, 2))
         assert [stage.ask() for _ in range(1 + MOST_WAITING + 1)] == [True] * (1 + MOST_WAITING) + [False]
-        for count in (1, 2, 2, 2, 2):
+        for count in (1, *[2] * (MOST_WAITING // 2)):
             assert await worker.answer() == count
         await until(lambda: len(stage.answers) == 1 + MOST_WAITING)
         worker.close()

@@ -25,7 +25,7 @@ from trireme.scheduling.direct import DirectScheduler
 from trireme.scheduling.scheduler import create_scheduler
 from trireme.server.inference import Inference
 
-_WAITING_BATCHES: Final = 4
+_WAITING_BATCHES: Final = 8
 """So many batches per worker wait here; with more, requests are the server process's."""
 _IDLE_POLL_S: Final = 0.001
 _SHOW_S: Final = 0.5
