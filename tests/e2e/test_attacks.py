@@ -39,6 +39,7 @@ ATTACKS = {
     "escapes in JSON": lambda ports: attacks.json_escapes(ports, 5 * MILLION),
     "brackets": attacks.brackets,
     "pipelined": lambda ports: attacks.objects_in_turn(ports, 100),
+    "members": lambda ports: attacks.many_members(ports, 1),
     "compressed calls": lambda ports: attacks.compressed_calls(ports, 100),
     "window updates": lambda ports: attacks.window_updates(ports, 1000),
     "settings": lambda ports: attacks.repeated_settings(ports, 1000),
