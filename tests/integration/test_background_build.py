@@ -107,8 +107,10 @@ def test_copy_in_an_environment_inside_the_clone_is_not_taken_for_the_sources(
 def test_remains_of_builds_that_were_killed_are_removed(build: Any) -> None:
     for name in ("killed.tmp", "killed.part", "finished", "running.tmp"):
         (build.FOLDER / name).mkdir(parents=True)
-    command = [sys.executable, "-c", "input()", "build"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "print(flush=True); input()", "build"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # until then it may have no command line yet
         build._RUNNING.write_text(f"{process.pid} running")
         build.remove_remains()
         assert sorted(path.name for path in build.FOLDER.iterdir()) == ["finished", "running.tmp"]
