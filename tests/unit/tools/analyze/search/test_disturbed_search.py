@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from test_searches import PlayedServer, Service, ranking
+from played_server import PlayedServer, Service, ranking
 
 from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, Tunable, doubled
 from trireme.tools.analyze.options import Constraint

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from played_server import AT_LENGTH_S, PlayedServer, ranking
 
 from trireme.tools.analyze.configuration.space import Axis, LoadChoice, Space, Tunable, doubled
-from trireme.tools.analyze.options import Constraint, ModelOptions, SearchOptions, Wishes
+from trireme.tools.analyze.options import Constraint, SearchOptions
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.search.brute import brute, sweep
 from trireme.tools.analyze.search.fit.search import _Search, can_fit, fit
-from trireme.tools.analyze.search.fit.simulation import Queue, play
 from trireme.tools.analyze.search.parzen import parzen, trial_count
 from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.search.quick import quick
-from trireme.tools.analyze.trial import BatchTime, Measured, Result, Trial
+from trireme.tools.analyze.trial import Result, Trial
 
-Service = Callable[[int, int], float]
-PROBE_S, AT_LENGTH_S, RELOAD_S = 0.5, 1.5, 3.0
 SPACE = Space(
     (
         Tunable(
@@ -34,54 +31,10 @@ SPACE = Space(
 )
 
 
-class PlayedServer:
-    """Counts what is measured; each measurement is off by some percent."""
-
-    def __init__(self, service: Service, noise: float = 0.02, think_s: float = 0.0005) -> None:
-        self.service = service
-        self.now_s = 0.0
-        self.trials: list[Trial] = []
-        self.probed: list[Trial] = []
-        self.measured_at_length: list[Trial] = []
-        self._noise = noise
-        self._think_s = think_s
-        self._chance = random.Random(1)
-
-    def measure(self, trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
-        self.trials.append(trial)
-        (self.probed if is_probe else self.measured_at_length).append(trial)
-        is_reload = len(self.trials) < 2 or trial.settings != self.trials[-2].settings
-        self.now_s += (PROBE_S if is_probe else AT_LENGTH_S) + is_reload * RELOAD_S
-        return self.result(trial, self._chance.gauss(1, self._noise), is_probe)
-
-    def result(self, trial: Trial, factor: float = 1.0, is_probe: bool = False) -> Result:
-        setting, clients = trial.settings[0][1], trial.loads[0].concurrency
-        instances, batch = setting.instances or 1, setting.max_batch_size or 1
-        sizes: dict[int, list[float]] = {}
-
-        def service(size: int, busy: int) -> float:
-            seconds = self.service(size, busy)
-            sizes.setdefault(size, []).append(seconds)
-            return seconds
-
-        played = play(Queue(clients, instances, batch, self._think_s), service)
-        inside_s = max(0.0, clients / played.requests_per_s - self._think_s)
-        metrics = {
-            "perf_throughput": played.requests_per_s * factor,
-            "perf_latency_avg": played.mean_s * 1e3 / factor,
-            "perf_server_queue": inside_s * 1e3 / factor,
-        }
-        metrics |= {f"perf_latency_p{percent}": value * 1e3 / factor for percent, value in played.percentiles_s.items()}
-        batches = tuple(
-            BatchTime(size, len(times), int(sum(times) * 1e9 / factor)) for size, times in sorted(sizes.items())
-        )
-        seconds = PROBE_S if is_probe else AT_LENGTH_S
-        return Result(trial, (Measured("m", metrics, batches=batches),), seconds, is_probe)
-
-    def best(self, is_allowed: Callable[[Result], bool] = lambda result: True) -> float:
-        """The most throughput of all trials, without noise."""
-        found = [self.result(trial) for settings in SPACE.combinations() for trial in SPACE.trials(settings, 1)]
-        return max(one.measured[0].metrics["perf_throughput"] for one in found if is_allowed(one))
+def best(server: PlayedServer, is_allowed: Callable[[Result], bool] = lambda result: True) -> float:
+    """The most throughput of all trials, without noise."""
+    found = [server.result(trial) for settings in SPACE.combinations() for trial in SPACE.trials(settings, 1)]
+    return max(one.measured[0].metrics["perf_throughput"] for one in found if is_allowed(one))
 
 
 def waiting(size: int, busy: int) -> float:
@@ -102,10 +55,6 @@ def thrashing(size: int, busy: int) -> float:
 SERVICES = {"waiting": waiting, "computing": computing, "thrashing": thrashing}
 
 
-def ranking(*constraints: Constraint) -> Ranking:
-    return Ranking([ModelOptions("m", Wishes(constraints=constraints))])
-
-
 def reached(server: PlayedServer, rank: Ranking) -> float:
     """Without noise, the throughput of the best that was measured."""
     results = [server.result(trial) for trial in server.trials]
@@ -118,7 +67,7 @@ def test_the_fitted_model_finds_the_best_with_a_tenth_of_the_measurements(name: 
     server = PlayedServer(SERVICES[name])
     rank = ranking(*([] if limit_ms is None else [Constraint("perf_latency_p99", most=limit_ms)]))
     fit(SPACE, server.measure, rank, lambda text: None)
-    assert reached(server, rank) >= 0.95 * server.best(rank.is_satisfying)
+    assert reached(server, rank) >= 0.95 * best(server, rank.is_satisfying)
     assert len(server.trials) <= SPACE.size() / 10
 
 
@@ -239,7 +188,7 @@ def test_only_a_single_model_is_fitted() -> None:
 def test_hill_climbing_comes_near_the_best(name: str) -> None:
     server, rank = PlayedServer(SERVICES[name]), ranking()
     quick(SPACE, server.measure, rank, 3)
-    assert reached(server, rank) >= 0.8 * server.best()
+    assert reached(server, rank) >= 0.8 * best(server)
     assert len(set(server.trials)) < SPACE.size() / 2
 
 
@@ -247,7 +196,7 @@ def test_hill_climbing_comes_near_the_best(name: str) -> None:
 def test_draws_by_density_come_near_the_best(name: str) -> None:
     server, rank = PlayedServer(SERVICES[name]), ranking()
     parzen(SPACE, server.measure, rank, SearchOptions(), 3)
-    assert reached(server, rank) >= 0.8 * server.best()
+    assert reached(server, rank) >= 0.8 * best(server)
 
 
 def test_brute_measures_all_where_it_may_not_end_early() -> None:
