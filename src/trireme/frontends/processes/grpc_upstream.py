@@ -51,6 +51,8 @@ class Upstream:
         self._sending: dict[int, Stream] = {}  # whose requests are not all there
         self._outbound = Outbound(self._sending)
         self._calls: dict[int, PassedCall] = {}
+        self._next_id = 1
+        """Of a call's stream. They grow in the order in which calls are passed on, which is not that of the client."""
         self._partial = b""
         self._outbound.pieces.append(_GREETING)  # in front of whatever is sent first
         self._taken_bytes = 0  # of the connection's window
@@ -59,14 +61,15 @@ class Upstream:
 
     def open(self, stream: Stream, plan: CallPlan) -> PassedCall:
         """Passes a call on; implements `Method.open` with the connection left out."""
-        call = self._calls[stream.id] = PassedCall(self, stream)
+        own_id, self._next_id = self._next_id, self._next_id + 2
+        call = self._calls[own_id] = PassedCall(self, stream, own_id)
         if self.is_closed:
             self._refuse(call)
             return call
-        own = Stream(stream.id, stream.headers, 0)
+        own = Stream(own_id, stream.headers, 0)
         own.is_received = True  # whatever the answer, it ends no request early
-        self._sending[stream.id] = own
-        self._outbound.pieces.append(_headers_frames(stream.id, stream.headers))
+        self._sending[own_id] = own
+        self._outbound.pieces.append(_headers_frames(own_id, stream.headers))
         self.flush()
         return call
 
@@ -95,9 +98,8 @@ class Upstream:
             self._refuse(call)
 
     def _refuse(self, call: PassedCall) -> None:
-        stream_id = call.stream.id
-        self._calls.pop(stream_id, None)
-        self._sending.pop(stream_id, None)
+        self._calls.pop(call.own_id, None)
+        self._sending.pop(call.own_id, None)
         call.fail(unanswered_error())
 
     def received(self, data: bytes) -> None:
@@ -120,7 +122,7 @@ class Upstream:
         """Lets the server process send more on calls whose answers the client has taken."""
         for call in self._calls.values():
             if call.taken_bytes and not call.stream.queued_bytes:
-                self._outbound.pieces.append(wire.window_update_frame(call.stream.id, call.taken_bytes))
+                self._outbound.pieces.append(wire.window_update_frame(call.own_id, call.taken_bytes))
                 call.taken_bytes = 0
         if self._taken_bytes > _CONNECTION_WINDOW_BYTES >> 1:
             self._outbound.pieces.append(wire.window_update_frame(0, self._taken_bytes))
@@ -186,11 +188,24 @@ class Upstream:
 class PassedCall:
     """Implements `OpenCall`: a call whose frames go to the server process, and come from there."""
 
-    __slots__ = ("_has_headers", "_upstream", "awaits_client", "is_idle", "is_midway", "stream", "taken_bytes", "visit")
+    __slots__ = (
+        "_has_headers",
+        "_upstream",
+        "awaits_client",
+        "is_idle",
+        "is_midway",
+        "own_id",
+        "stream",
+        "taken_bytes",
+        "visit",
+    )
 
-    def __init__(self, upstream: Upstream, stream: Stream) -> None:
+    def __init__(self, upstream: Upstream, stream: Stream, own_id: int) -> None:
         self._upstream = upstream
         self.stream = stream
+        """The client's."""
+        self.own_id = own_id
+        """Of the stream to the server process."""
         self.visit: Visit | None = None  # the server process counts
         self.is_idle = True
         self.is_midway = False
@@ -200,11 +215,11 @@ class PassedCall:
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
         """Some of the request."""
-        self._upstream.pass_data(self.stream.id, data, is_ended)
+        self._upstream.pass_data(self.own_id, data, is_ended)
 
     def abandon(self) -> None:
         """The client left."""
-        self._upstream.cancel(self.stream.id)
+        self._upstream.cancel(self.own_id)
 
     def give_up(self, error: ServingError) -> None:
         """The server process ends calls itself."""
