@@ -62,7 +62,8 @@ class Intake:
         )
 
     def keys_of(self, prompt: Items[int], salt: bytes = b"") -> BlockKeys:
-        """What the prompt's blocks are called."""
+        """What the prompt's blocks are called; raises SamplingError where the model does not have one of its ids."""
+        self._check_ids(prompt)
         keys = BlockKeys(self._limits.block_size, salt)
         if self._limits.has_prefix_cache:
             keys.up_to(prompt, len(prompt) // self._limits.block_size)
