@@ -65,7 +65,7 @@ endif
 # Two things at a time: the dependencies are installed while the package compiles, lint runs as soon as they are there,
 # then the tests with the sources, and beside them the second run. With ARGS only the tests that they name.
 test:
-	@$(MAKE) --no-print-directory --jobs=2 UNOPTIMIZED=$(if $(wildcard $(TEST)),,yes) lint tests $(if $(ARGS),,tests-compiled)
+	@$(MAKE) --no-print-directory --jobs=2 UNOPTIMIZED=$(if $(wildcard $(TEST) $(VENV)/.compiled),,yes) lint tests $(if $(ARGS),,tests-compiled)
 
 # The tests see the sources; servers that they start see the package as it is installed. Files of tests run in
 # $(WORKERS) processes, more than there are cores because some wait for servers, and the tests of a file one after the

@@ -27,6 +27,7 @@ LOG = ENVIRONMENT / "compile.log"
 _RUNNING = ENVIRONMENT / ".compiling"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 _PART, _SCRATCH = ".part", ".tmp"
+_MADE_BY = ("hatch_build.py", "pyproject.toml", "constraints.txt")
 _NICE = 15
 """The server and its models come first."""
 
@@ -69,7 +70,9 @@ def prepare() -> None:
         print("The compiled build is installed and used from now on.", flush=True)
         return
     if is_compiled or not _serves_sources():
-        print("The sources have changed since they were installed: they are served as they are.", flush=True)
+        is_for_tests = UNOPTIMIZED.exists()
+        why = "What is installed is for tests alone" if is_for_tests else "The installed build is of other sources"
+        print(f"{why}: the sources are served as they are.", flush=True)
         environ = {**os.environ, "TRIREME_COMPILE": "0"}
         subprocess.run([*_PIP, "install", "--quiet", "--no-deps", "--editable", str(ROOT)], env=environ, check=True)
         INSTALLED.unlink(missing_ok=True)
@@ -80,13 +83,18 @@ def prepare() -> None:
 
 def has_build() -> bool:
     """Whether `pip install .` has put these sources into the environment, compiled, and what they need with them."""
-    package, sources = _package(), ROOT / "src/trireme"
-    if UNOPTIMIZED.exists() or package is None or package == sources or not any(package.rglob("*.so")):
+    package, sources = _package(), ROOT / "src"
+    if UNOPTIMIZED.exists() or package is None or package == sources / "trireme" or not any(package.rglob("*.so")):
         return False
-    needed_since = (ROOT / "pyproject.toml").stat().st_mtime
+    needed_since = max((ROOT / name).stat().st_mtime for name in _MADE_BY)
     if (package / "__init__.py").stat().st_ctime < needed_since:
         return False
-    return all(_is_copied(path, package / path.relative_to(sources)) for path in sources.rglob("*.py"))
+    return all(_is_copied(path, package.parent / path.relative_to(sources)) for path in _sources())
+
+
+def _sources() -> list[Path]:
+    """What the package is made of."""
+    return [path for path in sorted((ROOT / "src").rglob("*")) if path.is_file() and path.suffix not in (".pyc", ".so")]
 
 
 def _is_copied(source: Path, copy: Path) -> bool:
@@ -192,7 +200,7 @@ def build(wanted: str, reader: int) -> None:
 def fingerprint() -> str:
     """What the compiled modules are made of, and for which interpreter."""
     digest = hashlib.sha256(sys.version.encode())
-    for path in (ROOT / "hatch_build.py", ROOT / "pyproject.toml", *sorted((ROOT / "src").rglob("*.py"))):
+    for path in (*(ROOT / name for name in _MADE_BY), *_sources()):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

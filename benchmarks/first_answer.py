@@ -78,6 +78,8 @@ def end_compiling(clone: pathlib.Path) -> None:
     """`make serve` compiles in a session of its own, which goes on behind the server and needs the clone."""
     try:
         pid = int((clone / ".venv/.compiling").read_text().split()[0])
+        if b"background_build" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+            return  # another process has the number now
         os.killpg(pid, signal.SIGKILL)
     except (OSError, ValueError, IndexError):
         return  # it was not begun, or has ended

@@ -76,8 +76,8 @@ def test_copy_of_the_sources_makes_way_for_the_sources(build: Any, monkeypatch: 
 
 def copy_into(environment: Path) -> Path:
     """As `pip install .` leaves the package in a virtual environment, which may well lie in the clone."""
-    package = environment / "trireme"
-    shutil.copytree(ROOT / "src/trireme", package, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    package = environment / "site-packages/trireme"
+    shutil.copytree(ROOT / "src", package.parent, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "core/tensor.cpython-311-x86_64-linux-gnu.so").touch()
     return package
 
@@ -93,6 +93,16 @@ def test_copy_that_pip_compiled_of_these_sources_is_kept(build: Any, monkeypatch
     build.prepare()
     assert "--editable" in asked_of_pip(build)
     assert build.started == [build.fingerprint()]
+
+
+@pytest.mark.parametrize("changed", ["trireme/console/static/app.js", "triton_python_backend_utils.py"])
+def test_copy_that_pip_compiled_of_other_files_is_not_kept(
+    changed: str, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = copy_into(build.ENVIRONMENT)
+    (package.parent / changed).write_text("of other sources")
+    monkeypatch.setattr(build, "_package", lambda: package)
+    assert not build.has_build()
 
 
 def test_copy_in_an_environment_inside_the_clone_is_not_taken_for_the_sources(
