@@ -46,7 +46,7 @@ def exit_code_of(run: Callable[[], int]) -> int:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"The output cannot be written: {error.strerror}.", file=sys.stderr)
+        print(f"The output, or a file of it, cannot be written: {error.strerror}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
