@@ -16,7 +16,7 @@ import pytest
 from waiting import until
 
 from trireme.access import access_log
-from trireme.access.access_log import AccessLog, LineFile
+from trireme.access.access_log import AccessLog
 from trireme.access.log_lines import common_line, json_line
 from trireme.access.visit import Door, VisitRecord
 from trireme.core.errors import InvalidArgumentError
@@ -162,46 +162,6 @@ def test_a_full_disk_is_told_once_and_lines_come_again_when_it_has_room(
         f"the access log '{place}' cannot be written: No space left on device; lines are dropped until it can",
         f"the access log '{place}' is written again; 3 lines are missing",
     ]
-
-
-def test_a_line_that_a_full_disk_has_cut_is_ended_before_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room = 7
-    write = os.write
-
-    def limited(descriptor: int, data: bytes) -> int:
-        nonlocal room
-        if not room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = write(descriptor, data[:room])
-        room -= written
-        return written
-
-    monkeypatch.setattr(access_log.os, "write", limited)
-    file = LineFile(tmp_path / "access.log")
-    with pytest.raises(OSError, match="No space left"):
-        file.write(b"one\ntwo\n")
-    room = 100
-    file.write(b"three\n")
-    file.close()
-    assert (tmp_path / "access.log").read_bytes() == b"one\ntwo\nthree\n"
-
-
-def test_a_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
-    now_s = 0.0
-    path = tmp_path / "access.log"
-    file = LineFile(path, clock=lambda: now_s)
-    file.write(b"one\n")
-    path.rename(tmp_path / "access.log.1")
-    now_s = 2.0
-    file.write(b"two\n")
-    path.unlink()
-    now_s = 4.0
-    file.write(b"three\n")
-    file.close()
-    assert (tmp_path / "access.log.1").read_bytes() == b"one\n"
-    assert path.read_bytes() == b"three\n"
 
 
 def test_a_file_that_cannot_be_opened_is_told_with_what_to_do(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ class LineFile:
 
     def write(self, lines: bytes) -> None:
         """Takes whole lines; raises OSError where not all of them could be written."""
-        if self._clock() - self._looked_s > self._look_s and self._is_moved():
+        is_open = self._descriptor >= 0
+        if is_open and self._clock() - self._looked_s > self._look_s and self._is_moved():
             self.close()
         if self._descriptor < 0:
             self._open()
@@ -51,8 +52,8 @@ class LineFile:
 
     def _is_moved(self) -> bool:
         self._looked_s = self._clock()
-        ours = os.fstat(self._descriptor)
         try:
+            ours = os.fstat(self._descriptor)
             there = os.stat(self._path)
         except OSError:
             return True
