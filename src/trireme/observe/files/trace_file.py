@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +41,10 @@ class TraceFile:
     def append(self, records: Sequence[bytes]) -> None:
         """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
         path = Path(self._path)
-        if self._is_begun and path.exists():
+        if self._is_begun and os.path.exists(path):
             self._attempt(path, _extend_list, records)
-        else:
-            self._is_begun = self._attempt(path, _write_list, records)
+        elif self._attempt(path, _write_list, records):
+            self._is_begun = True
 
     def _attempt(self, path: Path, write: Callable[[Path, bytes], None], records: Sequence[bytes]) -> bool:
         try:
@@ -64,29 +65,41 @@ class TraceFile:
 
 
 def _write_list(path: Path, entries: bytes) -> None:
-    """A new file, or none."""
+    """A new file, or none; one that was there before is never removed, and is empty where there is no room."""
     try:
-        with path.open("wb") as file:
-            file.write(b"[%b]" % entries)
-    except OSError:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
+        file = path.open("xb", buffering=0)
+        is_new = True
+    except FileExistsError:
+        file = path.open("wb", buffering=0)
+        is_new = False
+    with file:
+        try:
+            _write_all(file, b"[%b]" % entries)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink() if is_new else file.truncate(0)
+            raise
 
 
 def _extend_list(path: Path, entries: bytes) -> None:
-    """Leaves the list as it was where there is no room for more."""
+    """Leaves the list as it was where there is no room for more; begins it in a file that somebody has emptied."""
     with path.open("r+b", buffering=0) as file:
-        end = file.seek(-1, os.SEEK_END)  # of the bracket that closes it
-        left = memoryview(b",%b]" % entries)
+        is_empty = file.seek(0, os.SEEK_END) == 0
+        end = 0 if is_empty else file.seek(-1, os.SEEK_END)  # of the bracket that closes it
         try:
-            while left:
-                left = left[file.write(left) :]
+            _write_all(file, (b"[%b]" if is_empty else b",%b]") % entries)
         except OSError:
             file.seek(end)
-            file.write(b"]")  # which takes no room: there was a byte
+            if not is_empty:
+                file.write(b"]")  # which takes no room: there was a byte
             file.truncate()
             raise
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 class TraceLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -30,6 +31,16 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, action)
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +123,68 @@ def test_a_trace_file_that_could_not_be_begun_is_begun_later(tmp_path: Path) -> 
     (tmp_path / "t").unlink()
     traces.add(traced(4))
     assert ids(tmp_path / "t") == [4]
+
+
+@pytest.mark.parametrize("frequency", [0, 1])
+def test_a_file_of_an_earlier_run_stays_where_it_cannot_be_opened(tmp_path: Path, frequency: int) -> None:
+    path = tmp_path / ("t.0" if frequency else "t")
+    path.write_text("earlier")
+    traces = TraceLog(TraceFile(str(tmp_path / "t")), frequency)
+    traces.close()
+    with no_more_descriptors():
+        traces.add(traced(1))
+    assert path.read_text() == "earlier"
+    traces.add(traced(2))
+    assert ids(path) == [2]
+
+
+def test_what_was_written_stays_when_its_place_cannot_be_opened_for_a_while(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    traces = TraceLog(TraceFile(str(folder / "t")))
+    traces.close()
+    traces.add(traced(1))
+    folder.rename(tmp_path / "away")
+    traces.add(traced(2))
+    (tmp_path / "away").rename(folder)
+    traces.add(traced(3))
+    assert ids(folder / "t") == [1, 3]
+
+
+def test_a_file_that_was_there_is_left_empty_on_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_text("earlier")
+    traces = TraceLog(TraceFile(str(path)))
+    traces.close()
+    with files_of_at_most(10):
+        traces.add(traced(1))
+    assert path.read_bytes() == b""
+    traces.add(traced(2))
+    assert ids(path) == [2]
+
+
+def test_a_link_to_a_full_device_stays(tmp_path: Path) -> None:
+    link = tmp_path / "t"
+    link.symlink_to("/dev/full")
+    traces = TraceLog(TraceFile(str(link)))
+    traces.close()
+    for number in range(2):
+        traces.add(traced(number))
+    assert link.readlink() == Path("/dev/full")
+
+
+def test_a_file_that_was_emptied_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    traces = TraceLog(TraceFile(str(path)))
+    traces.close()
+    traces.add(traced(1))
+    os.truncate(path, 0)
+    with files_of_at_most(10):
+        traces.add(traced(2))
+    assert path.read_bytes() == b""
+    traces.add(traced(3))
+    traces.add(traced(4))
+    assert ids(path) == [3, 4]
 
 
 def test_traces_without_end_are_written_before_they_are_too_many(
