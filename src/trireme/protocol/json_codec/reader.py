@@ -65,6 +65,10 @@ class RepeatedMembers(dict[str, Any]):
         self.pairs = pairs
 
 
+CONTAINERS: tuple[type, ...] = (list, dict, RepeatedMembers)
+"""The types of values that hold others."""
+
+
 class JsonSyntaxError(ValueError):
     """Where and why a text is not JSON."""
 
@@ -133,7 +137,10 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
         steps += 1
         _check_steps(steps)
         if steps + values_in_runs > MAX_VALUES:
-            raise JsonLimitError(f"the JSON text holds more than {MAX_VALUES} values, which is the limit")
+            raise JsonLimitError(
+                f"the JSON text holds more than {MAX_VALUES} values, which is the limit, and a list counts as "
+                f"{_VALUES_PER_LIST} more: send the data of a tensor as one flat list, or as binary data"
+            )
         first = text[position] if position < len(text) else 0
         if first in (_OPEN_LIST, _OPEN_OBJECT):
             position = _skip(text, position + 1)

@@ -15,6 +15,7 @@ import orjson
 
 from trireme.core.errors import InternalError, InvalidArgumentError
 from trireme.protocol.json_codec.reader import (
+    CONTAINERS,
     JsonLimitError,
     JsonSyntaxError,
     RepeatedMembers,
@@ -24,6 +25,7 @@ from trireme.protocol.json_codec.reader import (
     read,
     whole_number,
 )
+from trireme.protocol.json_codec.slices import types_of
 
 QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
@@ -70,6 +72,22 @@ def parse(text: bytes, is_quick: bool = False) -> Any:
 def members(value: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     """Every member in the order of the text, repeated ones too."""
     return value.pairs if type(value) is RepeatedMembers else value.items()
+
+
+def with_last_members(value: Any) -> Any:
+    """The value, which is changed, with the last of each repeated member: as Python's own reader has it."""
+    root = [value]
+    pending: list[Any] = [root]
+    while pending:
+        holder = pending.pop()
+        if type(holder) is list and types_of(holder).isdisjoint(CONTAINERS):
+            continue
+        for key, entry in holder.items() if type(holder) is dict else enumerate(holder):
+            if type(entry) is RepeatedMembers:
+                entry = holder[key] = dict(entry.pairs)
+            if type(entry) is list or type(entry) is dict:
+                pending.append(entry)
+    return root[0]
 
 
 def encode_string(text: str) -> bytes:

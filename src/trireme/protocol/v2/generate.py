@@ -13,7 +13,7 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
-from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse
+from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse, with_last_members
 from trireme.protocol.json_codec.writer import encode_value
 from trireme.protocol.v2.json_document import custom_parameter, document_too_large, input_too_large
 
@@ -149,7 +149,7 @@ def _joined_options(given: Tensor | None, options: dict[str, Any]) -> str:
     if given is not None:
         try:
             (text,) = decode_bytes(given.data)
-            found = parse(text)
+            found = with_last_members(parse(text))  # as the model would read it
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"'{_OPTIONS}' must be one JSON object: {error.message}") from None
         except (ValueError, InternalError):

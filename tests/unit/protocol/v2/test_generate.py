@@ -132,6 +132,30 @@ def test_lists_and_objects_go_to_a_model_that_takes_options_as_json(document: An
     assert found.size_bytes == len(text) + 4
 
 
+def options_of(document: bytes, name: str = "sampling_parameters") -> bytes:
+    found = decode_generate(document, OPTIONS | {"messages": ("BYTES", (1,))}, LIMIT, "messages")
+    (text,) = decode_bytes(found.inputs[name].data)
+    return text
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_options_that_are_no_finite_numbers_reach_the_model_as_such(number: bytes) -> None:
+    wanted = b'{"temperature":%b}' % number
+    assert options_of(b'{"sampling_parameters":%b}' % wanted) == wanted
+    assert options_of(b'{"bias":{"5":%b}}' % number) == b'{"bias":{"5":%b}}' % number
+    sent = json.dumps(wanted.decode()).encode()
+    assert options_of(b'{"sampling_parameters":%b,"stop":[]}' % sent) == b'{"temperature":%b,"stop":[]}' % number
+    assert options_of(b'{"messages":[{"a":%b}]}' % number, "messages") == b'[{"a":%b}]' % number
+
+
+def test_a_text_of_options_means_what_the_model_would_read_in_it() -> None:
+    given = '{"n": 1, "n": 2, "bias": [{"5": 1, "5": 2, "6": 3}]}'
+    alone = options_of(json.dumps({"sampling_parameters": given}).encode())
+    joined = options_of(json.dumps({"sampling_parameters": given, "stop": ["a"]}).encode())
+    assert json.loads(joined) == json.loads(alone) | {"stop": ["a"]}
+    assert json.loads(joined)["n"] == 2
+
+
 @pytest.mark.parametrize("sent", ["no JSON", "[1]", "[" * 100_000, [], ["{}", "{}"]])
 def test_options_beside_what_is_no_object_are_refused(sent: Any) -> None:
     document = json.dumps({"stop": ["a"], "sampling_parameters": sent}).encode()
