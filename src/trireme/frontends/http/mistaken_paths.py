@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -36,27 +36,34 @@ def _meant(path: str, patterns: tuple[str, ...]) -> str | None:
     """The path with the fewest words changed; names of models and regions stay as they are given."""
     given = path.rstrip("/").split("/")
     candidates: dict[str, int] = {}
+    is_close = cache(_is_close)  # for this path: templates have words in common, and clients choose theirs
     for template in _templates(patterns):
-        changed = _corrected(given, template) if len(template) == len(given) else None
+        changed = _corrected(given, template, is_close) if len(template) == len(given) else None
         if changed is not None:
             count = sum(one != other for one, other in zip(given, changed, strict=True))
             candidates.setdefault("/".join(changed), count)
     fewest = min(candidates.values(), default=0)
     nearest = [candidate for candidate, count in candidates.items() if count == fewest and candidate != path]
-    return (closest(path, nearest, 0) or nearest[0]) if nearest else None
+    if len(nearest) > 1:
+        return closest(path, nearest, 0) or nearest[0]
+    return nearest[0] if nearest else None
 
 
-def _corrected(given: Sequence[str], template: Sequence[str]) -> list[str] | None:
+def _corrected(given: Sequence[str], template: Sequence[str], is_close: Callable[[str, str], bool]) -> list[str] | None:
     """None where a word is no misspelling of the template's."""
     words = []
     for have, wanted in zip(given, template, strict=True):
         is_name = wanted.startswith("{")
         if is_name and (not have or (wanted == "{version}" and not have.isdecimal())):
             return None
-        if not is_name and have != wanted and closest(have, (wanted,)) is None:
+        if not is_name and have != wanted and not is_close(have, wanted):
             return None
         words.append(have if is_name else wanted)
     return words
+
+
+def _is_close(have: str, wanted: str) -> bool:
+    return closest(have, (wanted,)) is not None
 
 
 @cache

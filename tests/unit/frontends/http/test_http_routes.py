@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from trireme.core.close_names import closest
 from trireme.core.errors import UnavailableError
+from trireme.frontends.http import mistaken_paths
 
 NOT_FOUND = b'HTTP/1.1 404 Not Found\r\nContent-Length: 21\r\nContent-Type: text/plain\r\n\r\n{"error":"Not Found"}'
 NOT_ALLOWED = b'{"error":"Method Not Allowed"}'
@@ -76,6 +79,23 @@ def test_path_that_does_not_exist_is_answered_with_what_was_meant(
     client: Any, get: Any, path: str, advice: str
 ) -> None:
     assert client.ask(get(path)) == plain_answer(f'{{"error":"Not Found: {advice}"}}'.encode(), b"404 Not Found")
+
+
+def test_what_was_meant_is_looked_for_once_and_compares_no_words_twice(
+    client: Any, get: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[str, tuple[str, ...]]] = []
+
+    def counted(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+        compared.append((name, tuple(candidates)))
+        return closest(name, compared[-1][1], cutoff)
+
+    monkeypatch.setattr(mistaken_paths, "closest", counted)
+    asked = get("/v2/cudasharedmemori/regio/x/registe")
+    answers = {client.ask(asked) for _ in range(3)}
+    (answer,) = answers
+    assert b"did you mean '/v2/cudasharedmemory/region/x/register'?" in answer
+    assert len(compared) == len(set(compared))
 
 
 @pytest.mark.parametrize(
