@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
@@ -23,32 +25,79 @@ MAX_KEPT_BYTES: Final = 16 << 20
 """Of traces that wait for the end of their settings, before they are written ahead of it."""
 
 
+INLINE_BYTES: Final = 256 << 10
+"""Of traces that are written at once; more of them, and what comes while those are written, is left to a thread."""
+MAX_WAITING_BYTES: Final = 64 << 20
+"""Of traces that wait for that thread; what comes then is dropped."""
+_RECORDS_AT_ONCE: Final = 1024
+
+
 class TraceFile:
-    """Where traces are written: one file, `<path>`, that grows, and numbered ones beside it, `<path>.<index>`. What
-    cannot be written is dropped; the log says when that begins and ends, and nobody's answer suffers."""
+    """Where traces are written: one file, `<path>`, that grows, and numbered ones beside it, `<path>.<index>`. For the
+    event loop's thread, which never waits for much. What cannot be written is dropped; the log says when that begins
+    and ends, and nobody's answer suffers."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._next_index = 0
         self._is_begun = False
         self._dropped = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trireme-traces")  # started where there is much
+        self._waiting: deque[tuple[Future[None], int]] = deque()  # in their order, with their sizes
+        self._waiting_bytes = 0
+        self._late = 0  # records that could not wait
 
-    def write_numbered(self, records: Sequence[bytes]) -> None:
+    def write_numbered(self, records: Sequence[bytes], size_bytes: int) -> None:
         """Into the next file of their own."""
+        self._pass_on(self._write_numbered, records, size_bytes)
+
+    def append(self, records: Sequence[bytes], size_bytes: int) -> None:
+        """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
+        self._pass_on(self._append, records, size_bytes)
+
+    def close(self) -> None:
+        """Waits until all is written."""
+        wait([future for future, _ in self._waiting])
+
+    def _pass_on(self, write: Callable[[Sequence[bytes]], None], records: Sequence[bytes], size_bytes: int) -> None:
+        """Writes the records, or has the thread do it: behind all that came before, in either case."""
+        while self._waiting and self._waiting[0][0].done():
+            self._waiting_bytes -= self._waiting.popleft()[1]
+        if self._waiting and self._waiting_bytes + size_bytes > MAX_WAITING_BYTES:
+            if not self._late:
+                log.error("the disk is too slow for the trace file '%s': traces are dropped", self._path)
+            self._late += len(records)
+            return
+        late, self._late = self._late, 0
+        if self._waiting or size_bytes > INLINE_BYTES:
+            self._waiting.append((self._thread.submit(self._write, write, records, late), size_bytes))
+            self._waiting_bytes += size_bytes
+        else:
+            self._write(write, records, late)
+
+    # --- by the thread, or while it has nothing to do
+
+    def _write(self, write: Callable[[Sequence[bytes]], None], records: Sequence[bytes], late: int) -> None:
+        self._dropped += late
+        try:
+            write(records)
+        except Exception:  # nobody looks at what the thread's work comes to
+            log.exception("failed to write the trace file '%s'", self._path)
+
+    def _write_numbered(self, records: Sequence[bytes]) -> None:
         path = Path(f"{self._path}.{self._next_index}")
         self._next_index += self._attempt(path, _write_list, records)
 
-    def append(self, records: Sequence[bytes]) -> None:
-        """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
+    def _append(self, records: Sequence[bytes]) -> None:
         path = Path(self._path)
         if self._is_begun and os.path.exists(path):
             self._attempt(path, _extend_list, records)
         elif self._attempt(path, _write_list, records):
             self._is_begun = True
 
-    def _attempt(self, path: Path, write: Callable[[Path, bytes], None], records: Sequence[bytes]) -> bool:
+    def _attempt(self, path: Path, write: Callable[[Path, Sequence[bytes]], None], records: Sequence[bytes]) -> bool:
         try:
-            write(path, b",".join(records))
+            write(path, records)
         except OSError as error:
             if not self._dropped:
                 log.error(
@@ -64,7 +113,7 @@ class TraceFile:
         return True
 
 
-def _write_list(path: Path, entries: bytes) -> None:
+def _write_list(path: Path, records: Sequence[bytes]) -> None:
     """A new file, or none; one that was there before is never removed, and is empty where there is no room."""
     try:
         file = path.open("xb", buffering=0)
@@ -74,20 +123,20 @@ def _write_list(path: Path, entries: bytes) -> None:
         is_new = False
     with file:
         try:
-            _write_all(file, b"[%b]" % entries)
+            _write_all(file, b"[", records)
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink() if is_new else file.truncate(0)
             raise
 
 
-def _extend_list(path: Path, entries: bytes) -> None:
+def _extend_list(path: Path, records: Sequence[bytes]) -> None:
     """Leaves the list as it was where there is no room for more; begins it in a file that somebody has emptied."""
     with path.open("r+b", buffering=0) as file:
         is_empty = file.seek(0, os.SEEK_END) == 0
         end = 0 if is_empty else file.seek(-1, os.SEEK_END)  # of the bracket that closes it
         try:
-            _write_all(file, (b"[%b]" if is_empty else b",%b]") % entries)
+            _write_all(file, b"[" if is_empty else b",", records)
         except OSError:
             file.seek(end)
             if not is_empty:
@@ -96,10 +145,15 @@ def _extend_list(path: Path, entries: bytes) -> None:
             raise
 
 
-def _write_all(file: FileIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+def _write_all(file: FileIO, opening: bytes, records: Sequence[bytes]) -> None:
+    """To the end of the list; some records at a time, so that other threads get to run."""
+    for start in range(0, len(records), _RECORDS_AT_ONCE):
+        closing = b"]" if start + _RECORDS_AT_ONCE >= len(records) else b""
+        entries = b",".join(records[start : start + _RECORDS_AT_ONCE])
+        left = memoryview(b"%b%b%b" % (opening, entries, closing))
+        while left:
+            left = left[file.write(left) :]
+        opening = b","
 
 
 class TraceLog:
@@ -123,7 +177,7 @@ class TraceLog:
             self._kept_bytes += sum(map(len, records))
         self._count += 1
         if is_last or (self._log_frequency and self._count >= self._log_frequency):
-            self._file.write_numbered(self._take())
+            self._file.write_numbered(*self._take())
         elif self._is_closed or self._kept_bytes > MAX_KEPT_BYTES:
             self._write()
 
@@ -136,14 +190,16 @@ class TraceLog:
         if not self._kept:
             return
         if self._log_frequency:
-            self._file.write_numbered(self._take())
+            self._file.write_numbered(*self._take())
         else:
-            self._file.append(self._take())
+            self._file.append(*self._take())
 
-    def _take(self) -> list[bytes]:
-        records, self._kept = self._kept, []
+    def _take(self) -> tuple[list[bytes], int]:
+        """The kept records and their size."""
+        taken = self._kept, self._kept_bytes
+        self._kept = []
         self._count = self._kept_bytes = 0
-        return records
+        return taken
 
 
 def records_of(trace: Trace) -> Iterator[dict[str, Any]]:

@@ -135,6 +135,8 @@ class Tracing:
     def close(self) -> None:
         """Writes what has not been written; the global settings' at the end, as Triton does."""
         self._replace(self._settings.owners[::-1])
+        if self._file is not None:
+            self._file.close()
         if self._spans is not None:
             self._spans.close()
 

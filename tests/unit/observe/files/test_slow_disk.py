@@ -1,0 +1,122 @@
+"""Many traces on a disk that keeps whoever writes waiting: a pipe that nobody reads yet stands for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trireme.core.trace import Trace
+from trireme.observe.files import trace_file
+from trireme.observe.files.trace_file import TraceFile, TraceLog
+
+SAFETY_S = 20.0
+"""After which the pipe is read whatever happens, so that a test fails in place of hanging."""
+
+
+class SlowFile:
+    """Takes nothing before it is read."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._path = path
+        self._may_read = threading.Event()
+        self._is_late = False
+        self.content = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def read(self) -> list[int]:
+        """The traces in it, by their numbers; they were not waited for."""
+        self._may_read.set()
+        self._reader.join()
+        assert not self._is_late, "nothing went on until the pipe was read"
+        return ids(self.content)
+
+    def _read(self) -> None:
+        self._is_late = not self._may_read.wait(SAFETY_S)
+        self.content = self._path.read_bytes()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> SlowFile:
+    return SlowFile(tmp_path / "t.0")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceFile]:
+    monkeypatch.setattr(trace_file, "INLINE_BYTES", 100)
+    made = TraceFile(str(tmp_path / "t"))
+    yield made
+    made.close()
+
+
+def traced(number: int, request_id: str = "") -> Trace:
+    trace = Trace(number, wants_tensors=False)
+    trace.model_name, trace.model_version, trace.request_id = "pipeline", 1, request_id
+    return trace
+
+
+def ids(content: bytes) -> list[int]:
+    return [record["id"] for record in json.loads(content)]
+
+
+LARGE = "x" * 200
+
+
+def test_many_traces_are_written_without_waiting_for_the_disk(file: TraceFile, slow: SlowFile) -> None:
+    TraceLog(file, 1).add(traced(1, LARGE))
+    assert slow.read() == [1]
+
+
+def test_what_comes_meanwhile_stands_behind_them(file: TraceFile, slow: SlowFile, tmp_path: Path) -> None:
+    numbered, whole = TraceLog(file, 1), TraceLog(file)
+    numbered.add(traced(1, LARGE))
+    numbered.add(traced(2))
+    whole.add(traced(3))
+    whole.close()
+    whole.add(traced(4, LARGE))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.0"]
+    assert slow.read() == [1]
+    file.close()
+    assert ids((tmp_path / "t.1").read_bytes()) == [2]
+    assert ids((tmp_path / "t").read_bytes()) == [3, 4]
+    numbered.add(traced(5))
+    assert ids((tmp_path / "t.2").read_bytes()) == [5]
+
+
+def test_no_more_wait_than_the_limit_and_the_others_are_counted(
+    file: TraceFile,
+    slow: SlowFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(trace_file, "MAX_WAITING_BYTES", 600)
+    traces = TraceLog(file, 1)
+    for number in range(1, 10):
+        traces.add(traced(number, LARGE))
+    assert slow.read() == [1]
+    file.close()
+    traces.add(traced(10))
+    assert [ids((tmp_path / f"t.{number}").read_bytes()) for number in (1, 2)] == [[2], [10]]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the disk is too slow for the trace file '{tmp_path}/t': traces are dropped",
+        f"the trace file '{tmp_path}/t.2' is written again; 7 records are missing",
+    ]
+
+
+def test_more_records_than_are_written_at_once_are_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_file, "_RECORDS_AT_ONCE", 3)
+    for count in (1, 2, 3, 4, 6, 7):
+        file = TraceFile(str(tmp_path / f"t{count}"))
+        for _ in range(2):
+            log = TraceLog(file)
+            for number in range(count):
+                log.add(traced(number))
+            log.close()
+        assert ids((tmp_path / f"t{count}").read_bytes()) == [*range(count), *range(count)]
