@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from trireme.core.errors import CancelledError, InternalError
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.observe.files import trace_file
 from trireme.observe.stats import ModelStats
 from trireme.proto import model_config_pb2
 from trireme.registry.model import Model
@@ -68,6 +72,25 @@ def request_of(tracing: Tracing, model: str = "m", parent: InferenceRequest | No
         request.trace = tracing.sample(model)
     begin(tracing, request)
     return request
+
+
+def test_the_end_waits_for_traces_that_a_thread_writes(
+    start: Callable[..., tuple[Tracing, TraceSettingsStore]], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "INLINE_BYTES", 0)
+    os.mkfifo(path)  # which keeps the thread waiting until it is read
+    found: list[tuple[float, bytes]] = []
+
+    tracing, _ = start()
+    request_of(tracing).respond(InferenceResponse([]))
+    reader = threading.Timer(0.2, lambda: found.append((time.monotonic(), path.read_bytes())))
+    reader.start()
+    tracing.close()
+    closed_at = time.monotonic()
+    reader.join()
+    read_at, content = found[0]
+    assert read_at < closed_at
+    assert json.loads(content)[0]["request_id"] == "rq"
 
 
 def test_nothing_is_traced_while_the_level_is_off(start: Callable[..., tuple[Tracing, TraceSettingsStore]]) -> None:
