@@ -57,13 +57,14 @@ def run_worker(sock_fd: int, side_fd: int) -> None:
 
 def serve(worker: Any, link: Any) -> None:
     """Handles messages until the model is finalized."""
-    from trireme.backends.python.worker.interruption import handle_interruptibly
+    from trireme.backends.python.worker.interruption import Interruption
 
+    interruption = Interruption(link)
     next_message, handle = link.next, worker.handle
     while not worker.is_finished:
         message = next_message()
         if worker.is_debug:
-            handle_interruptibly(handle, message)
+            interruption.handle(handle, message)
         else:
             handle(message)
         if worker.is_fresh:

@@ -108,9 +108,9 @@ async def execute(worker: Worker, batch: int, forms: list[tuple[Any, ...]]) -> N
     requests = worker.decode_batch(forms)
     begin_ns = monotonic_ns()
     result = failure = None
-    if forms[0][8] is not None:
-        enter_trace(forms[0][8])  # for this task alone, so that nothing has to end it
     try:
+        if forms[0][8] is not None:
+            enter_trace(forms[0][8])  # for this task alone, so that nothing has to end it
         result = await worker.model.execute(requests)
     except BaseException as error:
         failure = worker.describe(error)

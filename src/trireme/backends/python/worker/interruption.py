@@ -1,54 +1,114 @@
-"""Ctrl+C for a model that is being debugged: it interrupts the model, and never the answer that is made of it."""
+"""Ctrl+C for a model that is being debugged: it interrupts the model's code, and nothing that the worker does for it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
-_OUR_FOLDER: Final = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+T = TypeVar("T")
+
+
+def call_model(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs code of the model, which alone may be interrupted: the frame of this function is its mark."""
+    return function(*arguments)
+
+
+_MODEL_CALL: Final = call_model.__code__
+_ROOMS: Final = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(_MODEL_CALL.co_filename)), room, "")
+    for room in ("worker", "channel", "pb_utils")
 )
-_ANSWERING: Final = frozenset({"send", "send_descriptor", "settle", "describe", "_fail"})
-"""Functions of the worker whose interruption would cut a message or lose it."""
+"""Where nothing is cut short: reading, sending, tracing, making answers, whoever has called for it."""
 
 
-def handle_interruptibly(handle: Callable[[Any], None], message: Any) -> None:
-    """Lets Ctrl+C reach the model's code while it runs; a worker that waits for work leaves it to the server."""
-    with contextlib.suppress(KeyboardInterrupt):  # the code itself has told of it
-        signal.signal(signal.SIGINT, _interrupt)
-        try:
-            handle(message)
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+class Waiting(Protocol):
+    """Who waits for the server when the model asks for something."""
+
+    on_wait: Callable[[], None] | None
+    """Called again and again by those who wait; what it raises ends the wait."""
 
 
-def _interrupt(_number: int, frame: FrameType | None) -> None:
-    if _is_in_model(frame):
-        raise KeyboardInterrupt
+class Interruption:
+    """Pressed while the model's code runs or waits for the server, it is raised there and then; pressed while the
+    worker is at work, as soon as the model's code goes on. Belongs to the main thread.
+
+    The end of the worker's work is noticed by tracing, which costs nothing before somebody presses, and is left alone
+    where a debugger traces: there the next wait or the next press does it."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._main_thread = threading.get_ident()
+        self._is_due = False
+        self._watched: list[FrameType] = []
+
+    def handle(self, handle: Callable[[Any], None], message: Any) -> None:
+        """Handles a message interruptibly; a worker that waits for the next one leaves Ctrl+C to the server."""
+        with contextlib.suppress(KeyboardInterrupt):  # the model's own, of a handler that it has set
+            self._waiting.on_wait = self._raise_if_due
+            signal.signal(signal.SIGINT, self._on_press)
+            try:
+                handle(message)
+            finally:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                self._waiting.on_wait = None
+                self._forget()
+
+    def _on_press(self, _number: int, frame: FrameType | None) -> None:
+        if _is_in_model(frame):
+            self._forget()
+            raise KeyboardInterrupt
+        self._is_due = True
+        self._watch(frame)
+
+    def _raise_if_due(self) -> None:
+        if self._is_due and threading.get_ident() == self._main_thread:
+            self._forget()
+            raise KeyboardInterrupt
+
+    def _watch(self, frame: FrameType | None) -> None:
+        """Has every frame that is not the worker's looked at when it goes on, and every one that begins."""
+        if sys.gettrace() not in (None, self._trace):
+            return
+        while frame is not None and frame.f_code is not _HANDLE:
+            if not _is_ours(frame):
+                frame.f_trace, frame.f_trace_opcodes = self._trace, True
+                self._watched.append(frame)
+            frame = frame.f_back
+        sys.settrace(self._trace)
+
+    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> None:
+        if self._is_due and _is_in_model(frame):
+            self._forget()
+            raise KeyboardInterrupt
+
+    def _forget(self) -> None:
+        self._is_due = False
+        if sys.gettrace() == self._trace:
+            sys.settrace(None)
+        while self._watched:
+            frame = self._watched.pop()
+            frame.f_trace_opcodes = False
+            if frame.f_trace == self._trace:
+                frame.f_trace = None
+
+
+_HANDLE: Final = Interruption.handle.__code__
 
 
 def _is_in_model(frame: FrameType | None) -> bool:
-    """Whether the model's code is under way, and nothing that answers for it, or asks for it."""
-    has_foreign_code = is_called_by_worker = False
-    for code_name, is_ours in _stack(frame):
-        if not is_ours:
-            has_foreign_code = True
-        elif code_name in _ANSWERING:
-            return False
-        elif code_name == handle_interruptibly.__name__:
-            break
-        else:
-            is_called_by_worker = has_foreign_code
-    return is_called_by_worker
-
-
-def _stack(frame: FrameType | None) -> Iterator[tuple[str, bool]]:
-    """The functions that run, innermost first, and whether they are the worker's."""
+    """Whether the model's code is under way, and nothing of the worker's inside of it."""
     while frame is not None:
-        code = frame.f_code
-        yield code.co_name, code.co_filename.startswith(_OUR_FOLDER)
+        if _is_ours(frame):
+            return frame.f_code is _MODEL_CALL
         frame = frame.f_back
+    return False
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_ROOMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections import deque
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 _DONT_WAIT = socket.MSG_DONTWAIT
+_LOOK_S = 0.05
+"""How long somebody waits between two calls of `on_wait`."""
 
 
 class Link:
@@ -39,6 +42,8 @@ class Link:
         self._lost = lost
         self.pending: deque[tuple[Any, ...]] = deque()
         self.on_pending: Callable[[], None] | None = None
+        self.on_wait: Callable[[], None] | None = None
+        """Called now and then by whoever waits, before anything is read; what it raises ends the wait."""
         self._home = home = Connection(sock, side, self._receive_at_home, self.pending, self._on_broken)
         self.arena: Arena | None = home.arena
         self.attachments: Attachments | None = home.attachments
@@ -147,9 +152,24 @@ class Link:
                 return
             try:
                 while not is_done():
-                    self._read(0)
+                    self._read(self._wait_for_bytes())
             finally:
                 self._leave_lead()
+
+    def _wait_for_bytes(self) -> int:
+        """The flags to read with; where the wait may be ended, it is over here, before anything is read that could be
+        lost with it."""
+        on_wait = self.on_wait
+        if on_wait is None:
+            return 0
+        ready = select.poll()
+        ready.register(self._home.sock, select.POLLIN)
+        if self._lease is not None and not self._lease.connection.is_lost:
+            ready.register(self._lease.connection.sock, select.POLLIN)
+        on_wait()
+        while not ready.poll(_LOOK_S * 1000):
+            on_wait()
+        return _DONT_WAIT
 
     def poll(self) -> None:
         if not self._try_lead():
@@ -216,7 +236,10 @@ class Link:
                 while self._is_led:
                     if is_done():
                         return False
-                    turn.wait()
+                    on_wait = self.on_wait
+                    turn.wait(None if on_wait is None else _LOOK_S)
+                    if on_wait is not None:
+                        on_wait()
                 self._is_led = True
             finally:
                 self._follower_count -= 1

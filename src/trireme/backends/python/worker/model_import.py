@@ -9,6 +9,8 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from trireme.backends.python.worker.interruption import call_model
+
 
 def extend_path(settings: Mapping[str, Any]) -> None:
     """Appends the version folder, the model folder and further ones, so that installed modules win over theirs."""
@@ -31,7 +33,7 @@ def load_model_class(settings: Mapping[str, Any]) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        call_model(spec.loader.exec_module, module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -18,6 +18,7 @@ from trireme.backends.python.pb_utils.lookup import using_decoupled_model_transa
 from trireme.backends.python.pb_utils.request import InferenceRequest, decode_request
 from trireme.backends.python.pb_utils.runtime import Runtime
 from trireme.backends.python.pb_utils.server_calls import ServerCalls
+from trireme.backends.python.worker.interruption import call_model
 from trireme.backends.python.worker.model_import import extend_path, is_coroutine_function, load_model_class
 from trireme.backends.python.worker.results import ModelReturnError, encode_results, failure_text, missing_inputs_text
 from trireme.backends.python.worker.torch_threads import TorchThreads
@@ -109,15 +110,18 @@ class Worker:
         begin_ns = monotonic_ns()
         result = failure = None
         context = forms[0][8]
-        leave = enter_trace(context) if context is not None else None
+        leave = None
         try:
-            result = self._execute(requests)
-            if hasattr(result, "__await__"):
-                result = self._complete(result)
+            try:
+                leave = enter_trace(context) if context is not None else None
+                result = call_model(self._execute, requests)
+                if hasattr(result, "__await__"):
+                    result = self._complete(result)
+            finally:
+                if leave is not None:
+                    leave()
         except BaseException as error:
             failure = self.describe(error)
-        if leave is not None:
-            leave()
         message = self.settle(batch, requests, result, failure, (start_ns, begin_ns))
         del requests, result  # so that memory lent by the server goes back with this very message
         self.channel.send(message)
@@ -162,7 +166,7 @@ class Worker:
             import asyncio
 
             self._run_coroutine = asyncio.Runner().run
-        return self._run_coroutine(coroutine)
+        return call_model(self._run_coroutine, coroutine)
 
     def describe(self, error: BaseException) -> str:
         """What the client is told of the model's exception."""
@@ -204,7 +208,7 @@ class Worker:
 
         from trireme.backends.python.pb_utils.model_config import ModelConfig
 
-        config = complete(ModelConfig(config_json))
+        config = call_model(complete, ModelConfig(config_json))
         if not isinstance(config, ModelConfig):
             raise ModelReturnError(
                 f"auto_complete_config function in model '{self._settings['model_name']}' must return a valid "
@@ -234,10 +238,10 @@ class Worker:
         self.channel.send((messages.READY, facts))
 
     def _start_model(self, model_class: Any, arguments: dict[str, str]) -> None:
-        self.model = model_class()
+        self.model = call_model(model_class)
         initialize = getattr(self.model, "initialize", None)
         if initialize is not None:
-            initialize(arguments)
+            call_model(initialize, arguments)
 
     def _is_decoupled(self, arguments: dict[str, str]) -> bool:
         """As the final configuration has it, which auto-completion may have changed since CONFIGURE."""
@@ -262,7 +266,7 @@ class Worker:
 
     def _on_check_ready(self, message: tuple[Any, ...]) -> None:
         try:
-            answer = self.model.is_ready()
+            answer = call_model(self.model.is_ready)
             if hasattr(answer, "__await__"):
                 answer = self._complete(answer)
         except BaseException as error:
@@ -281,7 +285,7 @@ class Worker:
         try:
             finalize = getattr(self.model, "finalize", None)
             if finalize is not None:
-                answer = finalize()
+                answer = call_model(finalize)
                 if hasattr(answer, "__await__"):
                     self._complete(answer)
         except BaseException as error:

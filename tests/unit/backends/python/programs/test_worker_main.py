@@ -3,91 +3,18 @@
 from __future__ import annotations
 
 import signal
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from trireme.backends.python.channel import messages
-from trireme.backends.python.programs import worker_main
-
-
-class WorkerProcess:
-    """A started worker and the server's ends of its sockets."""
-
-    def __init__(self, folder: Path, *options: str, is_debug: bool = False) -> None:
-        self.sock, worker_sock = socket.socketpair()
-        self.side, worker_side = socket.socketpair()
-        self.sock.settimeout(20)
-        fds = (worker_sock.fileno(), worker_side.fileno())
-        program = str(worker_main.__file__)
-        self.process = subprocess.Popen(
-            [sys.executable, *options, program, *map(str, fds)],
-            pass_fds=fds,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        worker_sock.close()
-        worker_side.close()
-        self._stream = self.sock.makefile("rb")
-        settings = {
-            "model_name": "model",
-            "model_version": "1",
-            "model_dir": str(folder),
-            "version_dir": str(folder / "1"),
-            "model_file": "model.py",
-            "instance_name": "model_0_0",
-            "is_debug": is_debug,
-        }
-        self.send((messages.CONFIGURE, settings))
-
-    def send(self, message: tuple[Any, ...]) -> None:
-        self.sock.sendall(messages.encode(message))
-
-    def receive(self) -> tuple[Any, ...]:
-        head = self._stream.read(4)
-        if len(head) < 4:
-            raise EOFError
-        return messages.decode(self._stream.read(messages.LENGTH.unpack(head)[0]))
-
-    def execute(self) -> None:
-        self.send((messages.EXECUTE, 1, [(1, "", [], (), 0, 0, 0, {}, None)]))
-
-    def hang_up(self) -> None:
-        self._stream.close()
-        self.sock.close()
-        self.side.close()
-
-
-@pytest.fixture
-def start(write_model: Callable[..., Path]) -> Iterator[Callable[..., WorkerProcess]]:
-    started: list[WorkerProcess] = []
-
-    def begin(source: str, *options: str, is_debug: bool = False) -> WorkerProcess:
-        worker = WorkerProcess(write_model(source), *options, is_debug=is_debug)
-        started.append(worker)
-        worker.send((messages.INITIALIZE, {}))
-        answer = worker.receive()
-        assert answer[0] == messages.READY, answer
-        return worker
-
-    yield begin
-    for worker in started:
-        worker.hang_up()
-        worker.process.kill()
-        worker.process.communicate()
 
 
 ANSWER = "return [pb_utils.InferenceResponse([]) for _ in requests]"
 
 
-def test_worker_serves_and_ends_cleanly(start: Callable[..., WorkerProcess]) -> None:
+def test_worker_serves_and_ends_cleanly(start: Callable[..., Any]) -> None:
     worker = start(
         f"""
         class TritonPythonModel:
@@ -108,7 +35,7 @@ def test_worker_serves_and_ends_cleanly(start: Callable[..., WorkerProcess]) -> 
     assert (worker.process.returncode, out, err) == (0, "bye\n", "")
 
 
-def test_worker_needs_nothing_installed_but_numpy(start: Callable[..., WorkerProcess]) -> None:
+def test_worker_needs_nothing_installed_but_numpy(start: Callable[..., Any]) -> None:
     worker = start(
         """
         import sys
@@ -126,14 +53,14 @@ def test_worker_needs_nothing_installed_but_numpy(start: Callable[..., WorkerPro
     assert worker.process.stdout.readline() == "[''] []\n"
 
 
-def test_worker_whose_server_is_gone_exits_quietly(start: Callable[..., WorkerProcess]) -> None:
+def test_worker_whose_server_is_gone_exits_quietly(start: Callable[..., Any]) -> None:
     worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
     worker.hang_up()
     out, err = worker.process.communicate(timeout=20)
     assert (worker.process.returncode, out, err) == (0, "", "")
 
 
-def test_threads_of_the_model_do_not_keep_an_orphan_alive(start: Callable[..., WorkerProcess]) -> None:
+def test_threads_of_the_model_do_not_keep_an_orphan_alive(start: Callable[..., Any]) -> None:
     worker = start(
         """
         import threading
@@ -147,7 +74,7 @@ def test_threads_of_the_model_do_not_keep_an_orphan_alive(start: Callable[..., W
 
 
 @pytest.mark.parametrize("keyword", ["", "async "], ids=["plain", "coroutine"])
-def test_system_exit_in_execute_is_an_error_of_the_batch(start: Callable[..., WorkerProcess], keyword: str) -> None:
+def test_system_exit_in_execute_is_an_error_of_the_batch(start: Callable[..., Any], keyword: str) -> None:
     worker = start(f"import sys\nclass TritonPythonModel:\n    {keyword}def execute(self, requests): sys.exit(7)")
     for _ in range(2):
         worker.execute()
@@ -157,7 +84,7 @@ def test_system_exit_in_execute_is_an_error_of_the_batch(start: Callable[..., Wo
     assert worker.process.poll() is None
 
 
-def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., WorkerProcess]) -> None:
+def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., Any]) -> None:
     worker = start(
         """
         import os, sys
@@ -175,56 +102,15 @@ def test_system_exit_in_a_forked_child_ends_the_child(start: Callable[..., Worke
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_the_whole_group_are_left_to_the_server(
-    start: Callable[..., WorkerProcess], number: signal.Signals
-) -> None:
+def test_signals_to_the_whole_group_are_left_to_the_server(start: Callable[..., Any], number: signal.Signals) -> None:
     worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}")
     worker.process.send_signal(number)
     worker.execute()
     assert worker.receive()[3] is None
 
 
-def test_ctrl_c_while_debugging_interrupts_the_model(start: Callable[..., WorkerProcess]) -> None:
-    worker = start(
-        """
-        import time
-        class TritonPythonModel:
-            def execute(self, requests):
-                print("begun", flush=True)
-                time.sleep(60)
-        """,
-        is_debug=True,
-    )
-    for _ in range(2):
-        worker.execute()
-        assert worker.process.stdout is not None
-        assert worker.process.stdout.readline() == "begun\n"
-        worker.process.send_signal(signal.SIGINT)
-        assert worker.receive()[3][1].startswith("KeyboardInterrupt")
-
-
-def test_ctrl_c_while_debugging_cuts_no_answer(start: Callable[..., WorkerProcess]) -> None:
-    worker = start(f"class TritonPythonModel:\n    def execute(self, requests): {ANSWER}", is_debug=True)
-    is_over = threading.Event()
-
-    def press() -> None:
-        while not is_over.wait(0.0005):
-            worker.process.send_signal(signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        for _ in range(1500):
-            worker.execute()
-            assert worker.receive()[0] == messages.RESULTS
-    finally:
-        is_over.set()
-        thread.join()
-    assert worker.process.poll() is None
-
-
 def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_started(
-    start: Callable[..., WorkerProcess],
+    start: Callable[..., Any],
 ) -> None:
     worker = start(
         """
@@ -256,7 +142,7 @@ def test_sigterm_ends_a_model_that_does_not_come_to_an_end_and_what_the_model_st
     assert worker.process.wait(20) == -signal.SIGTERM
 
 
-def test_crash_leaves_the_stack_on_stderr(start: Callable[..., WorkerProcess]) -> None:
+def test_crash_leaves_the_stack_on_stderr(start: Callable[..., Any]) -> None:
     worker = start("import os\nclass TritonPythonModel:\n    def execute(self, requests): os.abort()")
     worker.execute()
     _, err = worker.process.communicate(timeout=20)
@@ -265,7 +151,7 @@ def test_crash_leaves_the_stack_on_stderr(start: Callable[..., WorkerProcess]) -
     assert "in execute" in err
 
 
-def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callable[..., WorkerProcess]) -> None:
+def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callable[..., Any]) -> None:
     worker = start(
         """
         import os, time
@@ -286,7 +172,7 @@ def test_forked_child_neither_speaks_on_the_link_nor_keeps_it_open(start: Callab
     assert "from the child" in worker.process.stderr.readline()
 
 
-def test_standard_logging_goes_to_the_servers_log(start: Callable[..., WorkerProcess]) -> None:
+def test_standard_logging_goes_to_the_servers_log(start: Callable[..., Any]) -> None:
     worker = start(
         """
         import logging
