@@ -74,8 +74,8 @@ def _message_of(error: BaseException) -> str:
 
 def _is_plumbing(path: str) -> bool:
     """Whether the file is ours or the import machinery's, of which a model's author wants no lines."""
-    return path.startswith(("<frozen importlib", _OUR_FOLDER, _TESTING_FOLDER))
+    return path.startswith(("<frozen importlib", _BACKEND_FOLDER, _TESTING_FOLDER))
 
 
-_OUR_FOLDER = __file__.rpartition("pb_utils")[0]
-_TESTING_FOLDER = _OUR_FOLDER.removesuffix("backends/python/") + "testing/"
+_BACKEND_FOLDER = __file__.rpartition("pb_utils")[0]
+_TESTING_FOLDER = _BACKEND_FOLDER.removesuffix("backends/python/") + "testing/"

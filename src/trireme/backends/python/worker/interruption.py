@@ -1,4 +1,4 @@
-"""Ctrl+C for a model that is being debugged: it interrupts the model's code, and nothing that the worker does for it."""
+"""Ctrl+C for a model that is being debugged: it interrupts the model's code, and nothing that the worker does."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import pytest
 
 from trireme.backends.python.channel import messages
 
-
 ANSWER = "return [pb_utils.InferenceResponse([]) for _ in requests]"
 
 
