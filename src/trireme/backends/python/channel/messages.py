@@ -66,6 +66,9 @@ RETURNED = 47  # (kind,): the process that batches came of is gone, and what it 
 SEGMENT = 64  # (kind, segment id, size_bytes): its descriptor comes on the side socket
 RELEASE = 65  # (kind, [(segment id, offset)]): blocks of the other side that are no longer looked at
 
+# Inside the worker, where it does not cross.
+LEASE_LOST = 96  # (kind,): behind the last batch of a process that is gone
+
 LEASE_BITS = 48
 """Numbers of batches, requests and segments of a lease begin at that of the lease, shifted by so many bits; those of
 the server, which numbers its leases from 1, are below all of them."""

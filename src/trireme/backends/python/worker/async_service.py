@@ -69,9 +69,7 @@ class AsyncService:
             self._loop.call_soon_threadsafe(self._take_pending)
 
     def _take_pending(self) -> None:
-        pending = self._link.pending
-        while pending:
-            message = pending.popleft()
+        while (message := self._link.take()) is not None:
             kind = message[0]
             if kind == messages.EXECUTE:
                 self._start(self._execute(message[1], message[2]))

@@ -13,8 +13,6 @@ from trireme.backends.python.worker.connection import Connection
 
 OF_BATCHES = frozenset((messages.RESULTS, messages.RESPONSE, messages.RESCHEDULE))
 """What goes to the process that the batches come from."""
-LEASE_LOST = (messages.RETURNED,)
-"""What the main thread finds behind the last batch of a process that is gone."""
 
 
 class LeaseLink:
@@ -60,7 +58,7 @@ class LeaseLink:
         self.connection.read(socket.MSG_DONTWAIT)
         if self.connection.is_lost:
             self._poll.unregister(self.connection.sock)
-            self._pending.append(LEASE_LOST)
+            self._pending.append((messages.LEASE_LOST,))
 
 
 def _go_on(error: OSError) -> None:

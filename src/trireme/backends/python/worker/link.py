@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
 from trireme.backends.python.worker.connection import Connection
-from trireme.backends.python.worker.lease_link import LEASE_LOST, OF_BATCHES, LeaseLink
+from trireme.backends.python.worker.lease_link import OF_BATCHES, LeaseLink
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -99,15 +99,20 @@ class Link:
         self._home.send_descriptor(message, fd)
 
     def next(self) -> tuple[Any, ...]:
-        """The next message for the main thread."""
+        """The next message for the main thread, who waits for it."""
+        while (message := self.take()) is None:
+            self.wait_until(self.pending.__len__)
+        return message
+
+    def take(self) -> tuple[Any, ...] | None:
+        """The next message for the main thread; None where there is none yet."""
         pending = self.pending
-        while True:
-            if not pending:
-                self.wait_until(pending.__len__)
+        while pending:
             message = pending.popleft()
-            if message is not LEASE_LOST:
+            if message[0] != messages.LEASE_LOST:
                 return message
             self._end_lease()
+        return None
 
     def _lease_of(self, message: tuple[Any, ...]) -> LeaseLink | None:
         """Who gets a message about a batch of a lease; None behind its end, when nobody does: threads of the model may

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -169,3 +170,17 @@ def test_finalize_runs_on_the_same_loop_and_the_worker_ends(serving: Start, form
     assert host.receive() == (messages.FINALIZED,)
     host.thread.join(10)
     assert not host.thread.is_alive()
+
+
+def test_a_worker_whose_tenant_is_gone_goes_back_and_serves_on(serving: Start, form: Form) -> None:
+    host = serving(WAITS_FOR_OTHER)
+    tenant = (*socket.socketpair(), *socket.socketpair())
+    socket.send_fds(host.side, [b"\0"], [tenant[1].fileno(), tenant[3].fileno()])
+    for sock in tenant:
+        sock.close()
+    host.send((messages.LEASE, 1))
+    host.send((messages.TRIM,))  # the loop looks at both sockets whenever the server's has something
+    assert host.receive() == (messages.RETURNED,)
+    host.execute(form(1), batch=1)
+    host.send((messages.CALL_RESPONSE, host.receive(messages.CALL)[1], output(1), True))
+    assert host.results()[1] == 1
