@@ -208,9 +208,16 @@ def lease_to_all() -> None:
     """Has servers lease workers of every model that can be leased, and leave them where they are: few tests make a
     model so busy that they would, or for so long."""
     lessor, rental = (importlib.import_module(f"trireme.app.leases.{name}") for name in ("lessor", "rental"))
-    lessor.LOOK_S = 0.02
-    rental._LEAST_REQUESTS = rental._LEAST_OF_PROCESS = rental._WORTH_A_MOVE = 1
-    rental._MOST_EXECUTION_NS = rental._QUIET_LOOKS = 1 << 60
+    set_constants(lessor, LOOK_S=0.02)
+    set_constants(rental, _LEAST_REQUESTS=1, _LEAST_OF_PROCESS=1, _WORTH_A_MOVE=1)
+    set_constants(rental, _MOST_EXECUTION_NS=1 << 60, _QUIET_LOOKS=1 << 60)
+
+
+def set_constants(module: types.ModuleType, **values: float) -> None:
+    """Gives constants of the server other values; raises AttributeError for one that it does not have."""
+    for name, value in values.items():
+        getattr(module, name)
+        setattr(module, name, value)
 
 
 if __name__ == "__main__":

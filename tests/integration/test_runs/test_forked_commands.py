@@ -14,13 +14,14 @@ from types import ModuleType
 
 import forked_commands
 import pytest
-from command_starter import PRELOADED
+from command_starter import PRELOADED, lease_to_all
 from forked_commands import Starter
 from needed_frameworks import wants_frameworks
 from preloaded_frameworks import PutAside
 from running_server import RunningServer, write_model
 from waiting import until
 
+from trireme.app.leases import lessor, rental
 from trireme.tools.child_server import ChildServer
 
 TRIREME = str(Path(sys.executable).with_name("trireme"))
@@ -236,3 +237,23 @@ def test_another_module_of_the_same_name_comes_first(tmp_path: Path, monkeypatch
     aside.__spec__ = importlib.util.spec_from_file_location("put_aside_elsewhere", "/elsewhere/put_aside_elsewhere.py")
     monkeypatch.setattr(sys, "meta_path", [PutAside({"put_aside_elsewhere": aside}), *sys.meta_path])
     assert importlib.import_module("put_aside_elsewhere").is_real
+
+
+LEASE_CONSTANTS = {
+    lessor: ("LOOK_S",),
+    rental: ("_LEAST_REQUESTS", "_LEAST_OF_PROCESS", "_WORTH_A_MOVE", "_MOST_EXECUTION_NS", "_QUIET_LOOKS"),
+}
+
+
+@pytest.mark.parametrize("missing", [name for names in LEASE_CONSTANTS.values() for name in names])
+def test_leases_of_every_model_fail_without_a_constant_that_they_change(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, names in LEASE_CONSTANTS.items():
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name))  # put back behind the test
+    lease_to_all()
+    module = next(module for module, names in LEASE_CONSTANTS.items() if missing in names)
+    monkeypatch.delattr(module, missing)
+    with pytest.raises(AttributeError, match=missing):
+        lease_to_all()
