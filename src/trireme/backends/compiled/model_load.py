@@ -47,9 +47,10 @@ def model_path(config: Mapping[str, Any], *default_names: str) -> str:
 
 
 def broken_file(path: str, kind: str, error: BaseException) -> ModelLoadError:
-    """The framework did not accept the file; where its words are none, `110` for a KeyError, they are explained."""
+    """The framework did not accept the file; an error without words, or of a lookup, whose text is what was looked
+    for, is explained."""
     reason = str(error).strip()
-    if " " not in reason:
+    if not reason or isinstance(error, LookupError):
         raised = ": ".join(filter(None, (type(error).__name__, reason)))
         reason = f"{raised}, so it is damaged, cut short, or something else"
     return ModelLoadError(f"'{path}' ({os.path.getsize(path)} bytes) could not be loaded as {kind}: {reason}")

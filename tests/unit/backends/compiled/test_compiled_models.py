@@ -189,6 +189,8 @@ def test_an_absent_framework_is_named_with_the_command_that_installs_it() -> Non
     ("error", "reason"),
     [
         (ValueError("the header is wrong"), "the header is wrong"),
+        (ValueError("truncated"), "truncated"),
+        (KeyError("my layer"), "KeyError: 'my layer', so it is damaged, cut short, or something else"),
         (KeyError(110), "KeyError: 110, so it is damaged, cut short, or something else"),
         (EOFError(), "EOFError, so it is damaged, cut short, or something else"),
     ],
