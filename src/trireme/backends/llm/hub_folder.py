@@ -17,10 +17,10 @@ def is_hub_id(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None
 
 
-def hub_folder(name: str, revision: str | None) -> Path:
+def hub_folder(name: str, revision: str | None, called: str) -> Path:
     """Where its files are on this machine: in the hub's cache, into which they are fetched where they are missing.
 
-    Raises ModelLoadError where they cannot be had.
+    Raises ModelLoadError, with what the name's parameter is called, where they cannot be had.
     """
     hub = require("huggingface_hub", "transformers")
     try:
@@ -33,8 +33,8 @@ def hub_folder(name: str, revision: str | None) -> Path:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ModelLoadError(
             f"the files of '{name}' could not be had: {reason}. Fetch them on a machine with a network "
-            f"('trireme deploy {name} --no-serve'), point HF_HOME at a cache that has them, name a folder with the "
-            "parameter 'model', or set HF_TOKEN if it is private"
+            f"('trireme deploy {name} --no-serve'), point HF_HOME at a cache that has them, name a folder with "
+            f"{called}, or set HF_TOKEN if it is private"
         ) from None
 
 

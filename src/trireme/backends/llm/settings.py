@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from trireme.backends.compiled.model_load import ModelLoadError
@@ -46,14 +47,16 @@ def read_settings(
     around_texts: Callable[[], AbstractContextManager[None]],
     *,
     self_placed_kinds: Collection[str] = ("MODEL",),
+    called: Mapping[str, str] = MappingProxyType({}),
 ) -> Settings:
-    """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed.
+    """Reads `parameters`; raises ModelLoadError with the parameter's name where one cannot be followed, or with what
+    it is `called` where its user has written something else.
 
     An engine whose instance is of one of the `self_placed_kinds` chooses its device itself, unless the parameter
     `device` names one.
     """
     given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
-    reader = _Reader(config["name"], given)
+    reader = _Reader(config["name"], given, called=called)
     model_dir, version = Path(args["model_repository"]), args["model_version"]
     options = replace(
         _engine_options(reader),
@@ -63,7 +66,7 @@ def read_settings(
     )
     executor, dtype = reader.choice("executor", _EXECUTORS), reader.text("dtype", "auto")
     named, revision = reader.text("model", ""), reader.text("revision", "") or None
-    folder = _folder(named, revision, model_dir, version)
+    folder = _folder(named, revision, model_dir, version, reader.called("model"))
     tool_parser, reasoning_parser, max_new_tokens = _answer_parameters(reader)
     reader.refuse_rest()
     is_self_placed = args["model_instance_kind"] in self_placed_kinds and given.get("device", "") in ("", "auto")
@@ -135,13 +138,14 @@ def _speculation(reader: _Reader) -> SpeculationMode:
     words = tuple(mode.value for mode in SpeculationMode)
     mode = SpeculationMode(reader.choice("speculation", ("draft", "off") if has_draft else words))
     if mode is SpeculationMode.DRAFT and not has_draft:
-        reader.refuse("parameter 'speculation' is 'draft': name the smaller model's folder with 'draft_model'")
+        told = f"{reader.called('speculation')} is 'draft'"
+        reader.refuse(f"{told}: name the smaller model's folder with {reader.called('draft_model')}")
     return mode
 
 
 def _draft_folder(reader: _Reader, model_dir: Path, version: str) -> Path | None:
     named = reader.text("draft_model", "")
-    return _folder(named, None, model_dir, version) if named else None
+    return _folder(named, None, model_dir, version, reader.called("draft_model")) if named else None
 
 
 def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | None:
@@ -151,7 +155,7 @@ def _adapters_folder(reader: _Reader, model_dir: Path, version: str) -> Path | N
     folder = find_adapters_folder(named, model_dir, version)
     if folder is None:
         raise ModelLoadError(
-            f"parameter '{ADAPTERS}' names the folder '{named}', which is neither in '{model_dir / version}' nor in "
+            f"{reader.called(ADAPTERS)} names the folder '{named}', which is neither in '{model_dir / version}' nor in "
             f"'{model_dir}'; it has a sub-folder with an adapter_config.json for each adapter"
         )
     return folder
@@ -165,19 +169,19 @@ def _placed(args: Mapping[str, str], is_self_placed: bool) -> str:
     return f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "auto"
 
 
-def _folder(named: str, revision: str | None, model_dir: Path, version: str) -> Path:
-    """What `model` names: a folder beside the model's files or an id of the hub; else the version's."""
+def _folder(named: str, revision: str | None, model_dir: Path, version: str, called: str) -> Path:
+    """What that parameter names: a folder beside the model's files or an id of the hub; else the version's."""
     version_dir = model_dir / version
     tried = [version_dir / named, model_dir / named, Path(named)] if named else [version_dir, model_dir]
     for folder in tried:
         if any((folder / name).is_file() for name in ("config.json", "config.ini")):
             return folder
     if named and is_hub_id(named):
-        return hub_folder(named, revision)
+        return hub_folder(named, revision, called)
     places = " nor ".join(f"'{folder}'" for folder in tried)
     raise ModelLoadError(
         f"there is no language model: neither {places} has a config.json; put the files of a Hugging Face model there, "
-        "or name their folder with the parameter 'model'"
+        f"or name their folder with {called}"
     )
 
 
@@ -188,11 +192,22 @@ def _raise(text: str) -> None:
 class _Reader:
     """Takes parameters one by one, and knows which were not taken."""
 
-    def __init__(self, name: str, given: Mapping[str, str], refuse: Callable[[str], None] = _raise) -> None:
+    def __init__(
+        self,
+        name: str,
+        given: Mapping[str, str],
+        refuse: Callable[[str], None] = _raise,
+        called: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.refuse = refuse
         self._name = name
         self._given = dict(given)
         self._known: list[str] = []
+        self._called = called
+
+    def called(self, key: str) -> str:
+        """The parameter by the name that its user has written."""
+        return self._called.get(key, f"parameter '{key}'")
 
     def given(self, key: str) -> str:
         """What is given, without taking it."""
@@ -232,5 +247,5 @@ class _Reader:
                 return value
         except (ValueError, KeyError):
             pass
-        self.refuse(f"parameter '{key}' of model '{self._name}' must be {wanted}, found '{text}'")
+        self.refuse(f"{self.called(key)} of model '{self._name}' must be {wanted}, found '{text}'")
         return default

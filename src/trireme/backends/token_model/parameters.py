@@ -93,16 +93,9 @@ def _engine_settings(
     meant = {_MEANINGS[key]: value for key, value in given.items() if key in _MEANINGS}
     own = {key: given[key] for key in _OWN if key in given}
     parameters = {key: {"string_value": value} for key, value in {**meant, **own, "model": str(folder)}.items()}
-    try:
-        return read_settings(
-            {"name": name, "parameters": parameters}, args, around_answers, self_placed_kinds=SELF_PLACED
-        )
-    except ModelLoadError as error:
-        text = str(error)
-        for key, other in _MEANINGS.items():
-            if key in given and other not in own:
-                text = text.replace(f"'{other}'", f"'{key}'")
-        raise ModelLoadError(text) from None
+    called = {other: f"parameter '{key}'" for key, other in _MEANINGS.items() if key in given and other not in own}
+    config = {"name": name, "parameters": parameters}
+    return read_settings(config, args, around_answers, self_placed_kinds=SELF_PLACED, called=called)
 
 
 def _flag(given: Mapping[str, str], key: str) -> bool:

@@ -72,10 +72,8 @@ def read_own_settings(
     if arguments.get("enforce_eager"):
         meant.setdefault("graphs", "false")
     own = {"name": name, "parameters": {key: {"string_value": value} for key, value in meant.items()}}
-    try:
-        return read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED)
-    except ModelLoadError as error:
-        raise ModelLoadError(_in_their_words(str(error), arguments)) from None
+    called = {meaning: f"'{key}' in {FILE_NAME}" for key, meaning in _MEANINGS.items() if key in arguments}
+    return read_settings(own, args, around_texts, self_placed_kinds=SELF_PLACED, called=called)
 
 
 def _check(name: str, arguments: Mapping[str, Any]) -> None:
@@ -92,14 +90,6 @@ def _check(name: str, arguments: Mapping[str, Any]) -> None:
     others = sorted(arguments.keys() - _MEANINGS.keys() - _QUIET - {"tokenizer"})
     if others:
         log.info("model '%s': %s of %s have no meaning here and are let be", name, ", ".join(others), FILE_NAME)
-
-
-def _in_their_words(text: str, arguments: Mapping[str, Any]) -> str:
-    """What the llm backend refuses, by the name that the file has for it."""
-    for key, other in _MEANINGS.items():
-        if key in arguments:
-            text = text.replace(f"parameter '{other}'", f"'{key}' in {FILE_NAME}")
-    return text
 
 
 def _word(value: Any) -> str:

@@ -48,7 +48,7 @@ def test_a_draft_model_is_named_by_its_folder(options: Any, tmp_path: Path) -> N
     ("parameters", "words"),
     [
         ({"speculation": "medusa"}, "'speculation' of model 'writer' must be off or ngram or draft, found 'medusa'"),
-        ({"speculation": "draft"}, "name the smaller model's folder with 'draft_model'"),
+        ({"speculation": "draft"}, "name the smaller model's folder with parameter 'draft_model'"),
         ({"speculation": "ngram", "draft_model": "small"}, "must be draft or off, found 'ngram'"),
         ({"speculation": "ngram", "speculation_tokens": "0"}, "'speculation_tokens' of model 'writer' must be a whole"),
         ({"draft_model": "none at all"}, "there is no language model"),

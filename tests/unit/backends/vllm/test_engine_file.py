@@ -56,7 +56,8 @@ def test_the_engine_looks_for_a_gpu_itself(model: Path, monkeypatch: pytest.Monk
         ({"tokenizer": "another/one"}, "another/one"),
         ({"max_model_len": "many"}, "'max_model_len' in model.json of model 'm' must be a whole number"),
         ({"gpu_memory_utilization": 1.5}, "'gpu_memory_utilization' in model.json of model 'm' must be a number above"),
-        ({"model": "nowhere"}, "there is no language model"),
+        ({"max_model_len": "parameter 'block_size'", "block_size": 16}, "found 'parameter 'block_size''"),
+        ({"model": "nowhere"}, "there is no language model.* name their folder with 'model' in model.json"),
     ],
 )
 def test_what_cannot_be_followed_is_named(
