@@ -66,7 +66,7 @@ class TritonPythonModel:
 
         fd = os.memfd_create("unsealed")
         os.ftruncate(fd, 1 << 20)
-        pb_runtime.current().channel._announce(77, fd, 1 << 20)
+        pb_runtime.current().channel._home._announce(77, fd, 1 << 20)
         time.sleep(30)
 """
 MODELS = ("busy", "fragile", "poisoned", "shared", "failing", "patient")
