@@ -69,11 +69,9 @@ def decode_input(name: str, datatype: str, data: Any, count: int) -> bytes:
     """The elements of an input, whose name and wants follow Triton's words where they cannot be read."""
     try:
         return decode_elements(datatype, data, count)
-    except ElementCountError as error:
-        wants = f", whose shape holds {count}"
-        raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
     except InternalError as error:
-        wants = f" takes {'text' if datatype == BYTES else datatype}"
+        is_count = isinstance(error, ElementCountError)
+        wants = f", whose shape holds {count}" if is_count else f" takes {'text' if datatype == BYTES else datatype}"
         raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
 
 

@@ -153,7 +153,7 @@ class WorkerSession:
         output = self.process.output
         if output is not None:
             output.drain()
-        tail = list(output.tail) if output is not None else []
+        tail = output.last_lines if output is not None else []
         return ExitReport(reason, describe_exit(self.process.pid, cause, tail))
 
     def close(self) -> None:

@@ -14,6 +14,9 @@ MAX_LINE_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
 PARTIAL_DELAY_S = 1.0
 """A line without its end (a prompt, a progress bar) is logged after this time."""
+_CRASH = "Fatal Python error"
+_CRASH_LINES = 10
+_MOST_OF_A_STACK = 2000
 REST_S = 0.002
 """How long the pipes of a worker that writes more than the log takes are left alone between two reads: whatever it
 writes, the event loop is not busy with it."""
@@ -31,7 +34,18 @@ class OutputCapture:
         self._label = instance_name if belongs else f"{model_name} {instance_name}"
         self._pipes: dict[int, _Pipe] = {}
         self._budget = LogBudget(self._report_dropped)
-        self.tail: deque[str] = deque(maxlen=KEPT_LINES)
+        self._tail: deque[str] = deque(maxlen=KEPT_LINES)
+        self._crash: list[str] = []
+        """The first lines of what Python says of a crash: its reason, and the calls that it came from."""
+        self._lines_since_crash = 0
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last that was written; of a stack that is longer than that, the beginning as well."""
+        lines = list(self._tail)
+        if not self._crash or self._crash[0] in lines:
+            return lines
+        return [*self._crash, "...", *lines[_CRASH_LINES + 1 :]]
 
     def add(self, fd: int, stream: str, level: int) -> None:
         """Reads from this descriptor from now on and closes it in the end."""
@@ -95,7 +109,8 @@ class OutputCapture:
             self._write(line, pipe)
         if self._logger.isEnabledFor(pipe.level):
             self._budget.drop(count - left)
-        self.tail.extend(map(_text_of, rest.rsplit(b"\n", KEPT_LINES)[-KEPT_LINES:]))
+        for line in rest.rsplit(b"\n", KEPT_LINES)[-KEPT_LINES:]:
+            self._keep(_text_of(line))
 
     def _read_again(self, fd: int) -> None:
         pipe = self._pipes[fd]
@@ -112,9 +127,20 @@ class OutputCapture:
 
     def _write(self, line: bytes, pipe: _Pipe) -> None:
         text = _text_of(line)
-        self.tail.append(text)
+        self._keep(text)
         if self._logger.isEnabledFor(pipe.level) and self._budget.take(len(text)):
             self._log(pipe.level, pipe.stream, text)
+
+    def _keep(self, text: str) -> None:
+        self._tail.append(text)
+        if text.startswith(_CRASH):
+            self._crash, self._lines_since_crash = [text], 0
+        elif self._crash:
+            self._lines_since_crash += 1
+            if self._lines_since_crash < _CRASH_LINES:
+                self._crash.append(text)
+            elif self._lines_since_crash > _MOST_OF_A_STACK:  # somebody else's, who wrote to the same pipe
+                self._crash = []
 
     def _report_dropped(self, count: int) -> None:
         self._log(logging.WARNING, "stdout", dropped_text(count))

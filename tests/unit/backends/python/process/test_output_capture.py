@@ -41,9 +41,9 @@ def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
 def test_lines_are_logged_as_they_come_with_the_instance_named(caplog: pytest.LogCaptureFixture) -> None:
     async def test(capture: OutputCapture, write: int) -> None:
         os.write(write, b"one\ntw")
-        await until_on_loop(lambda: len(capture.tail) == 1)
+        await until_on_loop(lambda: len(capture.last_lines) == 1)
         os.write(write, b"o\n")
-        await until_on_loop(lambda: len(capture.tail) == 2)
+        await until_on_loop(lambda: len(capture.last_lines) == 2)
 
     with_pipe(test)
     assert [record.getMessage() for record in caplog.records] == ["[m_0] one", "[m_0] two"]
@@ -66,7 +66,7 @@ def test_a_line_without_an_end_is_logged_after_a_while(
 
     async def test(capture: OutputCapture, write: int) -> None:
         os.write(write, b"  1%\r 50%\r 99%")
-        await until_on_loop(lambda: len(capture.tail) == 1)
+        await until_on_loop(lambda: len(capture.last_lines) == 1)
 
     with_pipe(test)
     assert caplog.records[0].getMessage() == "[m_0]  99%"
@@ -79,18 +79,38 @@ def test_the_last_lines_are_kept_even_when_nothing_is_logged(caplog: pytest.LogC
         os.write(write, b"".join(b"line %d\n" % number for number in range(50)) + b"end")
 
     capture = with_pipe(test)
-    assert list(capture.tail) == [f"line {number}" for number in range(51 - KEPT_LINES, 50)] + ["end"]
+    assert capture.last_lines == [f"line {number}" for number in range(51 - KEPT_LINES, 50)] + ["end"]
     assert caplog.records == []
+
+
+def test_reason_of_a_crash_is_kept_before_a_long_stack() -> None:
+    stack = [f'  File "model.py", line {number} in deeper' for number in range(60)]
+    said = ["loading", "Fatal Python error: Segmentation fault", *stack, "Extension modules: numpy (total: 1)"]
+
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, "\n".join(said).encode() + b"\n")
+
+    lines = with_pipe(test).last_lines
+    assert (lines[:2], lines[-2:], len(lines)) == (said[1:3], said[-2:], KEPT_LINES)
+
+
+def test_crash_of_somebody_else_is_forgotten_in_time() -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        _write_all(write, b"Fatal Python error: Aborted\n")
+        await asyncio.get_running_loop().run_in_executor(None, _write_all, write, b"well\n" * 3000)
+        await until_on_loop(lambda: capture.last_lines == ["well"] * KEPT_LINES)
+
+    with_pipe(test)
 
 
 def test_bytes_that_are_no_text_and_endless_lines_do_no_harm() -> None:
     async def test(capture: OutputCapture, write: int) -> None:
         os.write(write, b"\xff\xfe\n" + b"x" * 20_000)
-        await until_on_loop(lambda: len(capture.tail) == 2)
+        await until_on_loop(lambda: len(capture.last_lines) == 2)
 
     capture = with_pipe(test)
-    assert capture.tail[0] == "\ufffd\ufffd"
-    assert len(capture.tail[1]) == output_capture.MAX_LINE_BYTES
+    assert capture.last_lines[0] == "\ufffd\ufffd"
+    assert len(capture.last_lines[1]) == output_capture.MAX_LINE_BYTES
 
 
 def test_a_flood_of_lines_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,7 +123,7 @@ def test_a_flood_of_lines_is_dropped_and_counted(caplog: pytest.LogCaptureFixtur
             start = time.thread_time()  # what the loop's thread did itself, however busy the machine is
             await asyncio.sleep(0)
             longest = max(longest, time.thread_time() - start)
-        await until_on_loop(lambda: capture.tail[-1] == f"last {KEPT_LINES - 1}")
+        await until_on_loop(lambda: capture.last_lines[-1] == f"last {KEPT_LINES - 1}")
         assert longest < 0.5
 
     capture = with_pipe(test)
@@ -112,14 +132,14 @@ def test_a_flood_of_lines_is_dropped_and_counted(caplog: pytest.LogCaptureFixtur
     dropped = [int(message.split()[1]) for message in messages if "dropped" in message]
     assert len(logged) + sum(dropped) == 1_000_000 + KEPT_LINES
     assert LINES_PER_S <= len(logged) < 20 * LINES_PER_S
-    assert list(capture.tail) == [f"last {number}" for number in range(KEPT_LINES)]
+    assert capture.last_lines == [f"last {number}" for number in range(KEPT_LINES)]
 
 
 def test_long_lines_use_up_the_budget_too(caplog: pytest.LogCaptureFixture) -> None:
     async def test(capture: OutputCapture, write: int) -> None:
         line = b"x" * 10_000 + b"\n"
         await asyncio.get_running_loop().run_in_executor(None, _write_all, write, line * 1000 + b"end\n")
-        await until_on_loop(lambda: capture.tail[-1] == "end")
+        await until_on_loop(lambda: capture.last_lines[-1] == "end")
 
     with_pipe(test)
     assert sum(len(record.getMessage()) for record in caplog.records) < 8 << 20
@@ -131,7 +151,7 @@ def test_nothing_counts_as_dropped_where_nothing_is_logged(caplog: pytest.LogCap
 
     async def test(capture: OutputCapture, write: int) -> None:
         await asyncio.get_running_loop().run_in_executor(None, _write_all, write, b"\n" * 100_000 + b"end\n")
-        await until_on_loop(lambda: capture.tail[-1] == "end")
+        await until_on_loop(lambda: capture.last_lines[-1] == "end")
 
     with_pipe(test)
     assert caplog.records == []
