@@ -29,7 +29,7 @@ INLINE_BYTES: Final = 256 << 10
 """Of traces that are written at once; more of them, and what comes while those are written, is left to a thread."""
 MAX_WAITING_BYTES: Final = 64 << 20
 """Of traces that wait for that thread; what comes then is dropped."""
-_RECORDS_AT_ONCE: Final = 1024
+_TRACES_AT_ONCE: Final = 1024
 
 
 class TraceFile:
@@ -45,59 +45,59 @@ class TraceFile:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trireme-traces")  # started where there is much
         self._waiting: deque[tuple[Future[None], int]] = deque()  # in their order, with their sizes
         self._waiting_bytes = 0
-        self._late = 0  # records that could not wait
+        self._late = 0  # traces that could not wait
 
-    def write_numbered(self, records: Sequence[bytes], size_bytes: int) -> None:
+    def write_numbered(self, traces: Sequence[bytes], size_bytes: int) -> None:
         """Into the next file of their own."""
-        self._pass_on(self._write_numbered, records, size_bytes)
+        self._pass_on(self._write_numbered, traces, size_bytes)
 
-    def append(self, records: Sequence[bytes], size_bytes: int) -> None:
+    def append(self, traces: Sequence[bytes], size_bytes: int) -> None:
         """Behind what stands in the one file, which is a whole list each time; what an earlier run left goes."""
-        self._pass_on(self._append, records, size_bytes)
+        self._pass_on(self._append, traces, size_bytes)
 
     def close(self) -> None:
         """Waits until all is written."""
         wait([future for future, _ in self._waiting])
 
-    def _pass_on(self, write: Callable[[Sequence[bytes]], None], records: Sequence[bytes], size_bytes: int) -> None:
-        """Writes the records, or has the thread do it: behind all that came before, in either case."""
+    def _pass_on(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[bytes], size_bytes: int) -> None:
+        """Writes the traces, or has the thread do it: behind all that came before, in either case."""
         while self._waiting and self._waiting[0][0].done():
             self._waiting_bytes -= self._waiting.popleft()[1]
         if self._waiting and self._waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             if not self._late:
                 log.error("the disk is too slow for the trace file '%s': traces are dropped", self._path)
-            self._late += len(records)
+            self._late += len(traces)
             return
         late, self._late = self._late, 0
         if self._waiting or size_bytes > INLINE_BYTES:
-            self._waiting.append((self._thread.submit(self._write, write, records, late), size_bytes))
+            self._waiting.append((self._thread.submit(self._write, write, traces, late), size_bytes))
             self._waiting_bytes += size_bytes
         else:
-            self._write(write, records, late)
+            self._write(write, traces, late)
 
     # --- by the thread, or while it has nothing to do
 
-    def _write(self, write: Callable[[Sequence[bytes]], None], records: Sequence[bytes], late: int) -> None:
+    def _write(self, write: Callable[[Sequence[bytes]], None], traces: Sequence[bytes], late: int) -> None:
         self._dropped += late
         try:
-            write(records)
+            write(traces)
         except Exception:  # nobody looks at what the thread's work comes to
             log.exception("failed to write the trace file '%s'", self._path)
 
-    def _write_numbered(self, records: Sequence[bytes]) -> None:
+    def _write_numbered(self, traces: Sequence[bytes]) -> None:
         path = Path(f"{self._path}.{self._next_index}")
-        self._next_index += self._attempt(path, _write_list, records)
+        self._next_index += self._attempt(path, _write_list, traces)
 
-    def _append(self, records: Sequence[bytes]) -> None:
+    def _append(self, traces: Sequence[bytes]) -> None:
         path = Path(self._path)
         if self._is_begun and os.path.exists(path):
-            self._attempt(path, _extend_list, records)
-        elif self._attempt(path, _write_list, records):
+            self._attempt(path, _extend_list, traces)
+        elif self._attempt(path, _write_list, traces):
             self._is_begun = True
 
-    def _attempt(self, path: Path, write: Callable[[Path, Sequence[bytes]], None], records: Sequence[bytes]) -> bool:
+    def _attempt(self, path: Path, write: Callable[[Path, Sequence[bytes]], None], traces: Sequence[bytes]) -> bool:
         try:
-            write(path, records)
+            write(path, traces)
         except OSError as error:
             if not self._dropped:
                 log.error(
@@ -105,15 +105,15 @@ class TraceFile:
                     path,
                     error.strerror,
                 )
-            self._dropped += len(records)
+            self._dropped += len(traces)
             return False
         if self._dropped:
-            log.warning("the trace file '%s' is written again; %d records are missing", path, self._dropped)
+            log.warning("the trace file '%s' is written again; %d traces are missing", path, self._dropped)
             self._dropped = 0
         return True
 
 
-def _write_list(path: Path, records: Sequence[bytes]) -> None:
+def _write_list(path: Path, traces: Sequence[bytes]) -> None:
     """A new file, or none; one that was there before is never removed, and is empty where there is no room."""
     try:
         file = path.open("xb", buffering=0)
@@ -123,20 +123,20 @@ def _write_list(path: Path, records: Sequence[bytes]) -> None:
         is_new = False
     with file:
         try:
-            _write_all(file, b"[", records)
+            _write_all(file, b"[", traces)
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink() if is_new else file.truncate(0)
             raise
 
 
-def _extend_list(path: Path, records: Sequence[bytes]) -> None:
+def _extend_list(path: Path, traces: Sequence[bytes]) -> None:
     """Leaves the list as it was where there is no room for more; begins it in a file that somebody has emptied."""
     with path.open("r+b", buffering=0) as file:
         is_empty = file.seek(0, os.SEEK_END) == 0
         end = 0 if is_empty else file.seek(-1, os.SEEK_END)  # of the bracket that closes it
         try:
-            _write_all(file, b"[" if is_empty else b",", records)
+            _write_all(file, b"[" if is_empty else b",", traces)
         except OSError:
             file.seek(end)
             if not is_empty:
@@ -145,11 +145,11 @@ def _extend_list(path: Path, records: Sequence[bytes]) -> None:
             raise
 
 
-def _write_all(file: FileIO, opening: bytes, records: Sequence[bytes]) -> None:
-    """To the end of the list; some records at a time, so that other threads get to run."""
-    for start in range(0, len(records), _RECORDS_AT_ONCE):
-        closing = b"]" if start + _RECORDS_AT_ONCE >= len(records) else b""
-        entries = b",".join(records[start : start + _RECORDS_AT_ONCE])
+def _write_all(file: FileIO, opening: bytes, traces: Sequence[bytes]) -> None:
+    """To the end of the list; some traces at a time, so that other threads get to run."""
+    for start in range(0, len(traces), _TRACES_AT_ONCE):
+        closing = b"]" if start + _TRACES_AT_ONCE >= len(traces) else b""
+        entries = b",".join(traces[start : start + _TRACES_AT_ONCE])
         left = memoryview(b"%b%b%b" % (opening, entries, closing))
         while left:
             left = left[file.write(left) :]
@@ -165,18 +165,15 @@ class TraceLog:
         self._log_frequency = log_frequency
         self._kept: list[bytes] = []
         self._kept_bytes = 0
-        self._count = 0  # of traces among the kept records
         self._is_closed = False
 
     def add(self, trace: Trace, *, is_last: bool = False) -> None:
         """Takes a finished trace with all its children; children come first, the youngest of them first. The last of a
         limited number is written at once, with those before it, to a numbered file."""
-        for each in _from_leaves(trace):
-            records = [orjson.dumps(record) for record in records_of(each)]
-            self._kept += records
-            self._kept_bytes += sum(map(len, records))
-        self._count += 1
-        if is_last or (self._log_frequency and self._count >= self._log_frequency):
+        written = b",".join([orjson.dumps(record) for each in _from_leaves(trace) for record in records_of(each)])
+        self._kept.append(written)
+        self._kept_bytes += len(written)
+        if is_last or (self._log_frequency and len(self._kept) >= self._log_frequency):
             self._file.write_numbered(*self._take())
         elif self._is_closed or self._kept_bytes > MAX_KEPT_BYTES:
             self._write()
@@ -195,10 +192,10 @@ class TraceLog:
             self._file.append(*self._take())
 
     def _take(self) -> tuple[list[bytes], int]:
-        """The kept records and their size."""
+        """The kept traces and their size."""
         taken = self._kept, self._kept_bytes
         self._kept = []
-        self._count = self._kept_bytes = 0
+        self._kept_bytes = 0
         return taken
 
 

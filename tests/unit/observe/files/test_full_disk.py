@@ -109,7 +109,7 @@ def test_traces_go_on_when_there_is_room_again(
     assert {path.name: ids(path) for path in tmp_path.iterdir()} == wanted
     messages = [record.getMessage() for record in caplog.records]
     assert [message.partition("'")[0] for message in messages] == ["failed to write the trace file ", "the trace file "]
-    assert messages[1].endswith("is written again; 8 records are missing")
+    assert messages[1].endswith("is written again; 8 traces are missing")
 
 
 def test_a_trace_file_that_could_not_be_begun_is_begun_later(tmp_path: Path) -> None:

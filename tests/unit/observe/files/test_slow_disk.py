@@ -106,12 +106,12 @@ def test_no_more_wait_than_the_limit_and_the_others_are_counted(
     assert [ids((tmp_path / f"t.{number}").read_bytes()) for number in (1, 2)] == [[2], [10]]
     assert [record.getMessage() for record in caplog.records] == [
         f"the disk is too slow for the trace file '{tmp_path}/t': traces are dropped",
-        f"the trace file '{tmp_path}/t.2' is written again; 7 records are missing",
+        f"the trace file '{tmp_path}/t.2' is written again; 7 traces are missing",
     ]
 
 
-def test_more_records_than_are_written_at_once_are_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_file, "_RECORDS_AT_ONCE", 3)
+def test_more_traces_than_are_written_at_once_are_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_file, "_TRACES_AT_ONCE", 3)
     for count in (1, 2, 3, 4, 6, 7):
         file = TraceFile(str(tmp_path / f"t{count}"))
         for _ in range(2):
