@@ -28,12 +28,12 @@ def test_chat_with_a_model_of_plain_texts_is_written_out(client: openai.OpenAI) 
         model="rhymer",
         messages=[
             {"role": "system", "content": "Be kind."},
-            {"role": "user", "content": [{"type": "text", "text": "Grüße, "}, {"type": "text", "text": "ἡ τριήρης"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Grüße,"}, {"type": "text", "text": "ἡ τριήρης"}]},
             {"role": "assistant", "content": "Yes?"},
             {"role": "user", "content": "Go."},
         ],
     )
-    expected = "System: Be kind.\nUser: Grüße, ἡ τριήρης\nAssistant: Yes?\nUser: Go.\nAssistant:"
+    expected = "System: Be kind.\nUser: Grüße,\nἡ τριήρης\nAssistant: Yes?\nUser: Go.\nAssistant:"
     assert answer.choices[0].message.content == expected
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None, "words and signs are counted where the model counts nothing"

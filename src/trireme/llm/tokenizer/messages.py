@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trireme.huggingface.message_text import joined_texts
 from trireme.llm.tokenizer.port import ChatError, Message
 
 _REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
@@ -64,7 +65,7 @@ def _content(content: object, index: int, keeps_parts: bool) -> object:
                 "'text' with a 'text'"
             )
         texts.append(part["text"])
-    return [{"type": "text", "text": text} for text in texts] if keeps_parts else "\n".join(texts)
+    return [{"type": "text", "text": text} for text in texts] if keeps_parts else joined_texts(texts)
 
 
 def _tool_call(call: object, index: int) -> Any:

@@ -121,11 +121,11 @@ def read_messages(fields: Fields) -> list[Message]:
 
 
 def text_of(message: Message) -> str:
-    """The text of a message, its parts joined; what is no text is left out."""
+    """The text of a message, a line for each part that is one; what is no text is left out."""
     content = message.get("content")
     if not isinstance(content, list):
         return content or ""
-    return "".join(part["text"] for part in content if part["type"] == "text")
+    return "\n".join(part["text"] for part in content if part["type"] == "text")
 
 
 def other_parts(message: Message) -> Iterator[tuple[int, dict[str, Any]]]:

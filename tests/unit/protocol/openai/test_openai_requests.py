@@ -158,7 +158,7 @@ def test_assistant_may_have_called_tools_without_saying_anything() -> None:
 
 def test_text_of_a_message() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert text_of({"role": "user", "content": parts}) == "ab"
+    assert text_of({"role": "user", "content": parts}) == "a\nb"
     assert text_of({"role": "user", "content": "c"}) == "c"
     assert text_of({"role": "assistant", "content": None}) == ""
     assert text_of({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}) == ""

@@ -14,6 +14,7 @@ from trireme.backends.transformers.loading import Loaded
 from trireme.backends.transformers.text.generated_text import PromptFirst
 from trireme.backends.transformers.text.generation import Generator, Prompt
 from trireme.backends.transformers.text.text_batch import TextBatches
+from trireme.huggingface.message_text import joined_texts
 
 
 class TextGeneration:
@@ -108,7 +109,7 @@ def _joined(number: int, parts: Sequence[Any]) -> str:
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
             raise RequestError(f"message {number} has a part of the type '{kind}', and the model takes texts only")
         found.append(part["text"])
-    return "\n".join(found)
+    return joined_texts(found)
 
 
 def _is_message(entry: Any) -> bool:
