@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from trireme.backends.compiled.batching import RequestError
 from trireme.backends.python.pb_utils import runtime as pb_runtime
@@ -31,7 +32,7 @@ from trireme.backends.transformers.loading import Loaded, load
 from trireme.backends.transformers.runner import Runner, run_items
 from trireme.backends.transformers.settings import Settings, read_defaults, read_settings
 from trireme.backends.transformers.source import locate, read_model_config, task_of
-from trireme.backends.transformers.tasks import TASKS, canonical_task, form_of
+from trireme.backends.transformers.tasks import canonical_task, form_of
 from trireme.huggingface.tasks import TASK_CLASSES
 
 
@@ -42,16 +43,14 @@ class TritonPythonModel:
     def auto_complete_config(config: ModelConfig) -> ModelConfig:
         """Fills in what the model's task takes and gives; loads no weights."""
         settings, _ = read_settings(config.as_dict())
-        source, _, served_task = _identify(settings)
-        form = form_of(served_task, lambda: read_model_config(settings, source))
-        return completion.complete(config, form, settings)
+        return completion.complete(config, _identify(settings).form, settings)
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model on the worker's device."""
         config = json.loads(args["model_config"])
         settings, parameters = read_settings(config)
-        source, task, served_task = _identify(settings)
-        form = TASKS[served_task]
+        identity = _identify(settings)
+        form = identity.form
         defaults = read_defaults(form, parameters, settings.name)
         parameters.warn_of_rest("transformers", {})
         completion.check(config, form, settings)
@@ -59,7 +58,8 @@ class TritonPythonModel:
         self._is_decoupled = pb_runtime.current().is_decoupled
         self._reader = ItemReader(form, defaults, self._is_batching)
         self._can_stream = any(option.name == "stream" for option in form.options)
-        loaded = load(settings, source, task, TASK_CLASSES[served_task], _device_name(settings, args))
+        classes = TASK_CLASSES[identity.served_task]
+        loaded = load(settings, identity.source, identity.task, classes, _device_name(settings, args))
         self._inference_mode = loaded.torch.inference_mode
         self._runner = _runner(form, loaded)
 
@@ -143,11 +143,24 @@ def _response(request: InferenceRequest, rows: Sequence[Outputs | Exception], is
     return response_of(outputs, request.requested_output_names(), is_batching)
 
 
-def _identify(settings: Settings) -> tuple[str, str, str]:
-    """Where the model is, its task as it was named, and as it is served."""
+class _Identity(NamedTuple):
+    """Where the model is, its task as it was named and as it is served, and what it takes and gives."""
+
+    source: str
+    task: str
+    served_task: str
+    form: TaskForm
+
+
+def _identify(settings: Settings) -> _Identity:
     source = locate(settings)
-    task = task_of(settings, source, lambda: read_model_config(settings, source))
-    return source, task, canonical_task(task, settings.name)
+
+    def read_config() -> Mapping[str, Any]:
+        return read_model_config(settings, source)
+
+    task = task_of(settings, source, read_config)
+    served_task = canonical_task(task, settings.name)
+    return _Identity(source, task, served_task, form_of(served_task, read_config))
 
 
 def _device_name(settings: Settings, args: Mapping[str, str]) -> str:

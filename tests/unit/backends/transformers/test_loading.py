@@ -63,6 +63,24 @@ def test_the_task_follows_from_the_files(kind: str, monkeypatch: pytest.MonkeyPa
     assert "dynamic_batching" in config
 
 
+def test_a_model_is_loaded_in_the_form_in_which_its_configuration_was_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trireme.backends.transformers import model
+
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "resnet", "architectures": ["ResNetModel"]}))
+    parameters = {"task": {"string_value": "image-feature-extraction"}}
+    config = completed(tmp_path, monkeypatch, parameters=parameters)
+    assert config["output"][0]["dims"] == [-1, -1, -1]
+    loaded_forms = []
+    monkeypatch.setattr(model.completion, "check", lambda _config, form, _settings: loaded_forms.append(form))
+    monkeypatch.setattr(model.pb_runtime.current(), "is_decoupled", False, raising=False)
+    monkeypatch.setattr(model, "load", lambda *_: None)
+    with pytest.raises(AttributeError):  # there is nothing to load
+        model.TritonPythonModel().initialize({"model_config": json.dumps(config), "model_instance_kind": "CPU"})
+    assert [form.outputs[0].dims for form in loaded_forms] == [(-1, -1, -1)]
+
+
 def test_what_the_configuration_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "max_batch_size": 4,
