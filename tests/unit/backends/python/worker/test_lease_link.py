@@ -266,3 +266,33 @@ def announce(stage: Stage, number: int, fd: int, size: int) -> None:
 def read(sock: socket.socket) -> tuple[object, ...]:
     length = messages.LENGTH.unpack(sock.recv(4, socket.MSG_WAITALL))[0]
     return messages.decode(sock.recv(length, socket.MSG_WAITALL))
+
+
+def test_a_wait_that_may_be_ended_sees_both_channels_and_the_tenants_end(stage: Stage) -> None:
+    looks: list[bool] = []
+    stage.link.on_wait = lambda: looks.append(True)
+    timer = threading.Timer(0.15, stage.tenant.sendall, (messages.encode((messages.EXECUTE, 1)),))
+    timer.start()
+    assert stage.link.next() == (messages.EXECUTE, 1)
+    assert len(looks) > 1
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
+    assert stage.link.next() == (messages.CHECK_READY, 2)
+    stage.tenant.close()
+    asking = threading.Thread(target=answer_return, args=(stage,))
+    asking.start()
+    assert stage.link.next() == (messages.EXECUTE, 2)
+    asking.join()
+    timer.join()
+
+
+def test_a_wait_that_is_ended_loses_nothing(stage: Stage) -> None:
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    stage.link.on_wait = end
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
+    with pytest.raises(KeyboardInterrupt):
+        stage.link.next()
+    stage.link.on_wait = None
+    assert {stage.link.next(), stage.link.next()} == {(messages.EXECUTE, 1), (messages.CHECK_READY, 2)}
