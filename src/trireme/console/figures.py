@@ -14,6 +14,8 @@ class Reading(NamedTuple):
     """The counts of a model version at one moment."""
 
     at_s: float
+    began_ns: int
+    """When the copy that counts was made: another copy counts from zero."""
     success_count: int
     fail_count: int
     inference_count: int
@@ -26,7 +28,11 @@ class Reading(NamedTuple):
 
     def has_counts_of(self, stats: ModelStats) -> bool:
         """Whether no request has ended since."""
-        return self.success_count == stats.success_count and self.fail_count == stats.fail_count
+        return (
+            self.began_ns == stats.began_ns
+            and self.success_count == stats.success_count
+            and self.fail_count == stats.fail_count
+        )
 
 
 class Figures(NamedTuple):
@@ -54,6 +60,7 @@ def read(stats: ModelStats, now_s: float) -> Reading:
     """The counts of this moment."""
     return Reading(
         now_s,
+        stats.began_ns,
         stats.success_count,
         stats.fail_count,
         stats.inference_count,
@@ -71,7 +78,10 @@ def read(stats: ModelStats, now_s: float) -> Reading:
 
 
 def figures_between(before: Reading, now: Reading) -> Figures:
-    """Nothing but zeros where nothing was answered."""
+    """Nothing but zeros where nothing was answered. Of a model that was loaded again in between, what the new copy has
+    done since: what the old one did until then is not known any more."""
+    if now.began_ns != before.began_ns:
+        before = _nothing_counted(before.at_s, now)
     seconds = now.at_s - before.at_s
     answered = now.success_count - before.success_count
     failed = now.fail_count - before.fail_count
@@ -95,6 +105,11 @@ def figures_between(before: Reading, now: Reading) -> Figures:
         p99_us,
         (now.row_count - before.row_count) / executions if executions else 0.0,
     )
+
+
+def _nothing_counted(at_s: float, now: Reading) -> Reading:
+    """What the copy of a reading began with."""
+    return Reading(at_s, now.began_ns, 0, 0, 0, 0, 0, (0, 0, 0, 0, 0), (0,) * len(now.buckets))
 
 
 def quantiles_us(counts: Sequence[int]) -> tuple[float, float]:

@@ -151,8 +151,8 @@ class Sampler:
             reading = last._replace(at_s=now_s)  # most models of many are idle at any moment
         else:
             reading = read(stats, now_s)
-            if reading.success_count < last.success_count:
-                window.clear()  # another copy counts from zero
+            if reading.began_ns != last.began_ns:
+                window.clear()  # what another copy has counted says nothing
                 window.append(reading)
         window.append(reading)
         if now_s - window[0].at_s < LIVE_S / 2:

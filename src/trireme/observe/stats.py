@@ -111,6 +111,7 @@ class ModelStats:
         "_responses",
         "_wall_clock",
         "batches",
+        "began_ns",
         "bring_in",
         "cache_hit_count",
         "cache_hit_ns",
@@ -149,6 +150,7 @@ class ModelStats:
         self.counting_failures = CountingFailures(name)
         self._clock = clock
         self._wall_clock = wall_clock
+        self.began_ns = clock()  # tells the counts of a model's copies apart: each begins at zero
         self.last_arrival_ns = 0
         self.inference_count = self.execution_count = self.success_count = 0
         self.request_ns = self.queue_ns = 0

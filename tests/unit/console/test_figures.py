@@ -48,6 +48,20 @@ def test_batches_are_as_large_as_they_ran_also_where_requests_failed() -> None:
     assert figures_between(before, read(stats, 1.0)).batch_size == 4
 
 
+@pytest.mark.parametrize("answered", [1, 9])
+def test_copy_that_was_loaded_in_between_counts_from_zero(answered: int) -> None:
+    old, new = ModelStats("m", 1, clock=lambda: 1), ModelStats("m", 1, clock=lambda: 2)
+    timing = BatchTiming(100_000, 2_000_000, 300_000)
+    for stats, count in ((old, 6), (new, answered)):
+        for _ in range(count):
+            stats.record_batch([request(0, 1_000_000)], 1, 2_000_000, 5_000_000, timing)
+    old.record_failure(request(0, 0), BACKEND, 1)
+    found = figures_between(read(old, 10.0), read(new, 20.0))
+    assert (found.requests_per_s, found.failures_per_s) == (answered / 10, 0)
+    assert (found.queue_us, found.infer_us, found.batch_size) == (1000, 2000, 1)
+    assert 2_500 <= found.p50_us <= found.p99_us <= 5_000
+
+
 def test_quantile_lies_in_its_bucket_in_proportion() -> None:
     counts = [0] * 19
     counts[3] = 100  # between 0.5 and 1 ms

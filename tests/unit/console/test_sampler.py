@@ -1,0 +1,102 @@
+"""The reader of figures: what it says of a model that is loaded again under load."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trireme.console.probes import Probes
+from trireme.console.sampler import Sampler
+from trireme.core.batch import BatchTiming
+from trireme.core.request import InferenceRequest
+from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.metrics import MetricsRegistry
+from trireme.observe.metrics_options import MetricsOptions
+from trireme.observe.stats import ModelStats
+from trireme.registry.index import IndexEntry
+
+KEY = ("m", 1)
+
+
+class World:
+    """A server with one model, at a time that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr("trireme.console.sampler.time.monotonic", lambda: self.now_s)
+        config = SimpleNamespace(backend="python", platform="", instance_groups=(), is_ensemble=False)
+        self.model = SimpleNamespace(name="m", version=1, stats=None, config=config, backend=None)
+        self.load()
+        models = SimpleNamespace(serving=lambda: [self.model])
+        index = [IndexEntry("m", "1", "READY")]
+        server: Any = SimpleNamespace(
+            registry=SimpleNamespace(scan=lambda: None, index=lambda *_: index, models=models)
+        )
+        probes = Probes(lambda backend: 0, lambda backend: 0.0, list, list)
+        self.sampler = Sampler(server, MetricsRegistry(MetricsOptions()), probes)
+
+    def load(self) -> None:
+        """Another copy takes the place of the one there was."""
+        self.model.stats = ModelStats("m", 1)
+
+    def answer(self, count: int, failing: int = 0) -> None:
+        for number in range(count + failing):
+            request = InferenceRequest("m", "", "", {}, lambda response: None)
+            request.arrival_ns, request.queue_ns = 1_000, 2_000
+            if number < count:
+                self.model.stats.record_batch([request], 1, 3_000, 9_000, BatchTiming(1, 2, 3))
+            else:
+                self.model.stats.record_failure(request, BACKEND, 9_000)
+
+    def step(self) -> None:
+        self.now_s += 10
+        self.sampler._step()
+
+    def live(self) -> dict[str, Any]:
+        self.now_s += 1
+        return self.sampler.rows()[KEY]
+
+
+@pytest.mark.parametrize("later", [20, 300])
+def test_history_of_a_model_that_is_loaded_again_is_never_below_zero(
+    monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.step()
+        world.answer(200, failing=10)
+        world.step()
+        world.load()
+        world.answer(later)
+        world.step()
+        world.sampler.stop()
+        columns = world.sampler.models.columns_of(KEY)
+        assert columns["requests_per_s"] == [0, 20, later / 10]
+        assert columns["failures_per_s"] == [0, 1, 0]
+        assert all(value is not None and value >= 0 for column in columns.values() for value in column)
+        assert world.sampler.machine.columns_of("")["requests_per_s"] == [0, 20, later / 10]
+
+    asyncio.run(test())
+
+
+def test_live_figures_of_a_model_that_is_loaded_again_are_those_of_the_new_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.answer(0, failing=50)
+        world.step()
+        world.sampler.watch()
+        world.live()
+        world.load()
+        world.answer(0, failing=5)
+        world.live()
+        world.answer(7)
+        row = world.live()
+        world.sampler.stop()
+        assert (row["rps"], row["eps"], row["errors"]) == (7, 0, 5)
+
+    asyncio.run(test())
