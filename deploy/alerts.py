@@ -23,7 +23,8 @@ def _p99(metric: str) -> str:
 
 
 _BY_MODEL = "sum by (job, instance, model)"
-_FAILED = f"{_BY_MODEL} (rate(nv_inference_request_failure[5m]))"
+_FAILED = f"{_BY_MODEL} (rate(nv_inference_request_failure{{reason!='CANCELED'}}[5m]))"
+"""What its client gave up is no failure of the model."""
 
 ALERTS = (
     Alert(

@@ -59,7 +59,8 @@ OVERVIEW = (
 MODEL_PANELS = (
     Panel("Requests per second", "reqps",
           ((rate("nv_inference_request_success", MODEL), "{{model}} answered"),
-           (rate("nv_inference_request_failure", MODEL), "{{model}} failed"))),
+           (rate("nv_inference_request_failure", f'{MODEL}, reason!="CANCELED"'), "{{model}} failed"),
+           (rate("nv_inference_request_failure", f'{MODEL}, reason="CANCELED"'), "{{model}} cancelled"))),
     Panel("Latency", "s",
           tuple((quantile(share, "trireme_request_latency_seconds", MODEL), f"{{{{model}}}} p{share * 100:g}")
                 for share in (0.5, 0.9, 0.99))),

@@ -200,10 +200,22 @@ def test_prometheus_takes_the_alerts(prometheus: str) -> None:
 @needs_promtool
 @pytest.mark.parametrize("name", FIRING)
 def test_alert_is_raised(tmp_path: Path, name: str) -> None:
-    assert PROMTOOL is not None
-    series = [FIRING[name], *BESIDE.get(name, [])]
     rules = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
     (rule,) = [rule for rule in rules if rule["alert"] == name]
+    expect_alert(tmp_path, name, [FIRING[name], *BESIDE.get(name, [])], [{"labels": "{}", "value": 1}])
+    assert rule["annotations"]["summary"]
+
+
+@needs_promtool
+def test_requests_that_clients_gave_up_raise_no_alert(tmp_path: Path) -> None:
+    given_up = ['nv_inference_request_failure{model="m", reason="CANCELED"}', "0+600x30"]
+    failed = ['nv_inference_request_failure{model="m", reason="BACKEND"}', "0+1x30"]
+    expect_alert(tmp_path, "TriremeModelFails", [given_up, failed, *BESIDE["TriremeModelFails"]], [])
+
+
+def expect_alert(tmp_path: Path, name: str, series: list[list[str]], samples: list[dict[str, Any]]) -> None:
+    """What of the alert fires after 25 minutes of these series."""
+    assert PROMTOOL is not None
     case = {
         "rule_files": [str(DEPLOY / "prometheus/alerts.yml")],
         "tests": [
@@ -212,7 +224,7 @@ def test_alert_is_raised(tmp_path: Path, name: str) -> None:
                 "input_series": [{"series": labels, "values": values} for labels, values in series],
                 "promql_expr_test": [
                     {"expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', "eval_time": "25m",
-                     "exp_samples": [{"labels": "{}", "value": 1}]}
+                     "exp_samples": samples}
                 ],
             }
         ],
@@ -220,4 +232,3 @@ def test_alert_is_raised(tmp_path: Path, name: str) -> None:
     (tmp_path / "case.yml").write_text(json.dumps(case))
     done = subprocess.run([PROMTOOL, "test", "rules", str(tmp_path / "case.yml")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert rule["annotations"]["summary"]

@@ -17,7 +17,8 @@ class Reading(NamedTuple):
     began_ns: int
     """When the copy that counts was made: another copy counts from zero."""
     success_count: int
-    fail_count: int
+    error_count: int
+    """Without what clients gave up."""
     inference_count: int
     execution_count: int
     row_count: int
@@ -27,11 +28,11 @@ class Reading(NamedTuple):
     buckets: tuple[int, ...]
 
     def has_counts_of(self, stats: ModelStats) -> bool:
-        """Whether no request has ended since."""
+        """Whether no request has been answered or has failed since."""
         return (
             self.began_ns == stats.began_ns
             and self.success_count == stats.success_count
-            and self.fail_count == stats.fail_count
+            and self.error_count == stats.error_count
         )
 
 
@@ -62,7 +63,7 @@ def read(stats: ModelStats, now_s: float) -> Reading:
         now_s,
         stats.began_ns,
         stats.success_count,
-        stats.fail_count,
+        stats.error_count,
         stats.inference_count,
         stats.execution_count,
         stats.executed_rows(),
@@ -84,7 +85,7 @@ def figures_between(before: Reading, now: Reading) -> Figures:
         before = _nothing_counted(before.at_s, now)
     seconds = now.at_s - before.at_s
     answered = now.success_count - before.success_count
-    failed = now.fail_count - before.fail_count
+    failed = now.error_count - before.error_count
     if seconds <= 0 or not (answered or failed):
         return IDLE
     executions = now.execution_count - before.execution_count

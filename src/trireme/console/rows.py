@@ -72,7 +72,7 @@ def serving_row(
         "p99": round(figures.p99_us),
         "batch": round(figures.batch_size, 2),
         "queue": stats.pending_count(),
-        "errors": stats.fail_count,
+        "errors": stats.error_count,
         "eps": round(figures.failures_per_s, 2),
         "total": stats.success_count,
     }

@@ -158,7 +158,7 @@ class Sampler:
         if now_s - window[0].at_s < LIVE_S / 2:
             return self._step_figures.get(key, IDLE)
         first = window[0]
-        counts = len(window), first.success_count, first.fail_count, reading.success_count, reading.fail_count
+        counts = len(window), first.success_count, first.error_count, reading.success_count, reading.error_count
         known = self._live_known.get(key)
         if known is None or known[0] != counts:
             known = self._live_known[key] = counts, figures_between(first, reading)

@@ -12,7 +12,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.clock import Clock, monotonic_ns
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import FAILURE_REASONS
+from trireme.observe.failure_reasons import CANCELED, FAILURE_REASONS
 from trireme.observe.latency import DEFAULT_BOUNDS_NS, LatencyHistogram, LatencySummaries
 from trireme.observe.recent.requests import NEVER_NS, RequestWatch
 
@@ -303,6 +303,11 @@ class ModelStats:
     def fail_count(self) -> int:
         """Failed requests of every reason."""
         return sum(self.fail_counts.values())
+
+    @property
+    def error_count(self) -> int:
+        """Failed requests without those that their clients gave up."""
+        return self.fail_count - self.fail_counts[CANCELED]
 
     def snapshot(self) -> ModelStatsSnapshot:
         """The counts of this moment."""

@@ -14,7 +14,7 @@ from trireme.core.errors import InternalError
 from trireme.core.ports import Durations, Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.failure_reasons import model_failure_reason
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.rate_limiter import InstanceGate
 from trireme.scheduling.response_order import ResponseOrder
@@ -266,8 +266,8 @@ class InstanceRunner:
             if response is None:
                 self._part_with(request, instance, batch, timing, now_ns)
             elif response.error is not None:
-                message = response.error.message
-                self._stats.record_failure(request, BACKEND, now_ns, message, batch.start_ns, timing)
+                reason, message = model_failure_reason(request, response.error), response.error.message
+                self._stats.record_failure(request, reason, now_ns, message, batch.start_ns, timing)
             else:
                 succeeded.append(request)
                 self._stats.record_first_response(request, now_ns)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from trireme.core.batch import Batch, BatchTiming
+from trireme.core.errors import ServingError
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.failure_reasons import model_failure_reason
 from trireme.observe.stats import ModelStats
 
 
 class _Stream:
     """How far one request has come."""
 
-    __slots__ = ("batch", "count", "failure", "has_failed", "instance", "is_answered", "last_ns", "timing")
+    __slots__ = ("batch", "count", "failure", "instance", "is_answered", "last_ns", "timing")
 
     def __init__(self, last_ns: int) -> None:
         self.count = 0
         self.last_ns = last_ns
         self.is_answered = False
-        self.has_failed = False
-        self.failure = ""
+        self.failure: ServingError | None = None
         self.instance: Instance | None = None  # these three once the execution is over
         self.batch: Batch | None = None
         self.timing: BatchTiming | None = None
@@ -47,8 +47,7 @@ class StreamedRequests:
         stream.last_ns = now_ns
         if response.is_final:
             stream.is_answered = True
-            stream.has_failed = response.error is not None
-            stream.failure = "" if response.error is None else response.error.message
+            stream.failure = response.error
             if stream.batch is not None:
                 self._end(request, stream, now_ns)
 
@@ -79,8 +78,10 @@ class StreamedRequests:
 
     def _end(self, request: InferenceRequest, stream: _Stream, now_ns: int) -> None:
         del self._streams[request]
-        if stream.has_failed:
+        failure = stream.failure
+        if failure is not None:
             start_ns = 0 if stream.batch is None else stream.batch.start_ns
-            self._stats.record_failure(request, BACKEND, now_ns, stream.failure, start_ns, stream.timing)
+            reason = model_failure_reason(request, failure)
+            self._stats.record_failure(request, reason, now_ns, failure.message, start_ns, stream.timing)
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)

@@ -42,7 +42,7 @@ def test_answer_is_streamed_with_its_speed(page: Page, server: RunningServer) ->
 def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServer) -> None:
     open_chat(page, server)
     write_on_and_on(page)
-    before, tokens = ended(server), written_tokens(server)
+    before, tokens, counted = ended(server), written_tokens(server), failures(server)
     say(page, "Write a very long story.")
     page.until("document.querySelector('.turn.assistant .words').textContent.length > 20")
     server.until(lambda: running(server) == 1)
@@ -54,6 +54,7 @@ def test_stop_cancels_the_request_on_the_server(page: Page, server: RunningServe
     assert written_tokens(server) - tokens < 800  # of the 900 that it was asked for
     last = json.loads(server.ask("GET", "/console/api/requests/scribe")[2])["failed"][0]
     assert (last["reason"], last["id"][:8]) == ("CANCELED", "chatcmpl")
+    assert failures(server) == (counted[0] + 1, counted[1])
 
 
 def test_stop_stays_in_its_place_while_the_answer_grows(page: Page, server: RunningServer) -> None:
@@ -117,6 +118,15 @@ def ended(server: RunningServer) -> int:
     """Requests that are over, whatever became of them."""
     stats = server.statistics("scribe")["inference_stats"]
     return sum(stats[kind]["count"] for kind in ("success", "fail"))
+
+
+def failures(server: RunningServer) -> tuple[float, float]:
+    """Requests that were cancelled, and those that the model has failed."""
+    cancelled, failed = (
+        server.value("nv_inference_request_failure", model="scribe", version="1", reason=reason)
+        for reason in ("CANCELED", "BACKEND")
+    )
+    return cancelled, failed
 
 
 def written_tokens(server: RunningServer) -> float:

@@ -12,7 +12,7 @@ from trireme.console.probes import Probes
 from trireme.console.sampler import Sampler
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
-from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.failure_reasons import BACKEND, CANCELED
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
 from trireme.observe.stats import ModelStats
@@ -42,14 +42,14 @@ class World:
         """Another copy takes the place of the one there was."""
         self.model.stats = ModelStats("m", 1)
 
-    def answer(self, count: int, failing: int = 0) -> None:
+    def answer(self, count: int, failing: int = 0, reason: str = BACKEND) -> None:
         for number in range(count + failing):
             request = InferenceRequest("m", "", "", {}, lambda response: None)
             request.arrival_ns, request.queue_ns = 1_000, 2_000
             if number < count:
                 self.model.stats.record_batch([request], 1, 3_000, 9_000, BatchTiming(1, 2, 3))
             else:
-                self.model.stats.record_failure(request, BACKEND, 9_000)
+                self.model.stats.record_failure(request, reason, 9_000)
 
     def step(self) -> None:
         self.now_s += 10
@@ -98,5 +98,22 @@ def test_live_figures_of_a_model_that_is_loaded_again_are_those_of_the_new_copy(
         row = world.live()
         world.sampler.stop()
         assert (row["rps"], row["eps"], row["errors"]) == (7, 0, 5)
+
+    asyncio.run(test())
+
+
+def test_what_clients_gave_up_are_no_errors_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.step()
+        world.sampler.watch()
+        world.live()
+        world.answer(0, failing=3)
+        world.answer(0, failing=4, reason=CANCELED)
+        row = world.live()
+        world.step()
+        world.sampler.stop()
+        assert (row["errors"], row["eps"]) == (3, 1.5)
+        assert world.sampler.models.columns_of(KEY)["failures_per_s"][-1] == 3 / 12
 
     asyncio.run(test())
