@@ -247,6 +247,11 @@ class ModelStats:
         if self.watch is not None:
             self.counting_failures.guard(self.watch.failed, request, reason, message, end_ns, start_ns, timing)
 
+    def record_given_up(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> None:
+        """The model has ended a request without an error, so that it counts as answered, but its client had left."""
+        if self.watch is not None:
+            self.counting_failures.guard(self.watch.failed, request, CANCELED, "", end_ns, start_ns, timing)
+
     def record_first_response(self, request: InferenceRequest, now_ns: int) -> None:
         """The request's first response leaves; does nothing unless that is measured."""
         if self.first_response is not None:

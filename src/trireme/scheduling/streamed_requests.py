@@ -85,3 +85,5 @@ class StreamedRequests:
             self._stats.record_failure(request, reason, now_ns, failure.message, start_ns, stream.timing)
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)
+            if request.is_cancelled:
+                self._stats.record_given_up(request, stream.batch.start_ns, now_ns, stream.timing)

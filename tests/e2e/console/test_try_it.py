@@ -175,6 +175,13 @@ def test_stream_comes_as_it_is_made_and_can_be_stopped(page: Page, server: Runni
     page.run("[...document.querySelectorAll('form.card button')].find((one) => one.textContent === 'Stop').click()")
     until_answered(page, "Stopped.")
     server.until(lambda: cancelled(server, "countdown") > before)
+    server.until(lambda: last_failure(server, "countdown") == "CANCELED")
+
+
+def last_failure(server: RunningServer, model: str) -> str:
+    """How the page of requests calls the last one that failed; "" where none did."""
+    failed = json.loads(server.ask("GET", f"/console/api/requests/{model}")[2])["failed"]
+    return str(failed[0]["reason"]) if failed else ""
 
 
 def cancelled(server: RunningServer, model: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trireme.core.errors import CancelledError, ErrorKind, InternalError, ServingError, UnavailableError
+from trireme.core.errors import ErrorKind, InternalError, ServingError, UnavailableError
 from trireme.core.response import InferenceResponse
 
 
@@ -272,32 +272,6 @@ def test_stream_that_ends_with_an_error_is_a_failure(bench: Any) -> None:
     bench.scheduler.respond(request, InferenceResponse.of_error(ServingError("late")))
     instance.finish([None])
     assert (bench.stats.success_count, bench.stats.fail_counts["BACKEND"]) == (0, 1)
-
-
-@pytest.mark.parametrize("is_stream", [True, False])
-@pytest.mark.parametrize(
-    ("is_given_up", "error", "reason"),
-    [
-        (True, CancelledError("the request was ended: cancelled"), "CANCELED"),
-        (True, InternalError("it broke"), "BACKEND"),
-        (False, CancelledError("the model did not want it"), "BACKEND"),
-    ],
-)
-def test_model_that_ends_what_its_client_gave_up_has_not_failed(
-    bench: Any, is_stream: bool, is_given_up: bool, error: ServingError, reason: str
-) -> None:
-    bench.build(is_decoupled=is_stream)
-    instance = bench.instance()
-    [request] = bench.send("a")
-    if is_given_up:
-        request.cancel()
-    if is_stream:
-        bench.scheduler.respond(request, InferenceResponse([], is_final=False))
-        bench.scheduler.respond(request, InferenceResponse.of_error(error))
-        instance.finish([None])
-    else:
-        instance.finish([InferenceResponse.of_error(error)])
-    assert bench.stats.fail_counts == dict.fromkeys(("REJECTED", "CANCELED", "BACKEND", "OTHER"), 0) | {reason: 1}
 
 
 def test_cancel_reaches_the_instance_that_still_streams(bench: Any) -> None:

@@ -79,8 +79,12 @@ class RequestWatch:
         self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
 
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
-        """Takes a request that was answered well; how slow the next one has to be to be taken."""
-        self._slowest.append(self._record(request, start_ns, end_ns, timing, "", ""))
+        """Takes a request that was answered well; how slow the next one has to be to be taken. One that its client gave
+        up is not slow, but as long as the client waited."""
+        if request.is_cancelled:
+            self.failed(request, CANCELED, "", end_ns, start_ns, timing)
+        else:
+            self._slowest.append(self._record(request, start_ns, end_ns, timing, "", ""))
         if len(self._slowest) < _SLOWEST:
             return 0
         self._slowest.sort(key=lambda record: record.total_ns, reverse=True)
@@ -98,7 +102,7 @@ class RequestWatch:
         start_ns: int = 0,
         timing: BatchTiming | None = None,
     ) -> None:
-        """Takes a request that ended with an error; some are counted twice, and kept once."""
+        """Takes a request that ended with an error, or that its client gave up; some are told twice, and kept once."""
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
         why = CANCELED if request.is_cancelled else reason

@@ -94,6 +94,20 @@ def test_request_that_its_client_gave_up_is_not_a_failure_of_the_model() -> None
     assert watched.stats.fail_counts[BACKEND] == 1  # the metric counts as before
 
 
+def test_slow_request_that_its_client_gave_up_is_cancelled_and_not_among_the_slowest() -> None:
+    watched = Watched()
+    for latency in range(100, 700, 100):
+        watched.answer(latency)
+    request = made(0)
+    request.cancel()
+    watched.stats.record_batch([request], 1, 5, 900, TIMING)
+    slowest, (given_up,) = watched.requests.records()
+    assert [record.total_ns for record in slowest] == [600, 500, 400, 300, 200]
+    assert (given_up.reason, given_up.total_ns, given_up.timing) == (CANCELED, 900, TIMING)
+    assert watched.stats.slow_ns == 201
+    assert (watched.stats.success_count, watched.stats.fail_count) == (7, 0)
+
+
 def test_trace_with_tensors_is_not_kept() -> None:
     watched = Watched()
     watched.answer(100, Trace(1))
