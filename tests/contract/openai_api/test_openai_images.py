@@ -34,8 +34,8 @@ def test_what_is_written_depends_on_the_image(client: openai.OpenAI, model: str)
     assert red
     assert blue
     assert red == written(client, model, picture("red"))
-    assert red == written(client, model, picture("red").partition(",")[2])
-    if model == "eyes":
+    if model == "eyes":  # whose backend reads the messages itself
+        assert red == written(client, model, picture("red").partition(",")[2])
         assert red != blue
         assert written(client, model, picture("red"), picture("blue")) not in (red, blue)
 

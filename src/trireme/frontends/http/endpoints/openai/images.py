@@ -8,11 +8,10 @@ from trireme.protocol.openai.errors import FieldError
 from trireme.protocol.openai.requests import Message, other_parts
 
 _TYPES: Final = ("image_url", "input_image", "image")
-_FETCHED: Final = ("http:", "https:", "ftp:", "file:")
 
 
 def images_of(messages: list[Message], takes_images: bool) -> list[str]:
-    """As data: addresses or in base64, in their order; raises FieldError for parts that the model cannot take."""
+    """As data: addresses, in their order; raises FieldError for parts that the model cannot take."""
     found = []
     for position, message in enumerate(messages):
         for place, part in other_parts(message):
@@ -34,11 +33,11 @@ def _image(where: str, part: dict[str, Any]) -> str:
         given = given.get("url")
     if not isinstance(given, str) or not given:
         raise FieldError(f"{where}.image_url", f"'{where}.image_url.url' has to be a data: address.", "invalid_type")
-    if given.lstrip()[:8].lower().startswith(_FETCHED):
+    if given[:5].lower() != "data:":
         raise FieldError(
             f"{where}.image_url",
-            f"'{where}.image_url.url' is an address ('{given[:60]}'), and the server fetches nothing; send the image "
-            "itself, as data:image/png;base64,...",
+            f"'{where}.image_url.url' is no data: address ('{given[:60]}'), and the server fetches nothing; send the "
+            "image itself, as data:image/png;base64,...",
             "unsupported_content",
         )
     return given
