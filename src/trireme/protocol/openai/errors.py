@@ -55,6 +55,10 @@ class FieldError(InvalidArgumentError):
         self.code = code
 
 
+_MOST_SHOWN: Final = 256
+"""Characters of a name that the client has chosen."""
+
+
 class TooLargeError(InvalidArgumentError):
     """A body that is longer than the server reads."""
 
@@ -67,7 +71,8 @@ class UnknownModelError(NotFoundError):
 
     def __init__(self, name: str, meant: str | None = None) -> None:
         hint = f" Did you mean '{meant}'?" if meant is not None else ""
-        super().__init__(f"The model '{name}' does not exist.{hint}")
+        shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..."
+        super().__init__(f"The model '{shown}' does not exist.{hint}")
 
 
 class UnknownPathError(NotFoundError):
