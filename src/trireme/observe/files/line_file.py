@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # for a pipe that nobody reads
+
 
 class LineFile:
     """Opened anew under its name where it was moved or removed; used by one thread at a time."""
@@ -46,7 +48,7 @@ class LineFile:
             self._descriptor = -1
 
     def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, self._mode)
+        self._descriptor = os.open(self._path, _FLAGS, self._mode)
         self._looked_s = self._clock()
         self._needs_line_end = False
 

@@ -131,3 +131,16 @@ def test_a_closed_file_is_opened_by_the_next_line(tmp_path: Path, clock: PlayedC
     file.write(b"one\n")
     file.close()
     assert (tmp_path / "access.log").read_bytes() == b"one\n"
+
+
+def test_pipe_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = LineFile(path, look_s=0.0)
+    path.rename(tmp_path / "old")
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device or address"):
+        file.write(b"a line\n")
+    path.unlink()
+    file.write(b"another\n")
+    assert path.read_bytes() == b"another\n"
+    file.close()

@@ -16,6 +16,8 @@ PARTIAL_DELAY_S = 1.0
 """A line without its end (a prompt, a progress bar) is logged after this time."""
 _CRASH = "Fatal Python error"
 _CRASH_LINES = 10
+_MOST_CHARACTERS = 1000
+"""Of a line that is told to clients."""
 _MOST_OF_A_STACK = 2000
 REST_S = 0.002
 """How long the pipes of a worker that writes more than the log takes are left alone between two reads: whatever it
@@ -132,8 +134,10 @@ class OutputCapture:
             self._log(pipe.level, pipe.stream, text)
 
     def _keep(self, text: str) -> None:
+        place = text.find(_CRASH)  # in a line that had no end, perhaps
+        text = text[max(place, 0) :][:_MOST_CHARACTERS]
         self._tail.append(text)
-        if text.startswith(_CRASH):
+        if place >= 0:
             self._crash, self._lines_since_crash = [text], 0
         elif self._crash:
             self._lines_since_crash += 1

@@ -14,6 +14,8 @@ from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.wire.http1_responses import error_text
 
 _TIMEOUT_S = 60.0
+_MOST_BYTES = 64 << 20
+"""Of an answer about a model."""
 
 
 class HttpServerCalls:
@@ -69,7 +71,10 @@ class HttpServerCalls:
             try:
                 self._connection.request(method, self._base + path, body, self._headers)
                 response = self._connection.getresponse()
-                content = response.read()
+                content = response.read(_MOST_BYTES)
+                if not response.isclosed():
+                    self._connection.close()
+                    raise PerfError(f"the server's answer to {path} is longer than {_MOST_BYTES >> 20} MiB")
                 break
             except ConnectionRefusedError:
                 raise PerfError(f"HTTP client failed: Couldn't connect to server at {self._authority}") from None

@@ -94,6 +94,13 @@ def test_reason_of_a_crash_is_kept_before_a_long_stack() -> None:
     assert (lines[:2], lines[-2:], len(lines)) == (said[1:3], said[-2:], KEPT_LINES)
 
 
+def test_reason_of_a_crash_is_found_behind_a_line_without_an_end() -> None:
+    async def test(capture: OutputCapture, write: int) -> None:
+        os.write(write, b"x" * 5_000 + b"Fatal Python error: Segmentation fault\n" + b"  in deeper\n" * 30)
+
+    assert with_pipe(test).last_lines[0] == "Fatal Python error: Segmentation fault"
+
+
 def test_crash_of_somebody_else_is_forgotten_in_time() -> None:
     async def test(capture: OutputCapture, write: int) -> None:
         _write_all(write, b"Fatal Python error: Aborted\n")
@@ -110,7 +117,7 @@ def test_bytes_that_are_no_text_and_endless_lines_do_no_harm() -> None:
 
     capture = with_pipe(test)
     assert capture.last_lines[0] == "\ufffd\ufffd"
-    assert len(capture.last_lines[1]) == output_capture.MAX_LINE_BYTES
+    assert len(capture.last_lines[1]) == 1000
 
 
 def test_a_flood_of_lines_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
