@@ -69,3 +69,12 @@ def test_quantile_lies_in_its_bucket_in_proportion() -> None:
     counts[18] = 50  # above every bound
     assert quantiles_us(counts) == (pytest.approx(875), 60_000_000)
     assert quantiles_us([0] * 19) == (0, 0)
+
+
+def test_quantiles_may_lie_above_every_request_and_stay_in_the_bucket_of_one() -> None:
+    stats = ModelStats("m", 1)
+    before = read(stats, 0.0)
+    for _ in range(10):
+        stats.record_batch([request(0, 0)], 1, 0, 1_100_000, BatchTiming(0, 1, 0))
+    found = figures_between(before, read(stats, 1.0))
+    assert 1_100 < found.p50_us < found.p99_us <= 2_500
