@@ -42,6 +42,7 @@ class EchoServer:
         self.is_exiting = False
         self.requests: list[InferenceRequest] = []
         self.cancelled = threading.Event()
+        self.on_refused = None
         self.inference = self.health = self.metadata = self.statistics = self.model_control = self.settings = self
         self.text_models = self
         self.pictures = PictureDecoder()

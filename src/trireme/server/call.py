@@ -8,7 +8,9 @@ called.start(request, arrival)              # checked and enqueued; `request.res
 from __future__ import annotations
 
 from trireme.config.picture_parameters import picture_config
+from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest, OutputTarget, OutputWishes
+from trireme.core.response import InferenceResponse
 from trireme.registry.model import Model
 from trireme.server.inference import Inference
 from trireme.server.pictures.picture_input import PictureInput
@@ -43,6 +45,11 @@ class Calls:
     async def wait_until_loaded(self, name: str, version: str) -> None:
         """Returns when the model can be asked for its inputs; raises ServingError when it never can."""
         await self.inference.loaded(name, version)
+
+    def refuse_unread(self, name: str, version: str, error: ServingError) -> None:
+        """Tells whoever watches refusals of a call that could not be read, so that there is no request of it."""
+        if self.inference.on_refused is not None:
+            self.inference.on_refused(InferenceRequest(name, version, "", {}, _nobody_waits), error.message)
 
 
 class CalledModel:
@@ -124,3 +131,7 @@ class CalledModel:
     def _targets(self, wishes: OutputWishes) -> dict[str, OutputTarget]:
         find = self._calls.shared_memory.target
         return {name: find(place.region, place.offset, place.size_bytes) for name, place in wishes.places.items()}
+
+
+def _nobody_waits(response: InferenceResponse) -> None:
+    """The call is answered where it could not be read."""

@@ -68,6 +68,15 @@ def test_recorded_request_shows_what_it_brought_and_got(page: Page, server: Runn
     page.until(f"{text}.includes('9191')")
 
 
+def test_what_the_server_could_not_read_is_among_the_refusals(page: Page, server: RunningServer) -> None:
+    server.ask("POST", "/v1/chat/completions", {"model": "scribe", "messages": "nobody reads this"})
+    page.go(console_of(server, "requests"))
+    entry = ENTRY % json.dumps("'messages'")
+    page.until(f"!!{entry}")
+    assert "scribe" in page.run(f"{entry}.innerText")
+    assert "Refused" in page.run(f"{entry}.innerText")
+
+
 def test_hostile_content_is_text(page: Page, server: RunningServer, recording: str) -> None:
     tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [HOSTILE_TEXT]}
     server.ask("POST", "/v2/models/echo/infer", {"id": "hostile", "inputs": [tensor]})

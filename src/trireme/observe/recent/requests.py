@@ -194,13 +194,13 @@ class RecentRequests:
             self._watches.remove(watch)
 
     def refuse(self, request: InferenceRequest, message: str) -> None:
-        """A request was not taken."""
+        """A request was not taken; the name of its model is what the client says."""
         now_ns = self._clock()
         total_ns = now_ns - request.arrival_ns if request.arrival_ns else 0
         version = request.served_version or request.model_version
         own_id, told = request.id[:_MAX_ID], message[:_MAX_MESSAGE]
         record = RequestRecord(
-            now_ns, request.model_name, version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
+            now_ns, request.model_name[:_MAX_ID], version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
         )
         self._refused.append(record._replace(excerpt_number=self.excerpts.keep(request)))
 

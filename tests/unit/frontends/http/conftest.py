@@ -102,6 +102,7 @@ class FakeServer:
         self.pictures = PictureDecoder()
         self.shared_memory = SharedMemory()
         self.tracing = Tracing(TraceSettingsStore(TraceSettings()))
+        self.on_refused: Callable[[InferenceRequest, str], None] | None = None
         self.calls = Calls(self, self.tracing, self.shared_memory)  # type: ignore[arg-type]
         self.recorder = Recorder(self, self.shared_memory, is_allowed=True)  # type: ignore[arg-type]
         self.recorder.switch = self.calls

@@ -120,6 +120,33 @@ def test_a_header_length_outside_the_body(client: Any, post: Any, value: str, sh
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "refused"),
+    [
+        ("/v2/models/ident/versions/1/infer", b"{", ("ident", "1", "failed to parse the request JSON")),
+        ("/v2/models/ident/infer", b'{"inputs": "%b' % (b"x" * 200_000), ("ident", "", "failed to parse")),
+        ("/v1/completions", b'{"model":"ident","prompt":"x","max_tokens":-5}', ("ident", "", "'max_tokens'")),
+        ("/v1/chat/completions", b'{"model":"ident","messages":"x"}', ("ident", "", "'messages'")),
+        ("/v1/chat/completions", b'{"model":"ident","messages":"%b"}' % (b"x" * 200_000), ("ident", "", "'messages'")),
+    ],
+)
+def test_what_cannot_be_read_is_told_as_refused_once(
+    client: Any, post: Any, server: Any, loop: Any, path: str, body: bytes, refused: tuple[str, str, str]
+) -> None:
+    told: list[tuple[str, str, str]] = []
+    server.on_refused = lambda request, message: told.append((request.model_name, request.model_version, message))
+
+    async def story() -> bytes:
+        client.feed(post(path, body))
+        await client.answered()
+        return bytes(client.take())
+
+    assert b'"error"' in loop.run_until_complete(story())
+    ((model, version, message),) = told
+    assert (model, version) == refused[:2]
+    assert refused[2] in message
+
+
 def test_documents_that_are_wrong_and_requests_that_are_refused(client: Any, post: Any) -> None:
     assert client.ask(post(INFER, b"{")) == json_answer(
         b'{"error":"failed to parse the request JSON buffer: Missing a name for object member. at 1"}',

@@ -152,12 +152,18 @@ class InferEndpoint:
         except SlowTextError:
             self._decode_long(exchange, call, body, text, offset)
         except ServingError as error:
-            exchange.send_error(error)
+            self._refuse(exchange, error)
+
+    def _refuse(self, exchange: Exchange, error: ServingError) -> None:
+        """Of a request that there was, whoever watches refusals knows already."""
+        if exchange.request is None and not exchange.is_answered:
+            self._calls.refuse_unread(exchange.head.model_name, exchange.head.model_version, error)
+        exchange.send_error(error)
 
     def _decode_long(self, exchange: Exchange, call: CalledModel, body: Buffer, text: bytes, offset: int) -> None:
         """The same beside the event loop."""
         read = partial(decode_document, text, self._max_input_size_bytes)
-        work = self._background.ordered_work(exchange, exchange.send_error)
+        work = self._background.ordered_work(exchange, partial(self._refuse, exchange))
         work.compute(read, partial(self._take_inputs, exchange, call, body, offset))
 
     def _decode_json(self, exchange: Exchange, call: CalledModel, text: bytes) -> None:
@@ -189,7 +195,7 @@ class InferEndpoint:
     ) -> None:
         """Has the strings of inputs counted before the event loop would have to, where there are many."""
         if has_many_strings(inputs):
-            work = self._background.ordered_work(exchange, exchange.send_error)
+            work = self._background.ordered_work(exchange, partial(self._refuse, exchange))
             start = partial(self._start, exchange, call, document, request_id)
             work.compute(partial(count_strings_of, inputs), start)
         else:

@@ -117,16 +117,28 @@ class ModelCalls:
         if self._server.tracing.is_on or exchange.head.wants_explanation:
             exchange.received_ns = monotonic_ns()
         body = bytes(exchange.body)
+        model: object = None
 
         def decode(is_quick: bool = False) -> RequestT:
-            return read(read_body(body, self._max_input_size_bytes, is_quick))
+            nonlocal model
+            fields = read_body(body, self._max_input_size_bytes, is_quick)
+            model = fields.value("model")
+            return read(fields)
+
+        def refuse(error: ServingError) -> None:
+            if isinstance(model, str) and model:
+                self._server.calls.refuse_unread(model, "", error)
+            exchange.send_error(error)
 
         try:
             request = decode(True) if len(body) <= QUICK_BYTES else None
         except SlowTextError:
             request = None
+        except ServingError as error:
+            refuse(error)
+            return
         if request is None:
-            self.background.ordered_work(exchange).compute(decode, partial(self._open, answer, exchange))
+            self.background.ordered_work(exchange, refuse).compute(decode, partial(self._open, answer, exchange))
         else:
             self._open(answer, exchange, request)
 
