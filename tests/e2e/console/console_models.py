@@ -9,6 +9,7 @@ from running_server import write_ensemble, write_model
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "model_repository"
 HOSTILE_NAME = "<img src=x onerror=alert(1)>"
+ODD_NAME = "it's (a) 100% #1?"
 HOSTILE_TEXT = "<script>alert(2)</script><b onmouseover=alert(3)>bold</b>"
 
 _HEAD = """
@@ -75,6 +76,16 @@ DETECTOR = (
 """
 )
 
+PHOTO = (
+    _HEAD
+    + """
+    def run(self, request):
+        pixels = pb_utils.get_input_tensor_by_name(request, "PIXELS").as_numpy()
+        note = pb_utils.get_input_tensor_by_name(request, "NOTE").as_numpy()
+        return answer(MEANS=pixels.mean(axis=(1, 2)).astype(np.float32), SAID=note)
+"""
+)
+
 SOUND = (
     _HEAD
     + """
@@ -138,6 +149,7 @@ def write_all(folder: Path) -> None:
     write_model(folder, "numbers", ADD_ONE, numbers)
     write_model(folder, "again", ADD_ONE, numbers)
     write_model(folder, HOSTILE_NAME, ADD_ONE, numbers)
+    write_model(folder, ODD_NAME, ADD_ONE, numbers)
     write_model(folder, "echo", ECHO, config("TEXT STRING 1", "REPLY STRING 1"))
     scores = 'output { name: "SCORES" data_type: TYPE_FP32 dims: [3] label_filename: "labels.txt" }'
     pixels = 'input { name: "PIXELS" data_type: TYPE_FP32 dims: [3, 8, 8] }'
@@ -145,6 +157,9 @@ def write_all(folder: Path) -> None:
     (classes / "labels.txt").write_text("red\n<u>green</u>\nblue\n")
     found = "box INT32 -1 4, label STRING -1, score FP32 -1, mask UINT8 -1 -1 -1, size INT32 1"
     write_model(folder, "detector", DETECTOR, config("image STRING 1", found))
+    decoded = 'parameters { key: "image_input" value { string_value: "PIXELS" } }'
+    photo = config("PIXELS UINT8 3 8 8, NOTE STRING 1", "MEANS FP32 3, SAID STRING 1", decoded)
+    write_model(folder, "photo", PHOTO, photo)
     write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))

@@ -11,9 +11,9 @@ import pytest
 from browser import Page
 from console_address import console_of
 from console_models import HOSTILE_TEXT
-from held_addresses import COUNT_ADDRESSES, HELD, MADE
 from PIL import Image
 from running_server import RunningServer
+from try_form import COUNT_ADDRESSES, HELD, MADE
 
 HOLD_CONTENTS = """(() => {
   const {fetch} = window;

@@ -1,5 +1,6 @@
 // Values and requests as Python: over HTTP, or over gRPC where the answer is a stream.
 import {hasKey} from "../parts/api.js";
+import {HALVES, sizeOf} from "../parts/tensors.js";
 
 const WORDS = {true: "True", false: "False", null: "None"};
 const NUMPY = {BYTES: "object", BOOL: "bool", FP16: "np.float16", FP64: "np.float64", BF16: "np.float32"};
@@ -14,7 +15,8 @@ export function python(value) {
   return typeof value === "string" ? JSON.stringify(value) : WORDS[String(value)] || String(value);
 }
 
-export function tritonclient(detail, inputs, parameters, isStream, isPlain) {
+// `saved` is the file with the whole body, where one is needed: what is not plain is read from it.
+export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
   const kind = isStream ? "grpc" : "http";
   const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
   const key = hasKey() ? ['headers={"authorization": "Bearer " + key}'] : [];
@@ -23,15 +25,20 @@ export function tritonclient(detail, inputs, parameters, isStream, isPlain) {
   const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
   const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
   const once = [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs];
+  const lists = inputs.filter((input) => isRead(input, isPlain) && isListed(input));
+  const isFileRead = inputs.some((input) => isRead(input, isPlain));
+  const modules = [...(lists.length ? ["import json"] : []), ...(isStream ? ["import queue"] : [])];
   return [
-    ...(isStream ? ["import queue", ""] : []),
+    ...(modules.length ? [...modules, ""] : []),
     "import numpy as np",
     `import tritonclient.${kind} as ${kind}`,
     "",
     `client = ${kind}.InferenceServerClient(${python(port)})`,
+    ...(isFileRead ? [`request = open(${python(saved.name)}, "rb").read()`] : []),
+    ...(lists.length ? [`head = json.loads(request[:${saved.headBytes}])`] : []),
     "inputs = []",
-    ...inputs.flatMap((input) => [
-      `values = ${array(input, isPlain)}`,
+    ...inputs.flatMap((input, at) => [
+      `values = ${array(input, isPlain) || readArray(inputs, at, saved)}`,
       `inputs.append(${kind}.InferInput(${python(input.name)}, values.shape, ${python(input.datatype)}))`,
       "inputs[-1].set_data_from_numpy(values)",
     ]),
@@ -57,10 +64,48 @@ function streamed(given, key, outputs) {
   ];
 }
 
-function array(input, isPlain) {
-  const {datatype, shape, data, file} = input;
-  const kind = NUMPY[datatype] || `np.${datatype.toLowerCase().replace("fp", "float")}`;
+const numpyKind = (datatype) => NUMPY[datatype] || `np.${datatype.toLowerCase().replace("fp", "float")}`;
+const isRead = (input, isPlain) => !input.file && !isPlain(input);
+const isListed = (input) => Array.isArray(input.data) && !HALVES[input.datatype];
+
+// "" for what stands in the file with the body alone.
+function array({datatype, shape, data, file, ...input}, isPlain) {
   if (file) return `np.array([open(${python(file)}, "rb").read()], dtype=object).reshape(${python(shape || [1])})`;
-  if (!isPlain(input)) return `np.zeros(${python(shape)}, dtype=${kind})  # your values`;
-  return `np.array(${python(data)}, dtype=${kind}).reshape(${python(shape)})`;
+  if (!isPlain({data, ...input})) return "";
+  return `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})`;
+}
+
+function readArray(inputs, at, {headBytes}) {
+  const {datatype, shape} = inputs[at];
+  const kind = numpyKind(datatype);
+  const form = `.reshape(${python(shape)})`;
+  if (isListed(inputs[at])) return `np.array(head["inputs"][${at}]["data"], dtype=${kind})${form}`;
+  const begin = inputs.slice(0, at).reduce((sum, input) => sum + wireBytes(input), headBytes);
+  const read = (type) => `np.frombuffer(request, ${type}, ${sizeOf(shape)}, ${begin})`;
+  if (datatype === "BF16") return `(${read("np.uint16")}.astype(np.uint32) << 16).view(np.float32)${form}`;
+  return `${read(kind)}${form}`;
+}
+
+function wireBytes({datatype, data}) {
+  if (HALVES[datatype] && Array.isArray(data)) return 2 * data.length;
+  return Array.isArray(data) ? 0 : data.length;
+}
+
+// A form with files, for which the other package has nothing.
+export function requests(address, {form, isRaw}) {
+  const isFile = ({file}) => file;
+  const files = form.filter(isFile).map(({name, file}) => `(${python(name)}, open(${python(file)}, "rb"))`);
+  const data = form.filter((one) => !isFile(one)).map(({name, value}) => `(${python(name)}, ${python(value)})`);
+  return [
+    "import requests",
+    "",
+    "answer = requests.post(",
+    `    ${python(address)},`,
+    `    files=[${files.join(", ")}],`,
+    ...(data.length ? [`    data=[${data.join(", ")}],`] : []),
+    ...(hasKey() ? ['    headers={"Authorization": "Bearer " + key},'] : []),
+    ")",
+    "answer.raise_for_status()",
+    `print(answer.${isRaw ? "content" : "json()"})`,
+  ].join("\n");
 }

@@ -67,12 +67,21 @@ async function post(detail, body, headers, signal) {
   return found;
 }
 
+// A form's parts: {name, file, blob} or {name, value}; texts are as they are, and each is a part of its own.
+export function formFields(inputs) {
+  return inputs.flatMap(({name, datatype, data, file, form}) => {
+    if (form) return [{name, file, blob: form}];
+    if (data instanceof Uint8Array) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
+    if (datatype === "BYTES") return data.map((value) => ({name, value: String(value)}));
+    return [{name, value: writeJson(data.length === 1 ? data[0] : data)}];
+  });
+}
+
 function formOf(inputs) {
   const form = new FormData();
-  for (const input of inputs) {
-    if (input.form) form.append(input.name, input.form, input.file);
-    else if (input.data instanceof Uint8Array) form.append(input.name, new Blob([input.data.slice(4)]));
-    else form.append(input.name, writeJson(input.data.length === 1 ? input.data[0] : input.data));
+  for (const {name, file, blob, value} of formFields(inputs)) {
+    if (blob) form.append(name, blob, file);
+    else form.append(name, value);
   }
   return form;
 }

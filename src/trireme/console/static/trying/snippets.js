@@ -1,44 +1,71 @@
 // The same request as a command and as programs, to be copied.
 import {copyButton, h, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
-import {HALVES, writeJson} from "../parts/tensors.js";
-import {python, tritonclient} from "./python.js";
+import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
+import {python, requests, tritonclient} from "./python.js";
+import {formFields} from "./requests.js";
 
 const MOST_VALUES = 64;
-const NO_JSON = "# FP16 and BF16 go as bytes, which JSON has not: the Python client sends them.";
+const ANSWER = "answer.bin"; // where an answer goes that is not for JSON
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const keyFlag = () => (hasKey() ? ' -H "Authorization: Bearer $KEY"' : "");
+
+const isPlain = (input) => Array.isArray(input.data) && input.data.length <= MOST_VALUES;
+const isWritten = (input) => isPlain(input) && !HALVES[input.datatype];
+const isSingle = (input) => isWritten(input) && input.data.length === 1;
 
 // inputs as they were read from the form.
 export function inferSnippets(detail, inputs, parameters, isStream) {
   const version = detail.versions.length > 1 ? `/versions/${detail.version}` : "";
   const address = `${location.origin}/v2/models/${encodeURIComponent(detail.name)}${version}/infer`;
-  const isPlain = (input) => Array.isArray(input.data) && input.data.length <= MOST_VALUES;
-  const isWhole = inputs.every((input) => isPlain(input) && !HALVES[input.datatype]);
-  const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
-  const body = {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})};
-  return snippetBox({
-    curl: curl(address, inputs, isWhole ? body : null, isStream),
-    "Python, tritonclient": tritonclient(detail, inputs, parameters, isStream, isPlain),
-    JavaScript: script(address, isWhole ? body : null, isStream),
-  });
+  const isRaw = !isStream && detail.serving.outputs.some((output) => HALVES[output.datatype]);
+  const sent = {...bodyOf(inputs, parameters, isRaw), isRaw};
+  const isPicture = inputs.some((input) => input.form);
+  return snippetBox(
+    {
+      curl: curl(address, sent, isStream),
+      ...(isPicture
+        ? {"Python, requests": requests(address, sent)}
+        : {"Python, tritonclient": tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved)}),
+      JavaScript: script(address, sent, isStream),
+    },
+    sent.saved,
+  );
 }
 
-// `body` is null where it is too long to be written down.
-function curl(address, inputs, body, isStream) {
-  const begin = `curl${isStream ? " -N -H 'Accept: text/event-stream'" : ""}${keyFlag()} ${address}`;
-  const isForm = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
-  if (isForm) {
-    const field = (input) => `${input.name}=${input.file ? `@${input.file}` : input.data[0]}`;
-    return `${begin} ${inputs.map((input) => `-F ${quoted(field(input))}`).join(" ")}`;
+// How a program has the body: {text} that it holds, {form} of files that it reads, or {saved}, a file of its own with
+// what is too long to be written down or not for JSON. `isRaw` where the answer is not for JSON.
+function bodyOf(inputs, given, isRaw) {
+  const parameters = isRaw ? {...given, binary_data_output: true} : given;
+  const isPicture = inputs.some((input) => input.form);
+  const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
+  if (isPicture || (isNamed && !Object.keys(given).length)) {
+    const more = Object.entries(isRaw ? {binary_data_output: true} : {});
+    return {form: [...formFields(inputs), ...more.map(([name, value]) => ({name, value: String(value)}))]};
   }
-  if (inputs.some((input) => HALVES[input.datatype])) return NO_JSON;
-  if (body) return `${begin} -d ${quoted(writeJson(body))}`;
-  const held = inputs.map((input) => `${input.name} ${JSON.stringify(input.shape)}`).join(", ");
-  return `# request.json holds ${held}\n${begin} -d @request.json`;
+  if (inputs.every(isWritten)) {
+    const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
+    return {text: {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})}};
+  }
+  const {body, headers} = encodeRequest(inputs, parameters, false);
+  const headBytes = Number(headers["Inference-Header-Content-Length"] || 0);
+  const name = headBytes ? "request.bin" : "request.json";
+  return {saved: {name, body, headers, headBytes: headBytes || body.length}};
 }
 
-const isSingle = (input) => Array.isArray(input.data) && input.data.length === 1;
+function curl(address, {text, form, saved, isRaw}, isStream) {
+  const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${isStream ? " -N -H 'Accept: text/event-stream'" : ""}`;
+  const begin = `curl${flags}${keyFlag()} ${quoted(address)}`;
+  if (text) return `${begin} -d ${quoted(writeJson(text))}`;
+  if (saved) {
+    const headers = Object.entries(saved.headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
+    return `${begin}${headers.join("")} --data-binary @${saved.name}`;
+  }
+  const named = (file) => `@"${file.replace(/["\\]/g, "\\$&")}"`;
+  const part = ({name, file, value}) =>
+    file ? `-F ${quoted(`${name}=${named(file)}`)}` : `--form-string ${quoted(`${name}=${value}`)}`;
+  return `${begin} ${form.map(part).join(" ")}`;
+}
 
 // Numbers that the language would round stay in the text.
 function literal(body) {
@@ -46,20 +73,31 @@ function literal(body) {
   return text === JSON.stringify(JSON.parse(text)) ? `JSON.stringify(${text})` : JSON.stringify(text);
 }
 
-function script(address, body, isStream) {
+function script(address, {text, form, saved, isRaw}, isStream) {
   const headers = [
     ...(hasKey() ? ["Authorization: `Bearer ${key}`"] : []),
     ...(isStream ? ['Accept: "text/event-stream"'] : []),
+    ...Object.entries(saved ? saved.headers : {}).map(([name, value]) => `"${name}": "${value}"`),
   ];
+  const used = [...(text ? [] : ["readFile"]), ...(isRaw ? ["writeFile"] : [])];
+  const whole = isRaw
+    ? `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`
+    : "console.log(await answer.json());";
+  const read = (name) => `await readFile(${JSON.stringify(name)})`;
+  const value = (part) =>
+    part.file ? `new Blob([${read(part.file)}]), ${JSON.stringify(part.file)}` : JSON.stringify(part.value);
+  const part = (one) => `form.append(${JSON.stringify(one.name)}, ${value(one)});`;
   return [
+    ...(used.length ? [`import {${used.join(", ")}} from "node:fs/promises";`, ""] : []),
+    ...(form ? ["const form = new FormData();", ...form.map(part)] : []),
     `const answer = await fetch(${JSON.stringify(address)}, {`,
     '  method: "POST",',
     ...(headers.length ? [`  headers: {${headers.join(", ")}},`] : []),
-    `  body: ${body ? literal(body) : 'JSON.stringify({inputs: "…"})'},`,
+    `  body: ${text ? literal(text) : form ? "form" : read(saved.name)},`,
     "});",
     isStream
       ? "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));"
-      : "console.log(await answer.json());",
+      : whole,
   ].join("\n");
 }
 
@@ -70,7 +108,7 @@ export function chatSnippets(model, request) {
   return snippetBox({
     curl: `curl -N${keyFlag()} ${address} -d ${quoted(JSON.stringify(request))}`,
     "Python, openai": openai(model, request),
-    JavaScript: script(address, request, true),
+    JavaScript: script(address, {text: request}, true),
   });
 }
 
@@ -96,7 +134,8 @@ function openai(model, {model: _, messages, stream, stream_options: options, ...
   ].join("\n");
 }
 
-function snippetBox(texts) {
+// `saved` is the file that the programs read, where they read one.
+function snippetBox(texts, saved) {
   const names = Object.keys(texts);
   const code = h("pre", {class: "code", tabindex: "0"}, texts[names[0]]);
   const choose = () => replace(code, texts[choice.value]);
@@ -107,6 +146,16 @@ function snippetBox(texts) {
     {class: "row"},
     choice,
     copyButton(() => code.textContent),
+    saved && h("button", {type: "button", class: "small", onclick: () => save(saved)}, `Save ${saved.name}`),
   );
-  return h("details", {class: "snippets"}, h("summary", {}, "This request as curl, Python and JavaScript"), row, code);
+  const words = saved && `${saved.name} is the body of this request: save it where the program runs.`;
+  const note = saved && h("p", {class: "quiet"}, words);
+  const title = h("summary", {}, "This request as curl, Python and JavaScript");
+  return h("details", {class: "snippets"}, title, row, note, code);
+}
+
+function save({name, body}) {
+  const address = URL.createObjectURL(new Blob([body]));
+  h("a", {href: address, download: name}).click();
+  setTimeout(() => URL.revokeObjectURL(address), 60000); // the browser may still ask where to put it
 }

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -14,33 +10,20 @@ import pytest
 from browser import Browser, Page
 from console_address import console_of
 from console_models import HOSTILE_TEXT
-from held_addresses import COUNT_ADDRESSES, HELD
 from PIL import Image
 from running_server import RunningServer
-
-
-def open_form(page: Page, server: RunningServer, model: str) -> None:
-    page.go(console_of(server, f"model/{model}/1/try"))
-    page.until("!!document.querySelector('form.card')")
-
-
-def send(page: Page) -> None:
-    page.click("form.card button.main")
-
-
-def answer(page: Page) -> str:
-    return str(page.run("document.querySelector('[aria-label=Answer]').innerText"))
-
-
-def until_answered(page: Page, text: str) -> None:
-    page.until(f"document.querySelector('[aria-label=Answer]').innerText.includes({json.dumps(text)})")
-
-
-def set_field(page: Page, selector: str, value: str) -> None:
-    page.run(
-        f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
-        " e.dispatchEvent(new Event('change', {bubbles: true})); })()"
-    )
+from try_form import (
+    COUNT_ADDRESSES,
+    HELD,
+    answer,
+    beep,
+    open_form,
+    run_snippet,
+    send,
+    set_field,
+    snippet,
+    until_answered,
+)
 
 
 def test_numbers_in_a_grid(page: Page, server: RunningServer) -> None:
@@ -154,14 +137,6 @@ def test_what_was_heard_is_given_back(page: Page, server: RunningServer, tmp_pat
     page.until(f"{HELD} === 0")
 
 
-def beep(path: Path) -> Path:
-    """A tenth of a second of silence."""
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", ""))
-        file.writeframes(bytes(3200))
-    return path
-
-
 def test_stream_comes_as_it_is_made_and_can_be_stopped(page: Page, server: RunningServer) -> None:
     open_form(page, server, "countdown")
     set_field(page, "[aria-label='IN value 1']", "3")
@@ -208,28 +183,7 @@ def test_error_of_the_model_is_shown(page: Page, server: RunningServer) -> None:
     page._browser.events.clear()  # a browser writes every answer of 500 into its log
 
 
-@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
-def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, way: str) -> None:
-    open_form(page, server, "numbers")
-    set_field(page, "[aria-label='IN value 1']", "41")
-    send(page)
-    until_answered(page, "42")
-    said = run_snippet(page, way)
-    assert "42" in said
-    assert way != "curl" or json.loads(said)["outputs"][0]["data"][0] == 42
-
-
-WAYS = ("curl", "Python, tritonclient", "JavaScript")
 LARGE = (1 << 53) + 1
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_snippet_names_the_version_that_was_tried(page: Page, server: RunningServer, way: str) -> None:
-    open_form(page, server, "editions")  # its second version adds a thousand
-    set_field(page, "[aria-label='IN value 1']", "41")
-    send(page)
-    until_answered(page, "42")
-    assert "42" in run_snippet(page, way)
 
 
 @pytest.mark.parametrize("form", ["grid", "json"])
@@ -258,11 +212,6 @@ def test_large_whole_numbers_in_streams_and_bodies(page: Page, server: RunningSe
     assert page.run(script % json.dumps(text)) == text
 
 
-def snippet(page: Page, way: str) -> str:
-    set_field(page, "[aria-label='The request as']", way)
-    return str(page.run("document.querySelector('.snippets pre').textContent"))
-
-
 def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None:
     open_form(page, server, "halves")
     for at, value in enumerate(("-1.5", "65504", "0.00006"), 1):
@@ -271,7 +220,8 @@ def test_half_precision_goes_as_bytes(page: Page, server: RunningServer) -> None
     until_answered(page, "65504")
     assert answer(page).split("\n")[-1].split() == ["-1.5", "65504", "0.000060022"]
     assert "6.55e+04" in run_snippet(page, "Python, tritonclient").replace("6.550e", "6.55e")
-    assert "go as bytes" in snippet(page, "curl")
+    for way in ("curl", "JavaScript"):
+        assert "--data-binary @request.bin" in snippet(page, way) or 'readFile("request.bin")' in snippet(page, way)
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
@@ -323,31 +273,3 @@ def test_stream_that_fails_at_once_tells_its_error_alone(page: Page, server: Run
     assert "data:" not in answer(page)
     assert "phases" not in answer(page)
     page._browser.events.clear()  # a browser writes every answer of 400 or 500 into its log
-
-
-def run_snippet(page: Page, way: str) -> str:
-    """What the snippet prints: in a shell, in Python, or in this browser."""
-    text = snippet(page, way)
-    if way != "JavaScript":
-        return output_of(["bash", "-c", text] if way == "curl" else [sys.executable, "-c", text])
-    told = text.replace("console.log(", "said.push(")
-    return str(page.run(f"(async () => {{ const said = []; {told} return JSON.stringify(said); }})()"))
-
-
-@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
-def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServer, way: str) -> None:
-    open_form(page, server, "countdown")
-    set_field(page, "[aria-label='IN value 1']", "3")
-    send(page)
-    until_answered(page, "3 responses")
-    said = run_snippet(page, way)
-    if way == "curl":
-        assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
-    else:
-        assert said.split() == ["[3]", "[2]", "[1]"]
-
-
-def output_of(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -1,0 +1,128 @@
+"""The request of the form as a command and as programs, which are run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from browser import Page
+from console_models import ODD_NAME
+from PIL import Image
+from running_server import RunningServer
+from try_form import answer, beep, open_form, run_in, run_snippet, send, set_field, snippet, until_answered
+
+WAYS = ("curl", "Python, tritonclient", "JavaScript")
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
+def test_snippet_does_what_the_form_did(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    said = run_snippet(page, way)
+    assert "42" in said
+    assert way != "curl" or json.loads(said)["outputs"][0]["data"][0] == 42
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_snippet_names_the_version_that_was_tried(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, "editions")  # its second version adds a thousand
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    assert "42" in run_snippet(page, way)
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, tritonclient"])
+def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "3")
+    send(page)
+    until_answered(page, "3 responses")
+    said = run_snippet(page, way)
+    if way == "curl":
+        assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
+    else:
+        assert said.split() == ["[3]", "[2]", "[1]"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["pixels", "sound", "halves", "list"])
+def test_snippet_sends_values_that_are_not_written_down(
+    page: Page, server: RunningServer, tmp_path: Path, kind: str, way: str
+) -> None:
+    expected = fill_in(page, server, tmp_path, kind)
+    send(page)
+    page.until_text("Where the time went")
+    page._browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.run("document.querySelector('.snippets').open = true")
+    name = "request.json" if kind == "list" else "request.bin"
+    page.run(f"[...document.querySelectorAll('button')].find((one) => one.textContent === 'Save {name}').click()")
+    server.until(lambda: (tmp_path / name).is_file())
+    said = run_in(tmp_path, snippet(page, way), way)
+    if kind == "halves" and way in ("curl", "JavaScript"):
+        said = str(np.frombuffer((tmp_path / "answer.bin").read_bytes()[-6:], np.float16))
+    for word in expected:
+        assert word in said
+
+
+def fill_in(page: Page, server: RunningServer, tmp_path: Path, kind: str) -> list[str]:
+    """What the model answers stands in the list."""
+    if kind == "list":
+        open_form(page, server, "numbers")
+        set_field(page, "[aria-label='How to give IN']", "json")
+        page.type("[aria-label='IN as JSON']", json.dumps(list(range(4000, 4100))))
+        return ["4001", "4100"]
+    if kind == "halves":
+        open_form(page, server, "halves")
+        set_field(page, "[aria-label='IN value 1']", "-1.5")
+        set_field(page, "[aria-label='IN value 3']", "0.25")
+        return ["-1.5", "0.25"]
+    open_form(page, server, "classes" if kind == "pixels" else "sound")
+    if kind == "sound":
+        page.choose_file("input[type=file]", beep(tmp_path / "beep.wav"))
+        return ["1600"]
+    Image.new("RGB", (32, 24), (51, 102, 255)).save(tmp_path / "blue.png")
+    page.choose_file("input[type=file]", tmp_path / "blue.png")
+    return ["0.2", "0.4", "1"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_snippet_of_a_model_with_any_name(page: Page, server: RunningServer, way: str) -> None:
+    open_form(page, server, quote(ODD_NAME, safe=""))
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    assert "42" in run_snippet(page, way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_snippet_reads_the_file_that_was_chosen(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
+    picture = tmp_path / 'the "sea"; it\'s $HOME.png'
+    Image.new("RGB", (60, 40), (200, 220, 255)).save(picture)
+    open_form(page, server, "detector")
+    page.choose_file("input[type=file]", picture)
+    send(page)
+    until_answered(page, str(picture.stat().st_size))
+    assert str(picture.stat().st_size) in run_in(tmp_path, snippet(page, way), way)
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, requests", "JavaScript"])
+def test_snippet_sends_a_picture_that_the_server_decodes(
+    page: Page, server: RunningServer, tmp_path: Path, way: str
+) -> None:
+    Image.new("RGB", (32, 24), (51, 102, 255)).save(tmp_path / "blue.png")
+    open_form(page, server, "photo")
+    page.choose_file("input[type=file]", tmp_path / "blue.png")
+    page.type("[aria-label=NOTE]", "@it's <here>")
+    send(page)
+    until_answered(page, "@it's <here>")
+    assert '"@it' not in answer(page)
+    said = run_in(tmp_path, snippet(page, way), way)
+    assert "@it's <here>" in said
+    assert "102" in said
