@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from trireme.cli.curl.lines import curl_lines
 from trireme.config.model_config import ModelConfig
@@ -44,6 +45,14 @@ def test_model_with_numbers_gets_an_infer_line_with_a_batch_of_one() -> None:
             {"name": "B", "datatype": "INT32", "shape": [1, 1], "data": [1]},
         ]
     }
+
+
+def test_address_of_a_model_with_any_name_is_one_word_of_a_shell() -> None:
+    odd = model("it's (a) 100% #1?", input=[tensor("A", "TYPE_FP32", [1])], output=[tensor("B", "TYPE_FP32", [1])])
+    (line,) = curl_lines("h:1", [odd])
+    address = shlex.split(line)[1]
+    assert unquote(address) == "h:1/v2/models/it's (a) 100% #1?/infer"
+    assert line.split()[1] == address
 
 
 def test_text_model_gets_an_infer_and_a_generate_line() -> None:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from trireme.cli.curl.samples import file_of, sample_inputs, sample_text
 from trireme.config.model_config import ModelConfig, TensorConfig
@@ -27,7 +28,7 @@ def curl_lines(base_url: str, models: Sequence[ModelConfig]) -> list[str]:
 
 
 def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
-    url = f"{base_url}/v2/models/{model.name}"
+    url = f"{base_url}/v2/models/{quote(model.name, safe='')}"
     if model.backend == _LANGUAGE_MODELS:
         return _language_model_lines(base_url, url, model.name)
     inputs = sample_inputs(model)
