@@ -13,6 +13,7 @@ from trireme.console.sampler import Sampler
 from trireme.core.errors import NotFoundError, ServingError
 from trireme.observe.metrics import MetricsRegistry
 from trireme.registry.lifecycle import ModelRecord, PolledModel
+from trireme.registry.loading.dependencies import dependents
 from trireme.registry.model import Model
 from trireme.registry.repository.repositories import ModelId
 from trireme.registry.served_models import parse_version
@@ -56,6 +57,7 @@ class ModelDetails:
             "reason": (life.reason or life.failure) if life is not None else "",
             "can_control": self._server.registry.options.allows_control,
             "grpc_port": self._grpc_port,
+            "ensembles": self._ensembles(name),
             "folder": str(record.loaded.folder) if record.loaded is not None else "",
             "history": {"times": history.times(), **history.columns_of((name, number))},
             "events": self._events((name, number)),
@@ -157,6 +159,14 @@ class ModelDetails:
             "compute_us": round(figures.input_us + figures.infer_us + figures.output_us, 1),
             "rps": round(figures.requests_per_s, 2),
         }
+
+    def _ensembles(self, name: str) -> list[str]:
+        """Those that go out of service with the model: it is a step of theirs, or of one that is."""
+        found = [name]
+        for known in found:
+            records = dependents(self._server.registry.models, known)
+            found += [record.id.name for record in records if record.id.name not in found]
+        return found[1:]
 
     def _events(self, key: Key) -> list[dict[str, Any]]:
         events = [event for event in self._metrics.workers.events if (event.model, event.version) == key]

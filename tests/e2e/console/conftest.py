@@ -18,9 +18,15 @@ from running_server import RunningServer
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def console_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models of the server are."""
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="session")
+def server(console_folder: Path) -> Iterator[RunningServer]:
     """A server whose models may be loaded and unloaded."""
-    folder = tmp_path_factory.mktemp("console")
+    folder = console_folder
     write_all(folder)
     shutil.copytree(EXAMPLES / "scribe", folder / "model_repository" / "scribe")
     flags = ("--model-control-mode=explicit", "--load-model=*", "--allow-recording=true")

@@ -62,6 +62,36 @@ def test_model_is_unloaded_and_loaded_again(page: Page, server: RunningServer) -
     assert server.index()["echo"]["state"] == "READY"
 
 
+def ask_for(page: Page, label: str) -> str:
+    """The text of the question that the button asks."""
+    page.until(f"[...document.querySelectorAll('main button')].some((one) => one.textContent === '{label}')")
+    page.run(f"[...document.querySelectorAll('main button')].find((one) => one.textContent === '{label}').click()")
+    return str(page.until("document.querySelector('dialog[open]')?.innerText"))
+
+
+def test_reload_says_whether_anything_was_loaded(page: Page, server: RunningServer, console_folder: Path) -> None:
+    page.go(console_of(server, "model/hinted/1"))
+    assert "where it has not, nothing is loaded" in ask_for(page, "Reload")
+    page.click("dialog button.main")
+    page.until_text("hinted is as it was: nothing in its folder has changed since it was loaded.")
+    assert page.run("document.getElementById('announce').textContent") == ""
+    source = console_folder / "model_repository" / "hinted" / "1" / "model.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    ask_for(page, "Reload")
+    page.click("dialog button.main")
+    page.until("document.getElementById('announce').textContent === 'hinted was reloaded'")
+
+
+def test_question_before_an_unload_names_the_ensembles_that_go_along(page: Page, server: RunningServer) -> None:
+    page.go(console_of(server, "model/numbers/1"))
+    assert "the ensembles that it is a step of: pipeline." in ask_for(page, "Unload")
+    page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+    page.go(console_of(server, "model/pipeline/1"))
+    page.until("document.querySelector('h1').textContent === 'pipeline'")
+    assert "ensembles" not in ask_for(page, "Unload")
+    page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+
+
 def test_worker_that_died_is_shown_with_its_reason(page: Page, server: RunningServer) -> None:
     status, _ = server.infer("again", 667)
     assert status >= 400

@@ -19,6 +19,7 @@ const VIEWS = {
   requests: requestsView,
   log: async (body, {name}) => (await import("../pages/log.js")).logView(body, name),
 };
+const UNCHANGED = "is as it was: nothing in its folder has changed since it was loaded.";
 const CONTROL_HINT = "Start the server with --model-control-mode=explicit to load and unload here.";
 
 export async function modelView(main, [name, given = "newest", tab = "overview"]) {
@@ -100,27 +101,48 @@ function factsOf(row) {
 function controls(detail, actions, problem) {
   const {name, serving} = detail;
   if (!detail.can_control) return h("span", {class: "quiet"}, CONTROL_HINT);
+  const able = (isAble) => {
+    for (const one of actions.querySelectorAll("button")) one.disabled = !isAble;
+  };
   const control = (label, verb, done, question) => {
     const act = async () => {
-      if (!(await confirmed(`${label} ${name}?`, question, label))) return;
-      const buttons = [...actions.querySelectorAll("button")];
-      for (const one of buttons) one.disabled = true;
       replace(problem);
       try {
+        const before = await copiesOf(name);
+        if (!(await confirmed(`${label} ${name}?`, question(before.newest), label))) return;
+        able(false);
         await post(`/v2/repository/models/${encodeURIComponent(name)}/${verb}`, {});
+        if (serving && verb === "load" && (await copiesOf(name)).key === before.key) {
+          replace(problem, h("p", {class: "notice"}, `${name} ${UNCHANGED}`));
+          able(true);
+          return;
+        }
         announce(`${name} ${done}`);
         showAgain(modelLink(name, ""));
       } catch (error) {
         replace(problem, h("p", {class: "notice bad"}, error.message));
-        for (const one of buttons) one.disabled = false;
+        able(true);
       }
     };
     return h("button", {type: "button", class: verb === "unload" ? "danger" : undefined, onclick: act}, label);
   };
-  if (!serving) return control("Load", "load", "was loaded", "It is loaded from its folder in the repository.");
-  const reload = "Its folder is read again. The present copy serves until the new one is ready.";
-  const unload = "It finishes the requests that it has taken, and takes no more.";
+  if (!serving) return control("Load", "load", "was loaded", () => "It is loaded from its folder in the repository.");
+  const reload = () =>
+    "Its folder is read again. Where it has changed, the present copy serves until the new one is ready; " +
+    "where it has not, nothing is loaded.";
+  const unload = ({ensembles}) =>
+    "It finishes the requests that it has taken, and takes no more." +
+    (ensembles.length ? ` So do the ensembles that it is a step of: ${ensembles.join(", ")}.` : "");
   return [control("Reload", "load", "was reloaded", reload), control("Unload", "unload", "was unloaded", unload)];
+}
+
+// The newest version in detail, and a key that is another one when any version has been loaded again or has gone.
+async function copiesOf(name) {
+  const address = `/console/api/models/${encodeURIComponent(name)}`;
+  const newest = await get(address);
+  const all = await Promise.all(newest.versions.map((version) => get(`${address}/versions/${version}`)));
+  const copy = ({version, state, serving}) => [version, state, serving && [serving.loaded_s, serving.load_seconds]];
+  return {newest, key: JSON.stringify(all.map(copy))};
 }
 
 function showAgain(link) {
