@@ -137,6 +137,33 @@ def test_with_keys_the_page_asks_for_one(folder: Path, browser: Browser) -> None
         page.close()
 
 
+def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, browser: Browser) -> None:
+    client = new_key(folder, "client", "--groups", "health,metadata,inference")
+    watcher = new_key(folder, "watcher", "--groups", "statistics")
+    with RunningServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server))
+        page.until_text("This server asks for an API key")
+        page.type("#key", client)
+        page.click("dialog button.main")
+        page.until("document.querySelector('main').innerText.includes(\"is not allowed to use 'statistics'\")")
+        assert "holds no models" not in page.text()
+        assert "0 of 0" not in page.text()
+        page.go(console_of(server, "api"))
+        page.until_text("/v2/models/{model}/infer")
+        page.run(f"sessionStorage.setItem('trireme-key', {watcher!r}); location.reload()")
+        page.until_text("is not allowed to use 'metadata'")
+        page.go(console_of(server, "server"))
+        page.until_text("is not allowed to use 'logging'")
+        for part in ("Versions", "Flags in force", "Devices", "Limits"):
+            assert part in page.text()
+        for tab, group in (("config", "model-config"), ("log", "logging")):
+            page.go(console_of(server, f"model/numbers/1/{tab}"))
+            page.until_text(f"is not allowed to use '{group}'")
+            assert "Statistics" in page.run("document.querySelector('nav.tabs').innerText")
+        page.close()
+
+
 def test_open_page_does_not_hold_up_the_end_of_the_server(folder: Path, browser: Browser) -> None:
     with RunningServer(folder) as server:
         server.wait_until_listening()

@@ -1,5 +1,5 @@
 // Which view is shown: the part of the address behind #, and the line of vital signs above it.
-import {h, replace, setText, share, span} from "./parts/dom.js";
+import {failed, h, replace, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
 import {follow, listen, live} from "./parts/live.js";
 import {modelsView} from "./models/table.js";
@@ -33,7 +33,7 @@ async function show() {
   try {
     stop = await (VIEWS[page] || noView)(place, parts);
   } catch (error) {
-    replace(place, h("p", {class: "notice bad", role: "alert"}, error.message), home());
+    replace(place, failed(error), home());
   }
   if (number === shown) {
     leave = stop;

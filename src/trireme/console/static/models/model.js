@@ -1,5 +1,5 @@
 // One model: its figures of this moment, its life, and a tab for each thing that there is to know or to do.
-import {announce, badge, bytes, confirmed, count, h, modelLink, rate, replace, time} from "../parts/dom.js";
+import {announce, badge, bytes, confirmed, count, failed, h, modelLink, rate, replace, time} from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
 import {releaseMedia} from "../parts/media.js";
@@ -43,8 +43,7 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
   try {
     stopView = await (VIEWS[tab] || overviewView)(body, {name, version, address, detail});
   } catch (error) {
-    stopHead();
-    throw error;
+    replace(body, failed(error));
   }
   return () => {
     stopHead();

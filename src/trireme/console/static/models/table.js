@@ -1,6 +1,6 @@
 // The table of all models, kept up to date line by line.
 import {bytes, count, h, rate, replace, setText, stateOf} from "../parts/dom.js";
-import {idOf, listen, rows} from "../parts/live.js";
+import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
 
@@ -68,6 +68,10 @@ class ModelsTable {
 
   // `changed` are the ids of rows that differ from before; null where all of them may.
   refresh(changed) {
+    if (!live.server) {
+      setText(this.empty, live.problem); // nothing is known of the models yet
+      return;
+    }
     const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
     this.#summarize();
     const isDue = Date.now() - this.arrangedAt > ARRANGE_MS && !this.body.contains(document.activeElement);

@@ -1,5 +1,5 @@
 // The server itself: what it is made of, how full its limits are, its devices, its flags, its log.
-import {bytes, clock, count, h, rate, replace, share, span} from "../parts/dom.js";
+import {bytes, clock, count, failed, h, rate, replace, share, span} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {logView} from "./log.js";
@@ -30,13 +30,13 @@ export async function serverView(main) {
   }
   const server = await load();
   showFlags(flags, server.flags);
-  const stopLog = await logView(lines, "");
+  const stopLog = await logView(lines, "").catch((error) => void replace(lines, failed(error)));
   const timer = setInterval(() => {
     if (!document.hidden) load().catch(() => {});
   }, 10000);
   return () => {
     clearInterval(timer);
-    stopLog();
+    if (stopLog) stopLog();
     for (const one of charts) one.stop();
   };
 }

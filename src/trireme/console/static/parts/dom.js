@@ -39,6 +39,9 @@ export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
+// In the place of what could not be shown.
+export const failed = (error) => h("p", {class: "notice bad", role: "alert"}, error.message);
+
 export const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
 
 export function count(value) {
