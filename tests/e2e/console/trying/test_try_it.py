@@ -159,6 +159,31 @@ def last_failure(server: RunningServer, model: str) -> str:
     return str(failed[0]["reason"]) if failed else ""
 
 
+def test_one_response_is_counted_as_one(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "countdown")
+    set_field(page, "[aria-label='IN value 1']", "1")
+    send(page)
+    until_answered(page, "1 response in")
+
+
+def test_form_says_that_it_waits_and_that_it_was_stopped(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "5")
+    send(page)
+    until_answered(page, "Answered in")
+    page.run(
+        "(() => { const fetch = window.fetch; window.fetch = async (path, options) => {"
+        " if (path.includes('/infer')) await new Promise((go) => setTimeout(go, 1500));"
+        " return fetch(path, options); }; })()"
+    )
+    send(page)
+    until_answered(page, "Waiting for the answer.")
+    assert "Answered in" not in answer(page)
+    page.run("[...document.querySelectorAll('form.card button')].find((one) => one.textContent === 'Stop').click()")
+    until_answered(page, "Stopped.")
+    assert "Waiting" not in answer(page)
+
+
 def cancelled(server: RunningServer, model: str) -> int:
     """Responses that were not wanted any more."""
     stats = server.statistics(model)

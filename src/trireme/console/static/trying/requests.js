@@ -39,7 +39,8 @@ export async function stream(detail, inputs, parameters, signal, context, place)
     const {outputs} = decodeJson(value);
     if (!outputs.length) continue;
     number += 1;
-    counted.textContent = `${number} responses in ${time((performance.now() - began) * 1000)}`;
+    const noun = number === 1 ? "response" : "responses";
+    counted.textContent = `${number} ${noun} in ${time((performance.now() - began) * 1000)}`;
     append(list, outputs, context);
   }
   if (!number) counted.textContent = "The model ended without a response.";

@@ -34,6 +34,7 @@ class Trial {
     this.go = h("button", {class: "main"}, "Send");
     this.answer = h("div", {class: "stack", "aria-live": "polite"});
     replace(this.answer, h("p", {class: "quiet"}, "The answer appears here."));
+    this.waiting = h("p", {class: "quiet"}, "Waiting for the answer.");
     this.more = h("div", {class: "stack"});
     const onsubmit = (event) => {
       event.preventDefault();
@@ -59,6 +60,7 @@ class Trial {
       const inputs = (await Promise.all(this.fields.map((field) => field.read()))).filter(Boolean);
       const parameters = this.sequence ? this.sequence.read() : {};
       replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
+      this.show(this.waiting);
       const context = {labels: serving.labels, image: this.image};
       const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
       await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
@@ -80,7 +82,7 @@ class Trial {
   tell(error, isStopped) {
     const words = isStopped ? "Stopped." : error.message;
     const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
-    if (isStopped || error.isInStream) this.answer.append(said);
+    if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
     else this.show(said);
   }
 
