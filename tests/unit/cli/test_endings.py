@@ -32,4 +32,7 @@ def test_an_output_without_room_is_told_in_a_sentence() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "trireme", "version"]
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (run.returncode, run.stderr) == (1, "The output cannot be written: No space left on device.\n")
+    assert (run.returncode, run.stderr) == (
+        1,
+        "The output, or a file of it, cannot be written: No space left on device.\n",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,6 @@ import pytest
 from trireme.core.errors import ErrorKind, ServingError
 from trireme.observe.logs import LineFormatter, LogSettings, configure
 from trireme.observe.terminal.table import render_table
-
-
-@pytest.fixture(autouse=True)
-def restored_logger() -> Iterator[None]:
-    logger = logging.getLogger("trireme")
-    handlers, level, propagate = logger.handlers, logger.level, logger.propagate
-    yield
-    for handler in logger.handlers:
-        handler.close()
-    logger.handlers, logger.propagate = handlers, propagate
-    logger.setLevel(level)
 
 
 def record(level: int, message: str, *args: object) -> logging.LogRecord:

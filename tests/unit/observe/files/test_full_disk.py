@@ -43,12 +43,6 @@ def no_more_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.fixture(autouse=True)
-def usual_log() -> Iterator[None]:
-    yield
-    configure(LogSettings())
-
-
 def test_a_log_that_cannot_be_written_says_so_once_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
