@@ -15,7 +15,8 @@ from trireme.protocol.json_codec.access import in_field, members_of, object_of, 
 from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse, with_last_members
 from trireme.protocol.json_codec.writer import encode_value
-from trireme.protocol.v2.json_document import custom_parameter, document_too_large, input_too_large
+from trireme.protocol.v2.json_document import custom_parameter
+from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
 NOT_ONE_RESPONSE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "

@@ -21,6 +21,7 @@ from trireme.protocol.json_codec.access import (
 )
 from trireme.protocol.json_codec.tensor import MAX_NAME_CHARS, check_json_input, decode_input
 from trireme.protocol.json_codec.text import parse
+from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
 RESERVED_PARAMETERS: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
@@ -40,7 +41,6 @@ _INPUT_FIELDS: Final = (
 _OPTIONAL: Final = ("id", "outputs", "parameters")
 _MEMBERS: Final = frozenset(("inputs", *_OPTIONAL))
 _PLACES: Final = ("binary_data_size", "shared_memory_region")
-_RAISE_LIMIT: Final = "Use --http-max-input-size to increase the limit."
 
 
 class InputEntry:
@@ -163,22 +163,6 @@ def check_count(what: str, count: int) -> None:
     """Raises where a request has more of something than any model takes."""
     if count > MAX_ENTRIES:
         raise InvalidArgumentError(f"the request has {count} {what}; the limit is {MAX_ENTRIES}")
-
-
-def document_too_large(size_bytes: int, max_size_bytes: int) -> ServingError:
-    """The refusal of a JSON text beyond the limit."""
-    return InvalidArgumentError(
-        f"request JSON size of {size_bytes} bytes exceeds the maximum allowed input size of {max_size_bytes} bytes. "
-        + _RAISE_LIMIT
-    )
-
-
-def input_too_large(name: str, size_bytes: int, max_size_bytes: int) -> ServingError:
-    """The refusal of a tensor beyond the limit."""
-    return InvalidArgumentError(
-        f"JSON input '{name}' has a byte_size ({size_bytes} bytes) that exceeds the maximum allowed value of "
-        f"{max_size_bytes} bytes. {_RAISE_LIMIT}"
-    )
 
 
 def custom_parameter(name: str, value: Any) -> Parameter:

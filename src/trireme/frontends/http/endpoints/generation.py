@@ -32,7 +32,7 @@ from trireme.protocol.v2.generate import (
     encode_generate,
     read_generate,
 )
-from trireme.protocol.v2.json_document import document_too_large
+from trireme.protocol.v2.size_limit import document_too_large
 from trireme.server.call import CalledModel
 from trireme.server.long_work import is_long_json, json_memory_bytes
 

@@ -32,8 +32,9 @@ from trireme.protocol.v2.binary import (
     take_tensors,
 )
 from trireme.protocol.v2.form import FormDocument, infer_document
-from trireme.protocol.v2.json_document import InferDocument, decode_document, document_too_large
+from trireme.protocol.v2.json_document import InferDocument, decode_document
 from trireme.protocol.v2.repeated_documents import DocumentFrames
+from trireme.protocol.v2.size_limit import document_too_large
 from trireme.server.call import CalledModel
 from trireme.server.long_work import (
     INLINE_INFLATE_BYTES,

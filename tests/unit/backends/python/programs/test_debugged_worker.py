@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+
+from meanwhile import meanwhile
 
 from trireme.backends.python.channel import messages
 
@@ -318,19 +320,11 @@ def test_ctrl_c_held_down_cuts_nothing_of_calls_and_streams(start: Callable[...,
     assert worker.process.poll() is None
 
 
-@contextmanager
-def pressed(worker: Any) -> Iterator[None]:
+def pressed(worker: Any) -> AbstractContextManager[threading.Event]:
     """Ctrl+C is held down inside."""
-    is_over = threading.Event()
 
-    def press() -> None:
+    def press(is_over: threading.Event) -> None:
         while not is_over.wait(0.0005):
             worker.process.send_signal(signal.SIGINT)
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    return meanwhile(press)
