@@ -213,5 +213,5 @@ def _cut_for(tile_rows: int, head_tile: int, item_size: int) -> tuple[int, int, 
     if head_tile > 128:
         return 32, 4, 2
     if tile_rows == CHUNK_ROWS or item_size > 2:
-        return 32, 4, 4
+        return 32, 4, 2 if head_tile <= 64 else 4
     return 64, 8 if tile_rows == 16 else 4, 2

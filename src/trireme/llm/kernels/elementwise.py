@@ -90,8 +90,8 @@ def _activation_kernel(x, out, N, stride_x, stride_out, ACT: tl.constexpr, TILE:
 def activate_rows(x: torch.Tensor, activation: int, out: torch.Tensor) -> None:
     """Rows may lie apart; `out` may be `x`."""
     rows, n = x.shape
-    _activation_kernel[(rows, triton.cdiv(n, 1024))](
-        x, out, n, x.stride(0), out.stride(0), ACT=activation, TILE=1024, num_warps=4
+    _activation_kernel[(rows, triton.cdiv(n, 2048))](
+        x, out, n, x.stride(0), out.stride(0), ACT=activation, TILE=2048, num_warps=4
     )
 
 
@@ -247,11 +247,11 @@ def rotate_and_store(
     _, kv_heads, block, head_size = k_cache.shape
     half = cosines.shape[1] // 2 if cosines is not None else 0
     if cosines is not None and 2 * half == head_size and not is_interleaved and not qk_norm and stores:
-        per_program = 8 if heads + 2 * kv_heads >= 8 else 4
+        per_program = max(4, min(32, triton.next_power_of_2(heads + 2 * kv_heads)))
         _rotate_halves_kernel[(qkv.shape[0], triton.cdiv(heads + 2 * kv_heads, per_program))](
             qkv, k_cache, v_cache, tables, slots, positions, cosines, qkv.stride(0), tables.stride(0), HEADS=heads,
             KV_HEADS=kv_heads, HEAD=head_size, HALF=half, TILE=triton.next_power_of_2(half), BLOCK=block,
-            PER_PROGRAM=per_program, num_warps=2, **overlap(),
+            PER_PROGRAM=per_program, num_warps=4 if per_program == 32 else 2, **overlap(),
         )  # fmt: skip
         return
     _rotate_kernel[(qkv.shape[0], heads + (2 if stores else 1) * kv_heads)](
