@@ -1,7 +1,8 @@
 """Where the processor time of a run goes: `pytest --cpu-times` lists the files of tests that took most of it.
 
 Counted is what the test process used, and every process below it, as often as it is looked at: of a process that ends
-between two looks the last tenth of a second is missing. Wall time says little on a machine that does much at once.
+between two looks the last tenth of a second is missing. The looks themselves count for nobody: the longer a busy
+machine takes for a test, the more of them there are. Wall time says little on a machine that does much at once.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class CpuTimes:
     def pytest_runtest_protocol(self) -> None:
         if self._watch is None or self._watch.pid != os.getpid():
             self._watch = Watch()
+            threading.Thread(target=self._watch.look_again, daemon=True, name="cpu-times").start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, used in report.user_properties:
@@ -64,27 +66,32 @@ class Watch:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._own_s = time.process_time()
+        self._looking_s = 0.0
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, int], int] = {}
         self._used: dict[str, float] = defaultdict(float)
-        threading.Thread(target=self._look_again, daemon=True, name="cpu-times").start()
 
     def used(self) -> dict[str, float]:
-        own_s = time.process_time()
         with self._lock:
             self._look()
             used, self._used = dict(self._used), defaultdict(float)
+            own_s = time.process_time() - self._looking_s
         used["tests"] = own_s - self._own_s
         self._own_s = own_s
         return used
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
         while True:
             time.sleep(LOOK_S)
             with self._lock:
                 self._look()
 
     def _look(self) -> None:
+        began_s = time.thread_time()
+        self._count()
+        self._looking_s += time.thread_time() - began_s
+
+    def _count(self) -> None:
         parents: dict[int, list[tuple[int, int, int, str]]] = defaultdict(list)
         for entry in os.scandir("/proc"):
             if entry.name.isdigit():
