@@ -22,6 +22,8 @@ from trireme.server.trace.tracing import Tracing
 from trireme.server.validation import check_request, correlation_error
 
 MAX_ID_CHARACTERS: Final = 64 << 10
+MAX_PARAMETER_CHARACTERS: Final = 4 << 20
+"""Of all parameters of a request that are texts: they are written to workers on the event loop's thread."""
 
 
 class Inference:
@@ -69,6 +71,8 @@ class Inference:
                     f"the id of the request has {len(request.id)} characters, more than the {MAX_ID_CHARACTERS} "
                     "that it may have"
                 )
+            if request.parameters:
+                _check_parameters(request)
             if not model.is_serving:
                 if request.parent is None or model.is_placeholder:
                     model = self.find(request.model_name, request.model_version)
@@ -137,6 +141,15 @@ class Inference:
         is_new = root is request or root.arrival_ns >= self._exit_ns
         if is_new and not model.config.is_ensemble:
             raise stopping_error(request.id)
+
+
+def _check_parameters(request: InferenceRequest) -> None:
+    size = sum(len(value) for value in request.parameters.values() if isinstance(value, str))
+    if size > MAX_PARAMETER_CHARACTERS:
+        raise InvalidArgumentError(
+            f"the parameters of the request have {size} characters, more than the {MAX_PARAMETER_CHARACTERS} that they "
+            "may have; send long texts as inputs"
+        )
 
 
 def _reshape_inputs(model: Model, request: InferenceRequest) -> None:

@@ -309,3 +309,18 @@ def test_an_id_has_a_limit(server: Any) -> None:
         server.inference.infer(request_)
     assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
     assert caught.value.message == "the id of the request has 65537 characters, more than the 65536 that it may have"
+
+
+def test_the_texts_of_parameters_have_a_limit_together(server: Any) -> None:
+    request_ = ask("plain", fp32("IN", 4))
+    request_.parameters = {"a": "x" * (2 << 20), "b": "x" * (2 << 20), "c": 5}
+    server.inference.infer(request_)
+    request_ = ask("plain", fp32("IN", 4))
+    request_.parameters = {"a": "x" * (2 << 20), "b": "x" * (2 << 20), "c": "x"}
+    with pytest.raises(ServingError) as caught:
+        server.inference.infer(request_)
+    assert caught.value.kind is ErrorKind.INVALID_ARGUMENT
+    assert caught.value.message == (
+        "the parameters of the request have 4194305 characters, more than the 4194304 that they may have; send long "
+        "texts as inputs"
+    )

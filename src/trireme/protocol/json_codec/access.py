@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from trireme.core.close_names import closest
-from trireme.core.errors import InternalError
+from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
 
 _MAX_UINT: Final = 2**64 - 1
 _ABSENT: Final = object()
@@ -25,6 +26,21 @@ def string_of(value: Any) -> str:
     if type(value) is not str:
         raise InternalError("attempt to access JSON non-string as string")
     return value
+
+
+def name_of(value: Any) -> str:
+    """The value as a string that names something, and is looked up and told in errors."""
+    name = string_of(value)
+    if len(name) > MAX_NAME_CHARS:
+        raise name_too_long(len(name))
+    return name
+
+
+def name_too_long(size: int) -> InvalidArgumentError:
+    """The refusal of a name that nothing can have."""
+    return InvalidArgumentError(
+        f"a name, id or datatype of the request has {size} characters; the limit is {MAX_NAME_CHARS}"
+    )
 
 
 def bool_of(value: Any) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from trireme.protocol.json_codec.slices import TextJoiner
+
 _SPACE = re.compile(rb"[ \n\r\t]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
@@ -26,7 +28,7 @@ _TEXT_RUN = re.compile(
 )
 """Whole characters and escapes of a string, none of which the fast parser refuses."""
 _HEX4 = re.compile(rb"[0-9a-fA-F]{4}")
-_ESCAPES = {34: b'"', 92: b"\\", 47: b"/", 98: b"\b", 102: b"\f", 110: b"\n", 114: b"\r", 116: b"\t"}
+_ESCAPES = {34: '"', 92: "\\", 47: "/", 98: "\b", 102: "\f", 110: "\n", 114: "\r", 116: "\t"}
 _WORDS: dict[int, tuple[bytes, Any]] = {116: (b"true", True), 102: (b"false", False), 110: (b"null", None)}
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _FIRST_PLAIN = 34, 92, 44, 58, 45, 32
@@ -38,6 +40,8 @@ MAX_STEPS = 1 << 17
 """Values and containers of one text that are read one by one: half a second of a thread that all clients share."""
 MAX_MEMBERS = 16_384
 """Of one object; no request has a use for more."""
+MAX_NAME_CHARS = 64 << 10
+"""Of a member's name: names are told in errors, and looked up."""
 
 MAX_DEPTH = 1024
 """Lists and objects inside each other; the fast parser has the same limit."""
@@ -46,6 +50,7 @@ MAX_VALUES = 4 << 20
 _VALUES_PER_LIST = 4  # which the garbage collector looks at, and nothing else runs meanwhile
 
 _RUN_BYTES = 32 << 10
+_MAX_NUMBER_BYTES = 32 << 10  # as many as a run may have
 _LISTS_PER_STEP = 64  # in a run, where they cost less
 _NUMBERS = re.compile(rb'[^\[\]{}"]*,')
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"'
@@ -217,8 +222,12 @@ def _missing_comma(name: str | None) -> str:
 
 
 def _skip(text: bytes, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return match.end() if match else position
+    while True:  # in pieces, too
+        match = _SPACE.match(text, position, position + _RUN_BYTES)
+        end = match.end() if match else position
+        if end < position + _RUN_BYTES:
+            return end
+        position = end
 
 
 def _check_steps(steps: int) -> None:
@@ -235,6 +244,8 @@ def _read_name(text: bytes, position: int, number: int) -> tuple[str, int, int]:
     if text[position : position + 1] != b'"':
         raise JsonSyntaxError(NO_NAME, position)
     name, position, steps = _read_string(text, position + 1)
+    if len(name) > MAX_NAME_CHARS:
+        raise JsonLimitError(f"a name in the JSON text has more than {MAX_NAME_CHARS} characters, which is the limit")
     position = _skip(text, position)
     if text[position : position + 1] != b":":
         raise JsonSyntaxError("Missing a colon after a name of object member.", position)
@@ -259,10 +270,12 @@ def _expect(text: bytes, position: int, word: bytes) -> int:
 
 
 def _read_number(text: bytes, start: int) -> tuple[int | float, int]:
-    match = _NUMBER.match(text, start)
+    match = _NUMBER.match(text, start, start + _MAX_NUMBER_BYTES + 1)
     if match is None:
         return _read_constant(text, start)
     end = match.end()
+    if end - start > _MAX_NUMBER_BYTES:
+        raise JsonLimitError(f"a number in the JSON text has more than {_MAX_NUMBER_BYTES} digits, which is the limit")
     following = text[end : end + 1]
     if following == b"." and match.group(1) is None and match.group(2) is None:
         raise JsonSyntaxError("Miss fraction part in number.", end + 1)
@@ -298,32 +311,32 @@ def _read_string(text: bytes, position: int) -> tuple[str, int, int]:
     plain = _PLAIN.match(text, position, position + _RUN_BYTES)
     if plain is not None and text[plain.end() : plain.end() + 1] == b'"':  # as most are
         return plain.group().decode("utf-8", "surrogateescape"), plain.end() + 1, 0
-    parts: list[bytes] = []
+    parts = TextJoiner()
     steps = 0
     while True:
         match = _TEXT_RUN.match(text, position, position + _RUN_BYTES)
         if match is not None:  # in pieces, so that other threads get to run in between
-            parts.append(orjson.loads(b'"%b"' % match.group()).encode())
+            parts.add(orjson.loads(b'"%b"' % match.group()))
             position = match.end()
             continue
         match = _PLAIN.match(text, position, position + _RUN_BYTES)
         end = match.end() if match else position
-        parts.append(text[position:end])
+        parts.add_bytes(text[position:end])
         if end >= len(text):
             raise JsonSyntaxError("Missing a closing quotation mark in string.", end)
         position = end
         if text[end] == _QUOTE:
-            return b"".join(parts).decode("utf-8", "surrogateescape"), end + 1, steps
+            return parts.join(), end + 1, steps
         if text[end] == _BACKSLASH:
             piece, position = _read_escape(text, end)
-            parts.append(piece)
+            parts.add(piece)
         elif text[end] < _FIRST_PLAIN:
             raise JsonSyntaxError("Invalid escape character in string.", end)
         steps += 1
         _check_steps(steps)
 
 
-def _read_escape(text: bytes, backslash: int) -> tuple[bytes, int]:
+def _read_escape(text: bytes, backslash: int) -> tuple[str, int]:
     kind = text[backslash + 1] if backslash + 1 < len(text) else 0
     if kind in _ESCAPES:
         return _ESCAPES[kind], backslash + 2
@@ -339,7 +352,7 @@ def _read_escape(text: bytes, backslash: int) -> tuple[bytes, int]:
             raise JsonSyntaxError("The surrogate pair in string is invalid.", backslash)
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
         end += 6
-    return chr(code).encode(), end
+    return chr(code), end
 
 
 def _read_hex(text: bytes, position: int, backslash: int) -> int:

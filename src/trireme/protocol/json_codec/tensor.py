@@ -17,11 +17,18 @@ from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import Buffer, decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.core.tensor import Tensor
-from trireme.protocol.json_codec.slices import SLICE, TEXT_SLICE_BYTES, join_slices, slice_texts, types_of
+from trireme.protocol.json_codec.slices import (
+    SLICE,
+    TEXT_SLICE_BYTES,
+    encode_text,
+    join_slices,
+    slice_texts,
+    types_of,
+)
 from trireme.protocol.json_codec.text import encode_number, escape_bytes
 
 MAX_NESTING: Final = 100
-MAX_NAME_CHARS: Final = 100
+TOLD_NAME_CHARS: Final = 100
 """Of a name that an error tells: clients choose names."""
 CODES: Final = {
     "BOOL": "?",
@@ -72,7 +79,7 @@ def decode_input(name: str, datatype: str, data: Any, count: int) -> bytes:
     except InternalError as error:
         is_count = isinstance(error, ElementCountError)
         wants = f", whose shape holds {count}" if is_count else f" takes {'text' if datatype == BYTES else datatype}"
-        raise InternalError(f"{error.message} (input '{name[:MAX_NAME_CHARS]}'{wants})") from None
+        raise InternalError(f"{error.message} (input '{name[:TOLD_NAME_CHARS]}'{wants})") from None
 
 
 def decode_elements(datatype: str, data: Any, count: int) -> bytes:
@@ -243,7 +250,7 @@ def _encode_strings(data: list[Any], types: set[type]) -> bytes:
 def _pack_strings(data: list[Any]) -> bytes:
     parts: list[bytes] = []
     for text in data:
-        raw = text.encode("utf-8", "surrogateescape")
+        raw = text.encode("utf-8", "surrogateescape") if len(text) <= TEXT_SLICE_BYTES else encode_text(text)
         parts.append(_LENGTH.pack(len(raw)))
         parts.append(raw)
     return b"".join(parts)

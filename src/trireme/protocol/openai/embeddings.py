@@ -32,7 +32,7 @@ class EmbeddingRequest:
 
 def read_embedding(fields: Fields) -> EmbeddingRequest:
     """Checks the fields; raises FieldError."""
-    model = fields.required_text("model")
+    model = fields.required_name("model")
     encoding = fields.text("encoding_format") or "float"
     if encoding not in ("float", "base64"):
         raise FieldError("encoding_format", "'encoding_format' has to be 'float' or 'base64'.", "invalid_value")

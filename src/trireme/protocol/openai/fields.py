@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trireme.core.close_names import closest
 from trireme.core.errors import InternalError, InvalidArgumentError
+from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.openai.errors import FieldError, TooLargeError
 
@@ -42,11 +43,13 @@ class Fields:
             raise wrong_type(name, "a string", value)
         return value
 
-    def required_text(self, name: str) -> str:
-        """A string that has to be there, and not empty."""
+    def required_name(self, name: str) -> str:
+        """The name of something, which has to be there, and not empty."""
         value = self.text(name)
         if not value:
             raise self.missing(name)
+        if len(value) > MAX_NAME_CHARS:
+            raise FieldError(name, f"'{name}' has {len(value)} characters; at most {MAX_NAME_CHARS} are allowed.")
         return value
 
     def missing(self, name: str) -> FieldError:

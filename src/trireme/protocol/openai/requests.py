@@ -74,7 +74,7 @@ def asked_model(model: str, adapter: str) -> str:
 
 def read_completion(fields: Fields) -> CompletionRequest:
     """Checks the fields of a completion; raises FieldError."""
-    model = fields.required_text("model")
+    model = fields.required_name("model")
     has_echo = fields.flag("echo") is True
     options = read_options(fields, least_tokens=0 if has_echo else 1)
     count = options.pop("n", 1)
@@ -93,7 +93,7 @@ def read_completion(fields: Fields) -> CompletionRequest:
 
 def read_chat(fields: Fields) -> ChatRequest:
     """Checks the fields of a chat; raises FieldError."""
-    model = fields.required_text("model")
+    model = fields.required_name("model")
     options = read_options(fields)
     count = options.pop("n", 1)
     read_tools(options, fields)

@@ -31,7 +31,7 @@ class DetokenizeRequest:
 
 def read_tokenize(fields: Fields) -> TokenizeRequest:
     """Checks the fields; raises FieldError."""
-    model = fields.required_text("model")
+    model = fields.required_name("model")
     prompt = fields.text("prompt")
     messages = read_messages(fields) if prompt is None and fields.has("messages") else None
     if prompt is None and messages is None:
@@ -42,7 +42,7 @@ def read_tokenize(fields: Fields) -> TokenizeRequest:
 
 def read_detokenize(fields: Fields) -> DetokenizeRequest:
     """Checks the fields; raises FieldError."""
-    model = fields.required_text("model")
+    model = fields.required_name("model")
     tokens = fields.array("tokens", MAX_INTEGER)
     if tokens is None:
         raise fields.missing("tokens")

@@ -11,7 +11,7 @@ from trireme.core.errors import InternalError, InvalidArgumentError, ServingErro
 from trireme.core.request import Parameter
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
-from trireme.protocol.json_codec.access import in_field, members_of, object_of, string_of
+from trireme.protocol.json_codec.access import in_field, members_of, name_of, object_of
 from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse, with_last_members
 from trireme.protocol.json_codec.writer import encode_value
@@ -67,7 +67,7 @@ def read_generate(
     document = GenerateDocument()
     if "id" in root:
         try:
-            document.request_id = string_of(root["id"])
+            document.request_id = name_of(root["id"])
         except InternalError as error:
             raise in_field("id", error) from None
     for name, value in members(root):

@@ -16,10 +16,13 @@ from trireme.protocol.json_codec.access import (
     members_of,
     mistyped,
     mistyped_name,
+    name_of,
+    name_too_long,
     string_of,
     uint_of,
 )
-from trireme.protocol.json_codec.tensor import MAX_NAME_CHARS, check_json_input, decode_input
+from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
+from trireme.protocol.json_codec.tensor import TOLD_NAME_CHARS, check_json_input, decode_input
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
@@ -28,7 +31,7 @@ RESERVED_PARAMETERS: Final = frozenset(
 )
 MAX_CORRELATION_ID_CHARS: Final = 128
 MAX_ENTRIES: Final = 16_384
-"""Inputs or outputs of one request."""
+"""Inputs or outputs of one request, or dimensions of a shape."""
 _MAX_COUNT: Final = 2**63 - 1
 _SURE_RANK: Final = 4
 _SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
@@ -129,7 +132,7 @@ def read_document(root: Any, max_input_size_bytes: int) -> InferDocument:
     document = InferDocument()
     if isinstance(root, dict):
         if "id" in root:
-            document.request_id = _field(string_of, root["id"], "id")
+            document.request_id = _field(name_of, root["id"], "id")
         if "parameters" in root:
             document.has_parameters = True
             _read_parameters(document, root["parameters"])
@@ -242,6 +245,8 @@ def _read_input(entry: Any, max_input_size_bytes: int) -> InputEntry:
     name, datatype, dims = entry.get("name"), entry.get("datatype"), entry.get("shape")
     if type(name) is not str or type(datatype) is not str or type(dims) is not list:
         raise _malformed_input(entry)
+    if len(name) > MAX_NAME_CHARS or len(datatype) > MAX_NAME_CHARS:
+        raise name_too_long(max(len(name), len(datatype)))
     shape = _read_shape(dims, name)
     if datatype not in WIRE_NAMES:
         meant = meant_datatype(datatype)
@@ -285,11 +290,13 @@ def _not_one_source(entry: dict[str, Any], parameters: dict[str, Any]) -> Servin
 def _of_input(entry: dict[str, Any]) -> str:
     """Which input is meant, behind Triton's words; nothing where it has no name."""
     name = entry.get("name")
-    return f" (input '{name[:MAX_NAME_CHARS]}')" if type(name) is str else ""
+    return f" (input '{name[:TOLD_NAME_CHARS]}')" if type(name) is str else ""
 
 
 def _read_shape(dims: list[Any], name: str) -> tuple[int, ...]:
     is_sure = len(dims) <= _SURE_RANK
+    if not is_sure:
+        check_count("dimensions in a shape", len(dims))
     for dim in dims:
         if type(dim) is not int or dim < 0:
             _field(uint_of, dim, "shape")
@@ -337,7 +344,7 @@ def _read_outputs(document: InferDocument, entries: list[Any]) -> None:
     class_counts: dict[str, int] = {}
     places: dict[str, RegionPlace] = {}
     for entry in entries:
-        name: str = _required(string_of, entry, "name")
+        name: str = _required(name_of, entry, "name")
         names.append(name)
         parameters = entry.get("parameters")
         wish = document.outputs[name] = _read_output(parameters if isinstance(parameters, dict) else {})
@@ -368,7 +375,7 @@ def _read_output(parameters: dict[str, Any]) -> OutputEntry:
 
 
 def _read_place(parameters: dict[str, Any]) -> RegionPlace:
-    region = _field(string_of, parameters["shared_memory_region"], "shared_memory_region")
+    region = _field(name_of, parameters["shared_memory_region"], "shared_memory_region")
     offset = _field(uint_of, parameters.get("shared_memory_offset", 0), "shared_memory_offset")
     size_bytes = _NO_SIZE
     if "shared_memory_byte_size" in parameters:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import random
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -91,3 +93,52 @@ def test_what_has_to_be_read_step_by_step_is_bounded_over_all_strings(monkeypatc
     ):
         with pytest.raises(reader.JsonLimitError, match="more than 1000 members"):
             reader.read(text)
+
+
+def test_bytes_that_are_no_text_are_decoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Decoder(codecs.getincrementaldecoder("utf-8")):  # type: ignore[misc]
+        def decode(self, data: Any, final: bool = False) -> str:
+            sizes.append(len(data))
+            return str(super().decode(data, final))
+
+    monkeypatch.setattr(slices, "getincrementaldecoder", lambda encoding: Decoder)
+    raw = b"\xff" * 1_000_000 + b"\xf0\x9f\x98\x80" * 10
+    for text in (b'"%b"' % raw, b'"\\n%b"' % raw):
+        sizes.clear()
+        assert reader.read(text).lstrip("\n").encode("utf-8", "surrogateescape") == raw
+        assert sum(sizes) >= len(raw) - 10
+        assert max(sizes) <= reader._RUN_BYTES
+
+
+@pytest.mark.parametrize("text", ["x" * 30, "\udcff" * 30, "é\U0001f600\udcf0" * 10, ""])
+def test_texts_are_encoded_piece_by_piece_as_they_are_at_once(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    wanted = text.encode("utf-8", "surrogateescape")
+    for size in (1, 2, 7, 100):
+        for module in (slices, tensor):
+            monkeypatch.setattr(module, "TEXT_SLICE_BYTES", size)
+        assert slices.encode_text(text) == wanted
+        assert tensor.decode_elements("BYTES", [text], 1) == tensor.pack_string(wanted)
+
+
+@pytest.mark.parametrize("number", [b"%b", b"-%b", b"0.%b", b"1e%b", b"%b.5"])
+def test_numbers_without_end_are_not_read(number: bytes) -> None:
+    assert "a" in reader.read(b'{"a":%b}' % (number % (b"1" * 2)))
+    for text in (b'{"a":%b}' % number, b"[1,%b]" % number, number):
+        with pytest.raises(reader.JsonLimitError, match="a number in the JSON text has more than 32768 digits"):
+            reader.read(text % (b"1" * 40_000))
+
+
+def test_names_without_end_are_not_taken() -> None:
+    longest = b"k" * reader.MAX_NAME_CHARS
+    assert len(reader.read(b'{"%b":1}' % longest)) == 1
+    for character in (b"k", "é".encode(), b"\xff", b"\\u00e9"):
+        with pytest.raises(reader.JsonLimitError, match="a name in the JSON text has more than 65536 characters"):
+            reader.read(b'{"a":{"%b":1}}' % (character * (reader.MAX_NAME_CHARS + 1)))
+
+
+def test_spaces_are_passed_over_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1, 2, 3, 50):
+        monkeypatch.setattr(reader, "_RUN_BYTES", size)
+        assert reader.read(b"   [ \n\n\n 1 ,\t\t\t\t\t\t2 ]     ") == [1, 2]

@@ -253,3 +253,10 @@ def test_body_that_is_too_long() -> None:
 def test_long_body_is_read() -> None:
     text = "x" * (2 << 20)
     assert read_body(json.dumps({"prompt": text}).encode(), 4 << 20).text("prompt") == text
+
+
+def test_a_model_with_a_name_that_nothing_can_have_is_refused_by_its_length() -> None:
+    for body in ({"prompt": "x"}, {"messages": [{"role": "user", "content": "x"}]}):
+        with pytest.raises(FieldError) as caught:
+            (read_completion if "prompt" in body else read_chat)(Fields({"model": "m" * 65_537, **body}))
+        assert caught.value.message == "'model' has 65537 characters; at most 65536 are allowed."

@@ -285,7 +285,7 @@ def test_a_document_beyond_the_limit_is_refused_unread() -> None:
 
 def test_a_shape_of_countless_dimensions_is_refused_quickly() -> None:
     with pytest.raises(ServingError, match="exceed maximum size"):
-        decode(with_input(shape=[2**40] * 50_000))
+        decode(with_input(shape=[2**40] * 16_384))
 
 
 FIELDS = st.recursive(
@@ -324,3 +324,26 @@ def test_any_document_raises_nothing_but_a_serving_error(document: Any) -> None:
 )
 def test_members_that_are_not_read_are_told_where_another_was_meant(members: dict[str, Any], told: str) -> None:
     assert decode({"inputs": [ENTRY], **members}).mistyped == told
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"id": "x" * 65_537, "inputs": []},
+        with_input(name="x" * 65_537),
+        with_input(datatype="x" * 65_537),
+        {"inputs": [ENTRY], "outputs": [{"name": "x" * 65_537}]},
+        with_output(shared_memory_region="x" * 65_537),
+    ],
+)
+def test_names_that_nothing_can_have_are_refused_and_not_repeated(document: Any) -> None:
+    with pytest.raises(ServingError) as caught:
+        decode(document)
+    assert caught.value.message == "a name, id or datatype of the request has 65537 characters; the limit is 65536"
+    assert caught.value.kind is INVALID
+
+
+def test_a_shape_has_no_more_dimensions_than_the_limit() -> None:
+    assert len(decode(with_input(shape=[1] * 16_384)).inputs[0].shape) == 16_384
+    with pytest.raises(ServingError, match="the request has 16385 dimensions in a shape; the limit is 16384"):
+        decode(with_input(shape=[1] * 16_385))

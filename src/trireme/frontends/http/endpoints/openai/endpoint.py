@@ -16,6 +16,7 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.protocol.http1.compression import IDENTITY
+from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
 from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError
 from trireme.protocol.openai.errors import (
     FieldError,
@@ -126,7 +127,7 @@ class ModelCalls:
             return read(fields)
 
         def refuse(error: ServingError) -> None:
-            if isinstance(model, str) and model:
+            if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS:
                 self._server.calls.refuse_unread(model, "", error)
             exchange.send_error(error)
 
