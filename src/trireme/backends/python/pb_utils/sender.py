@@ -89,16 +89,15 @@ class InferenceResponseSender:
             )
 
     def _check_state(self, response: InferenceResponse | None) -> None:
+        if not self._runtime.is_decoupled:
+            if response is not None and self._sent_count:
+                raise TritonModelException(_CANNOT + "Non-decoupled model cannot send more than one response.")
+            if response is None and not self._sent_count:
+                raise TritonModelException(
+                    _CANNOT + "Non-decoupled model cannot send complete final before sending a response."
+                )
         if self.is_closed:
             raise TritonModelException(_CANNOT + "Response sender has been closed.")
-        if self._runtime.is_decoupled:
-            return
-        if response is not None and self._sent_count:
-            raise TritonModelException(_CANNOT + "Non-decoupled model cannot send more than one response.")
-        if response is None and not self._sent_count:
-            raise TritonModelException(
-                _CANNOT + "Non-decoupled model cannot send complete final before sending a response."
-            )
 
     def __del__(self) -> None:
         """A request is always answered: where the final flag can no longer come from the model, it is sent here."""

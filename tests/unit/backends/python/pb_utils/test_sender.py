@@ -83,6 +83,11 @@ def test_unasked_outputs_are_left_out_of_sent_responses(serving: Start, form: Fo
         ),
         (
             False,
+            [f"sender.send({EMPTY}, {FINAL})", f"sender.send({EMPTY}, {FINAL})"],
+            "Unable to send response. Non-decoupled model cannot send more than one response.",
+        ),
+        (
+            False,
             [f"sender.send({FINAL})"],
             "Unable to send response. Non-decoupled model cannot send complete final before sending a response.",
         ),
