@@ -12,12 +12,11 @@ from trireme.llm.models.checkpoint import (
     Checkpoint,
     CheckpointError,
     StoredWeight,
-    open_tensors,
     read_config,
     read_json,
     to_plain,
 )
-from trireme.llm.models.engine_folder.description import WEIGHTS_FILE, is_engine_folder, read_description
+from trireme.llm.models.engine_folder.description import is_engine_folder, read_description
 from trireme.llm.models.engine_folder.reader import EngineFolder
 from trireme.llm.models.fastertransformer import config_file as fastertransformer_config
 from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpoint, find_folder
@@ -116,7 +115,7 @@ def stored_bytes(folder: str | Path) -> int:
 def float8_bytes(folder: str | Path) -> int:
     """Of those of them that are floats of eight bits."""
     folder = Path(folder)
-    tensors = open_tensors(folder / WEIGHTS_FILE) if is_engine_folder(folder) else Checkpoint(folder)
+    tensors = EngineFolder(folder) if is_engine_folder(folder) else Checkpoint(folder)
     return tensors.bytes_of(_FLOAT8)
 
 

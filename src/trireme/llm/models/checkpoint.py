@@ -232,8 +232,9 @@ class TensorFile:
 class SafetensorsFile(TensorFile):
     """Eight bytes with the length of a header, the header as JSON, then the tensors' bytes."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, advice: str = DOWNLOAD_AGAIN) -> None:
+        """The advice is what to do where the file is damaged, which raises CheckpointError."""
+        self._path, self._advice = path, advice
         try:
             size = path.stat().st_size
             with path.open("rb") as file:
@@ -302,7 +303,7 @@ class SafetensorsFile(TensorFile):
         return dtype, shape, begin, end
 
     def _damaged(self, what: str) -> CheckpointError:
-        return CheckpointError(f"{self._path} {what}; {DOWNLOAD_AGAIN}")
+        return CheckpointError(f"{self._path} {what}; {self._advice}")
 
 
 class _TorchFile(TensorFile):

@@ -16,6 +16,7 @@ from trireme.llm.models.quantized import GROUP_SIZES, Bits, QuantizedWeight, are
 SCALE, ZERO = ".scale", ".zero"
 _FORMS: Mapping[str, Bits] = {"I32": "int4", "I8": "int8", "F8_E4M3": "fp8"}
 """By the type of a matrix's codes."""
+_BUILD_AGAIN = "build the folder again"
 _LAYER = re.compile(r"layers\.(\d+)\.")
 
 
@@ -27,13 +28,13 @@ class EngineFolder:
         self.description = read_description(folder)
         path = folder / WEIGHTS_FILE
         if not path.is_file():
-            raise CheckpointError(f"{path} is missing; build the folder again, or copy all of it")
-        self._path, self._file = path, SafetensorsFile(path)
+            raise CheckpointError(f"{path} is missing; {_BUILD_AGAIN}, or copy all of it")
+        self._path, self._file = path, SafetensorsFile(path, f"{_BUILD_AGAIN}, or copy all of it")
         self._file.check_all()
         if len(self._file.names) != self.description.tensors:
             raise CheckpointError(
                 f"{path} has {len(self._file.names)} tensors, but {self.description.tensors} were written; "
-                "build the folder again"
+                + _BUILD_AGAIN
             )
 
     def weights(self) -> Iterator[tuple[str, StoredWeight]]:
@@ -41,6 +42,10 @@ class EngineFolder:
         names = [name for name in self._file.names if not name.endswith((SCALE, ZERO))]
         for name in sorted(names, key=_place):
             yield name, self._read(name)
+
+    def bytes_of(self, dtype: str) -> int:
+        """Of the tensors of a type, by the name that safetensors has for it."""
+        return self._file.bytes_of(dtype)
 
     def _read(self, name: str) -> StoredWeight:
         codes = self._file.read(name)
@@ -63,11 +68,11 @@ class EngineFolder:
         if not fits or (zeros is not None and (zeros.shape != (rows, groups) or zeros.dtype != np.uint8)):
             raise CheckpointError(
                 f"{self._path} has scales or zeros of '{name}' that do not belong to its {rows} rows of {columns} "
-                "columns; build the folder again"
+                f"columns; {_BUILD_AGAIN}"
             )
         if not are_finite(scales.array):
             raise CheckpointError(
-                f"{self._path} has scales of '{name}' that are infinite or not numbers; build the folder again"
+                f"{self._path} has scales of '{name}' that are infinite or not numbers; {_BUILD_AGAIN}"
             )
 
 

@@ -115,8 +115,11 @@ def test_a_file_that_was_cut_off_is_told_before_anything_is_read(tmp_path: Path)
     folder = write_engine(tmp_path / "engine")
     path = folder / "engine.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match="was not written or copied to its end"):
+    words = "was not written or copied to its end; build the folder again, or copy all of it"
+    with pytest.raises(CheckpointError, match=words):
         next(load_weights(folder, read_spec(folder)))
+    with pytest.raises(CheckpointError, match=words):
+        float8_bytes(folder)
 
 
 def test_a_missing_file_and_a_missing_tensor_are_told(tmp_path: Path) -> None:
