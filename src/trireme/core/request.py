@@ -76,6 +76,7 @@ class InferenceRequest:
         "id",
         "inputs",
         "is_cancelled",
+        "is_satisfied",
         "model_name",
         "model_version",
         "on_cancel",
@@ -121,6 +122,7 @@ class InferenceRequest:
         self.recorded: Excerpted | None = None  # where a recording takes it
         self.respond = respond
         self.is_cancelled = False
+        self.is_satisfied = False  # it was ended because its client has all that it wanted
         self.on_cancel: CancelCallback | None = None
         self.credits = 0  # how many responses may come before the first of them is taken; 0: any number
         self.on_credit: CreditCallback | None = None
@@ -132,6 +134,17 @@ class InferenceRequest:
         self.is_cancelled = True
         if self.on_cancel is not None:
             self.on_cancel(self)
+
+    def finish(self) -> None:
+        """Ends the request as a cancellation does, because its client has all that it wanted: it was not given up."""
+        if not self.is_cancelled:
+            self.is_satisfied = True
+            self.cancel()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its client did not wait for the end of the answer."""
+        return self.is_cancelled and not self.is_satisfied
 
     def add_credit(self) -> None:
         """Tells the present holder that one more response may come."""

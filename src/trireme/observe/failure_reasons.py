@@ -14,6 +14,11 @@ OTHER: Final = "OTHER"
 FAILURE_REASONS: Final = (REJECTED, CANCELED, BACKEND, OTHER)
 
 
+def is_finished(request: InferenceRequest, error: ServingError | None) -> bool:
+    """Whether an error says no more than that a request was ended whose client had all of its answer."""
+    return request.is_satisfied and error is not None and error.kind is ErrorKind.CANCELLED
+
+
 def model_failure_reason(request: InferenceRequest, error: ServingError) -> str:
     """Of a request that its model has answered with an error. A model that ends what its client gave up has not failed;
     an error of its own is one, whoever still waited for it."""

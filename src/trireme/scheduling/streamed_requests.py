@@ -7,7 +7,7 @@ from trireme.core.errors import ServingError
 from trireme.core.ports import Instance
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import model_failure_reason
+from trireme.observe.failure_reasons import is_finished, model_failure_reason
 from trireme.observe.stats import ModelStats
 
 
@@ -78,12 +78,12 @@ class StreamedRequests:
 
     def _end(self, request: InferenceRequest, stream: _Stream, now_ns: int) -> None:
         del self._streams[request]
-        failure = stream.failure
+        failure = None if is_finished(request, stream.failure) else stream.failure
         if failure is not None:
             start_ns = 0 if stream.batch is None else stream.batch.start_ns
             reason = model_failure_reason(request, failure)
             self._stats.record_failure(request, reason, now_ns, failure.message, start_ns, stream.timing)
         elif stream.batch is not None and stream.timing is not None:
             self._stats.record_success([request], stream.batch.start_ns, now_ns, stream.timing)
-            if request.is_cancelled:
+            if request.is_given_up:
                 self._stats.record_given_up(request, stream.batch.start_ns, now_ns, stream.timing)

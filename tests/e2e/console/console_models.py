@@ -128,6 +128,24 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+TALKER = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(400):
+                if sender.is_cancelled():
+                    break
+                text = np.array([f"word{number} "], object)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("text_output", text)]))
+                time.sleep(0.01)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
 
 def config(inputs: str, outputs: str, more: str = "") -> str:
     """The text of a configuration; a tensor is `name TYPE dims`, several are separated by commas."""
@@ -163,6 +181,7 @@ def write_all(folder: Path) -> None:
     write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
+    write_model(folder, "talker", TALKER, config("text_input STRING 1", "text_output STRING 1", stream))
     write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
     write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))
     hints = 'input { name: "MORE" data_type: TYPE_FP32 dims: [1] optional: true }'

@@ -77,6 +77,17 @@ def test_what_the_server_could_not_read_is_among_the_refusals(page: Page, server
     assert "Refused" in page.run(f"{entry}.innerText")
 
 
+def test_answer_that_a_stop_text_has_ended_is_not_called_cancelled(page: Page, server: RunningServer) -> None:
+    asked = {"model": "talker", "prompt": "talk", "stop": ["word3 "]}
+    status, _, answer = server.ask("POST", "/v1/completions", asked)
+    assert (status, json.loads(answer)["choices"][0]["text"]) == (200, "word0 word1 word2 ")
+    server.until(lambda: server.statistics("talker")["inference_stats"]["success"]["count"] == 1)
+    listed = json.loads(server.ask("GET", "/console/api/requests/talker")[2])
+    assert ([entry["model"] for entry in listed["slowest"]], listed["failed"]) == (["talker"], [])
+    page.go(console_of(server, "model/talker/1/requests"))
+    page.until_text("No request has failed.")
+
+
 def test_hostile_content_is_text(page: Page, server: RunningServer, recording: str) -> None:
     tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [HOSTILE_TEXT]}
     server.ask("POST", "/v2/models/echo/infer", {"id": "hostile", "inputs": [tensor]})

@@ -53,3 +53,38 @@ def test_stream_that_its_client_gave_up_is_told_as_cancelled_once(bench: Any, is
     slowest, failed = requests.records()
     assert (slowest, [(record.request_id, record.reason) for record in failed]) == ([], [("a", "CANCELED")])
     assert (bench.stats.success_count, bench.stats.fail_count) == (1, 0)
+
+
+@pytest.mark.parametrize("end", [InferenceResponse.final_mark(), InferenceResponse.of_error(CancelledError("ended"))])
+def test_stream_whose_client_has_all_that_it_wanted_is_answered_well(bench: Any, end: InferenceResponse) -> None:
+    requests = RecentRequests(clock=bench.world.clock)
+    bench.build(is_decoupled=True)
+    bench.stats.watch = requests.watch(bench.stats)
+    instance = bench.instance()
+    [request] = bench.send("a")
+    instance.finish([None])
+    bench.scheduler.respond(request, InferenceResponse([], is_final=False))
+    request.finish()
+    assert request.is_cancelled  # so that the model ends it
+    bench.scheduler.respond(request, end)
+    slowest, failed = requests.records()
+    assert ([record.request_id for record in slowest], failed) == (["a"], [])
+    assert (bench.stats.success_count, bench.stats.fail_count) == (1, 0)
+
+
+def test_error_of_the_model_counts_also_where_the_client_has_all_that_it_wanted(bench: Any) -> None:
+    bench.build(is_decoupled=True)
+    instance = bench.instance()
+    [request] = bench.send("a")
+    instance.finish([None])
+    request.finish()
+    bench.scheduler.respond(request, InferenceResponse.of_error(InternalError("it broke")))
+    assert (bench.stats.success_count, bench.stats.fail_counts["BACKEND"]) == (0, 1)
+
+
+def test_request_that_was_given_up_is_not_finished_later(bench: Any) -> None:
+    bench.build(is_decoupled=True)
+    [request] = bench.send("a")
+    request.cancel()
+    request.finish()
+    assert request.is_given_up

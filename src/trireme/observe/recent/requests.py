@@ -81,7 +81,7 @@ class RequestWatch:
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
         """Takes a request that was answered well; how slow the next one has to be to be taken. One that its client gave
         up is not slow, but as long as the client waited."""
-        if request.is_cancelled:
+        if request.is_given_up:
             self.failed(request, CANCELED, "", end_ns, start_ns, timing)
         else:
             self._slowest.append(self._record(request, start_ns, end_ns, timing, "", ""))
@@ -105,7 +105,7 @@ class RequestWatch:
         """Takes a request that ended with an error, or that its client gave up; some are told twice, and kept once."""
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
-        why = CANCELED if request.is_cancelled else reason
+        why = CANCELED if request.is_given_up else reason
         self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
 
     def turn(self, oldest_ns: int) -> None:

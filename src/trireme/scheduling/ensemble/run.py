@@ -151,9 +151,7 @@ class EnsembleRun:
         if not self.calls:
             self.fail(CancelledError(""))
             return
-        for call in list(self.calls):
-            if call.child is not None:
-                call.child.cancel()
+        self._end_steps()
 
     def let_go(self, model_name: str) -> None:
         """From now on the model is not made to wait for the steps behind it."""
@@ -322,6 +320,14 @@ class EnsembleRun:
         self.is_over = True
         self._owner.ended(self, error)
         self.request.respond(response)
+        self._end_steps()
+
+    def _end_steps(self) -> None:
+        """Lets running steps know that nobody waits for them; why not is the same as for the run."""
         for call in list(self.calls):
-            if call.child is not None:
+            if call.child is None:
+                continue
+            if self.request.is_satisfied:
+                call.child.finish()
+            else:
                 call.child.cancel()

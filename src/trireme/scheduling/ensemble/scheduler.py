@@ -11,7 +11,7 @@ from trireme.core.errors import CancelledError, ErrorKind, ServingError, stoppin
 from trireme.core.ports import InferencePort
 from trireme.core.request import InferenceRequest, ModelCalledCallback, notify_calling_steps
 from trireme.core.response import InferenceResponse
-from trireme.observe.failure_reasons import CANCELED, OTHER
+from trireme.observe.failure_reasons import CANCELED, OTHER, is_finished
 from trireme.observe.stats import ModelStats
 from trireme.scheduling.ensemble.plan import EnsemblePlans
 from trireme.scheduling.ensemble.run import EnsembleRun
@@ -92,7 +92,7 @@ class EnsembleScheduler:
         del self._runs[request]
         request.on_cancel = None
         now_ns = self._clock()
-        if error is None:
+        if error is None or is_finished(request, error):
             # The phases are the steps' own; here the whole of it is execution.
             timing = BatchTiming(0, now_ns - request.queue_ns, 0)
             self._stats.record_execution(request.batch_size, timing)

@@ -233,15 +233,16 @@ def test_step_without_any_response_is_a_deadlock(kitchen: Any) -> None:
     )
 
 
-def test_cancellation_reaches_the_running_steps(kitchen: Any) -> None:
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_cancellation_reaches_the_running_steps(kitchen: Any, is_finished: bool) -> None:
     pipe = kitchen(*DIAMOND)
     request = pipe.send()
     for child in pipe.calls:
         child.on_cancel = lambda child: child.respond(InferenceResponse.of_error(CancelledError("")))
-    request.cancel()
-    assert all(child.is_cancelled for child in pipe.calls)
+    (request.finish if is_finished else request.cancel)()  # finished: its client has all that it wanted
+    assert [(child.is_cancelled, child.is_given_up) for child in pipe.calls] == [(True, not is_finished)] * 2
     assert pipe.only.error.kind is ErrorKind.CANCELLED
-    assert pipe.stats.fail_counts["CANCELED"] == 1
+    assert (pipe.stats.success_count, pipe.stats.fail_counts["CANCELED"]) == ((1, 0) if is_finished else (0, 1))
 
 
 def test_cancelled_request_fires_no_further_step(kitchen: Any) -> None:

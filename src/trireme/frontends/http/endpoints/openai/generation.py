@@ -86,7 +86,7 @@ def _generate(
     for entry in model_inputs:
         reader = ResponseReader(form, entry, usage)
         made = InferenceRequest(request.model, "", writer.answer_id, entry.inputs, answer.receiver(reader))
-        reader.end_request = made.cancel
+        reader.end_request = made.finish
         made.parameters = entry.parameters
         made.requested_outputs = entry.outputs
         requests.append(made)
