@@ -77,6 +77,28 @@ def test_what_the_server_could_not_read_is_among_the_refusals(page: Page, server
     assert "Refused" in page.run(f"{entry}.innerText")
 
 
+def test_refusals_of_generate_and_of_broken_json_are_listed(page: Page, server: RunningServer) -> None:
+    connection = server.connect()
+    wrong = [
+        ("/v2/models/echo/generate", b'{"text_input"'),
+        ("/v1/completions", b"{no JSON"),
+        ("/v1/completions", b'{"model": "numbers", "prompt": "x"}'),
+    ]
+    for path, body in wrong:
+        connection.request("POST", path, body)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status >= 400
+    page.go(console_of(server, "requests"))
+    page.until("[...document.querySelectorAll('.entry .name')].some((name) => name.innerText === 'no model named')")
+    entry = ENTRY % json.dumps("Missing a colon")
+    assert "Refused" in page.until(f"{entry}.innerText")
+    page.until("!!" + ENTRY % json.dumps("'numbers' does not generate text"))
+    nameless = ENTRY % json.dumps("no model named")
+    page.run(f"({nameless}).open = true")
+    assert page.run(f"({nameless}).querySelectorAll('a').length") == 0
+
+
 def test_answer_that_a_stop_text_has_ended_is_not_called_cancelled(page: Page, server: RunningServer) -> None:
     asked = {"model": "talker", "prompt": "talk", "stop": ["word3 "]}
     status, _, answer = server.ask("POST", "/v1/completions", asked)

@@ -45,9 +45,9 @@ class BackgroundAnswers:
         """The same for compressing and inflating."""
         return _work_of(exchange, self._native_threads, partial(_fail_work, exchange, None))
 
-    def picture_work(self, exchange: Exchange) -> OrderedWork:
+    def picture_work(self, exchange: Exchange, send_error: SendError) -> OrderedWork:
         """The same for waiting until pictures are decoded."""
-        return _work_of(exchange, self._picture_threads, partial(_fail, exchange, exchange.send_error))
+        return _work_of(exchange, self._picture_threads, partial(_fail, exchange, send_error))
 
 
 def _work_of(exchange: Exchange, threads: ThreadPoolExecutor, fail: Callable[[Exception], None]) -> OrderedWork:

@@ -125,6 +125,10 @@ def test_a_header_length_outside_the_body(client: Any, post: Any, value: str, sh
     [
         ("/v2/models/ident/versions/1/infer", b"{", ("ident", "1", "failed to parse the request JSON")),
         ("/v2/models/ident/infer", b'{"inputs": "%b' % (b"x" * 200_000), ("ident", "", "failed to parse")),
+        ("/v2/models/ident/versions/1/generate", b"{", ("ident", "1", "failed to parse")),
+        ("/v2/models/ident/generate_stream", b'{"x": "%b' % (b"x" * 200_000), ("ident", "", "failed to parse")),
+        ("/v1/chat/completions", b'{"model":"ident","messages":[', ("", "", "JSON")),
+        ("/v1/completions", b'{"model":"ident","prompt":"%b' % (b"x" * 200_000), ("", "", "JSON")),
         ("/v1/completions", b'{"model":"ident","prompt":"x","max_tokens":-5}', ("ident", "", "'max_tokens'")),
         ("/v1/chat/completions", b'{"model":"ident","messages":"x"}', ("ident", "", "'messages'")),
         ("/v1/chat/completions", b'{"model":"ident","messages":"%b"}' % (b"x" * 200_000), ("ident", "", "'messages'")),

@@ -81,7 +81,7 @@ function summary(group, isFailed) {
     {class: "row"},
     h("span", {class: "quiet"}, clock(entry.time_s)),
     entry.total_us ? h("b", {}, time(entry.total_us)) : null,
-    h("span", {class: "name"}, entry.model),
+    h("span", {class: "name"}, entry.model || "no model named"),
     entry.version && h("span", {class: "quiet"}, `version ${entry.version}`),
     entry.id && h("span", {class: "mono quiet"}, entry.id),
     group.length > 1 && h("b", {}, `× ${group.length}`),
@@ -100,6 +100,6 @@ function inner(entry, group) {
     times.length > 1 && h("p", {class: "quiet"}, `At ${times.join(", ")}`),
     entry.total_us ? waterfall(entry.waterfall) : null,
     entry.content ? contentNode(entry.content) : null,
-    h("p", {}, h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
+    entry.model && h("p", {}, h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
   );
 }

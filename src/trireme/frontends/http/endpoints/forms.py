@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trireme.core.errors import CancelledError, UnsupportedMediaError
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.background import BackgroundAnswers
+from trireme.frontends.http.endpoints.unread import refuse_unread
 from trireme.frontends.http.exchange import Exchange
 from trireme.protocol.http1.compression import IDENTITY
 from trireme.protocol.v2.form import FormDocument, decode_form
@@ -49,7 +50,8 @@ class FormReader:
             self._max_input_size_bytes,
         )
         go_on = partial(self._decode_pictures, exchange, picture, then)
-        self._background.ordered_work(exchange, exchange.send_error).compute(read, go_on)
+        refuse = partial(refuse_unread, self._calls, exchange, head.model_name, head.model_version)
+        self._background.ordered_work(exchange, refuse).compute(read, go_on)
 
     async def _read_when_loaded(self, exchange: Exchange, then: Then) -> None:
         head = exchange.head
@@ -68,7 +70,9 @@ class FormReader:
         size_bytes = len(exchange.body) + tensor_bytes
         self._decoder.reserve(size_bytes)
         decode = partial(self._decode, exchange, form.pictures, picture, size_bytes)
-        self._background.picture_work(exchange).compute(decode, partial(_take_tensor, form, then))
+        head = exchange.head
+        refuse = partial(refuse_unread, self._calls, exchange, head.model_name, head.model_version)
+        self._background.picture_work(exchange, refuse).compute(decode, partial(_take_tensor, form, then))
 
     def _decode(
         self, exchange: Exchange, files: Sequence[memoryview], picture: PictureInput, size_bytes: int

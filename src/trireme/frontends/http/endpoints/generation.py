@@ -16,6 +16,7 @@ from trireme.frontends.http.endpoints.event_stream import Encoded, EventStream
 from trireme.frontends.http.endpoints.forms import FormReader, input_forms
 from trireme.frontends.http.endpoints.load_metrics import load_metrics_line
 from trireme.frontends.http.endpoints.traced import arrival_of, sending_line
+from trireme.frontends.http.endpoints.unread import refuse_unread
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
@@ -91,6 +92,15 @@ class GenerateEndpoints:
         if head.form_boundary is not None:
             self._forms.read(exchange, call, partial(self._begin_form, exchange, call, answer_type))
             return
+        try:
+            self._read(exchange, call, answer_type)
+        except ServingError as error:
+            self._refuse(exchange, error)
+
+    def _refuse(self, exchange: Exchange, error: ServingError) -> None:
+        refuse_unread(self._server.calls, exchange, exchange.head.model_name, exchange.head.model_version, error)
+
+    def _read(self, exchange: Exchange, call: CalledModel, answer_type: AnswerType) -> None:
         text = bytes(exchange.body)
         json_input = "messages" if call.backend in _TAKING_CHATS else ""
         decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes, json_input)
@@ -100,7 +110,7 @@ class GenerateEndpoints:
         except SlowTextError:
             document = None
         if document is None:
-            self._background.ordered_work(exchange).compute(decode, begin)
+            self._background.ordered_work(exchange, partial(self._refuse, exchange)).compute(decode, begin)
         else:
             begin(document)
 

@@ -17,6 +17,7 @@ from trireme.frontends.http.endpoints.forms import FormReader
 from trireme.frontends.http.endpoints.infer_answer import InferAnswer
 from trireme.frontends.http.endpoints.streamed_inference import StreamedInferAnswer
 from trireme.frontends.http.endpoints.traced import arrival_of
+from trireme.frontends.http.endpoints.unread import refuse_unread
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
@@ -156,10 +157,7 @@ class InferEndpoint:
             self._refuse(exchange, error)
 
     def _refuse(self, exchange: Exchange, error: ServingError) -> None:
-        """Of a request that there was, whoever watches refusals knows already."""
-        if exchange.request is None and not exchange.is_answered:
-            self._calls.refuse_unread(exchange.head.model_name, exchange.head.model_version, error)
-        exchange.send_error(error)
+        refuse_unread(self._calls, exchange, exchange.head.model_name, exchange.head.model_version, error)
 
     def _decode_long(self, exchange: Exchange, call: CalledModel, body: Buffer, text: bytes, offset: int) -> None:
         """The same beside the event loop."""

@@ -12,6 +12,7 @@ from trireme.core.clock import monotonic_ns
 from trireme.core.errors import NotFoundError, ServingError
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.endpoints.traced import arrival_of
+from trireme.frontends.http.endpoints.unread import refuse_unread
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
@@ -87,7 +88,7 @@ class ModelCalls:
             error_form=error_form,
         )
 
-    def prepare(self, exchange: Exchange, encode: Callable[[], T], then: Callable[[T], None]) -> None:
+    def prepare(self, exchange: Exchange, model: str, encode: Callable[[], T], then: Callable[[T], None]) -> None:
         """Makes the model's inputs of what the client has sent, beside the loop where that is long, and goes on."""
         if len(exchange.body) > QUICK_BYTES:
 
@@ -95,7 +96,8 @@ class ModelCalls:
                 if not exchange.is_abandoned:
                     then(made)
 
-            self.background.ordered_work(exchange).compute(encode, go_on)
+            refuse = partial(refuse_unread, self._server.calls, exchange, model, "")
+            self.background.ordered_work(exchange, refuse).compute(encode, go_on)
         else:
             then(encode())
 
@@ -127,21 +129,20 @@ class ModelCalls:
             return read(fields)
 
         def refuse(error: ServingError) -> None:
-            if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS:
-                self._server.calls.refuse_unread(model, "", error)
-            exchange.send_error(error)
+            name = model if isinstance(model, str) and len(model) <= MAX_NAME_CHARS else ""
+            refuse_unread(self._server.calls, exchange, name, "", error)
 
         try:
-            request = decode(True) if len(body) <= QUICK_BYTES else None
-        except SlowTextError:
-            request = None
+            try:
+                request = decode(True) if len(body) <= QUICK_BYTES else None
+            except SlowTextError:
+                request = None
+            if request is None:
+                self.background.ordered_work(exchange, refuse).compute(decode, partial(self._open, answer, exchange))
+            else:
+                self._open(answer, exchange, request)
         except ServingError as error:
             refuse(error)
-            return
-        if request is None:
-            self.background.ordered_work(exchange, refuse).compute(decode, partial(self._open, answer, exchange))
-        else:
-            self._open(answer, exchange, request)
 
     def _open(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
         if exchange.is_abandoned:

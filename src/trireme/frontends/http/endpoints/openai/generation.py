@@ -47,14 +47,14 @@ class GenerationEndpoints:
         form = writing_form(call, request)
         writer = CompletionWriter(f"cmpl-{uuid.uuid4().hex}", int(time.time()), request.asked_model)
         generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
-        self._calls.prepare(exchange, partial(completion_inputs, form, request), generate)
+        self._calls.prepare(exchange, request.model, partial(completion_inputs, form, request), generate)
 
     def chat(self, exchange: Exchange, call: CalledModel, request: ChatRequest) -> None:
         """Answers the last message of a chat."""
         form = writing_form(call, request)
         writer = ChatWriter(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.asked_model)
         generate = partial(_generate, self._calls.background, exchange, call, form, request, writer)
-        self._calls.prepare(exchange, partial(chat_inputs, form, request), generate)
+        self._calls.prepare(exchange, request.model, partial(chat_inputs, form, request), generate)
 
 
 def writing_form(call: CalledModel, request: CompletionRequest | ChatRequest) -> GenerationForm:

@@ -55,7 +55,7 @@ class TokenEndpoints:
 
         parameters: dict[str, Parameter] = {"operation": "tokenize", **request.options}
         ask = partial(_ask, exchange, call, request.model, parameters, "token_ids", _encode_token_ids)
-        self._calls.prepare(exchange, encode, ask)
+        self._calls.prepare(exchange, request.model, encode, ask)
 
     def detokenize(self, exchange: Exchange, call: CalledModel, request: DetokenizeRequest) -> None:
         """The text of tokens."""
@@ -63,7 +63,7 @@ class TokenEndpoints:
         encode = partial(input_tensor, form.inputs["input_ids"], request.tokens, form.has_batch)
         parameters: dict[str, Parameter] = {"operation": "detokenize"}
         ask = partial(_ask, exchange, call, request.model, parameters, form.text_output, _encode_text)
-        self._calls.prepare(exchange, encode, ask)
+        self._calls.prepare(exchange, request.model, encode, ask)
 
 
 def _tokenizing_form(call: CalledModel, model: str) -> GenerationForm:
