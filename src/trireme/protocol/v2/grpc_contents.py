@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,22 +29,52 @@ _FIELDS = (
 
 def decode_contents(contents: Any, name: str, datatype: str, model_name: str) -> bytes:
     """The data of an input; empty where no field has any. Raises ServingError for a field of another type."""
-    present = [field for field in _FIELDS if len(getattr(contents, field[0]))]
-    where = f"for input tensor '{name}' for model '{model_name}'"
-    for _, field_type, datatypes in present:
-        if datatype not in datatypes:
+    return decode_pieces((contents,), name, datatype, model_name)
+
+
+def decode_pieces(pieces: Iterable[Any], name: str, datatype: str, model_name: str) -> bytes:
+    """The same of contents that are one after the other, each of which is needed only for a moment; of strings and of
+    the numbers that are on the wire as in a tensor, a piece may be the data themselves."""
+    present: set[str] = set()
+    encoded: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, EncodedPiece):
+            present.add(piece.field)
+            encoded.append(piece.data)
+            continue
+        for field, field_type, datatypes in _FIELDS:
+            values = getattr(piece, field)
+            if len(values):
+                present.add(field)
+                if datatype in datatypes:
+                    encoded += _encode_slices(values, field_type, datatype)
+    for field, field_type, datatypes in _FIELDS:
+        if field in present and datatype not in datatypes:
             raise InvalidArgumentError(
-                f"unexpected explicit tensor data {where} of type '{field_type}', expected datatype '{datatype}'"
+                f"unexpected explicit tensor data for input tensor '{name}' for model '{model_name}' of type "
+                f"'{field_type}', expected datatype '{datatype}'"
             )
-    if not present:
-        return b""
-    field, field_type, _ = present[0]  # no datatype fits two fields
-    values = getattr(contents, field)
-    slices = [values[start : start + _SLICE] for start in range(0, len(values), _SLICE)]
-    if datatype == BYTES:
-        return b"".join([encode_bytes(elements) for elements in slices])
-    source, wanted = NUMPY_DTYPE[field_type], NUMPY_DTYPE[datatype]
-    return b"".join([np.array(elements, dtype=source).astype(wanted).tobytes() for elements in slices])
+    return b"".join(encoded)
+
+
+def _encode_slices(values: Any, field_type: str, datatype: str) -> Iterator[bytes]:
+    source, wanted = NUMPY_DTYPE.get(field_type), NUMPY_DTYPE.get(datatype)
+    for start in range(0, len(values), _SLICE):
+        elements = values[start : start + _SLICE]
+        if datatype == BYTES:
+            yield encode_bytes(elements)
+        else:
+            yield np.array(elements, dtype=source).astype(wanted).tobytes()
+
+
+class EncodedPiece:
+    """A piece of contents that needs no decoding."""
+
+    __slots__ = ("data", "field")
+
+    def __init__(self, field: str, data: bytes) -> None:
+        self.field = field
+        self.data = data
 
 
 class DecodedContents:
@@ -51,11 +82,11 @@ class DecodedContents:
 
     __slots__ = ("_data", "_error")
 
-    def __init__(self, contents: Any, name: str, datatype: str, model_name: str) -> None:
+    def __init__(self, pieces: Iterable[Any], name: str, datatype: str, model_name: str) -> None:
         self._data = b""
         self._error: ServingError | None = None
         try:
-            self._data = decode_contents(contents, name, datatype, model_name)
+            self._data = decode_pieces(pieces, name, datatype, model_name)
         except ServingError as error:
             self._error = error.with_traceback(None)
 

@@ -7,43 +7,63 @@ so that other threads get to run between two of its steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from struct import Struct
+from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.protocol.v2.grpc_request import InferTemplate, parse_head, split, split_by_parsing
+from trireme.proto import service_pb2
+from trireme.protocol.v2.grpc_contents import EncodedPiece
+from trireme.protocol.v2.grpc_request import InferTemplate, id_of, parse_head
 
 MAX_FIELDS: Final = 16_384
-"""Inputs, outputs, parameters, raw contents, and the fields of each of them, together."""
+"""Inputs, outputs, parameters, raw contents, and the fields and dimensions of each of them, together."""
 MAX_STRINGS: Final = 4 << 20
 """Elements of `bytes_contents` in one request."""
 MAX_NUMBERS: Final = 16 << 20
 """Elements of all other typed contents in one request."""
+MAX_HEAD_BYTES: Final = 16 << 20
+"""Of all but tensor data and the id: protobuf reads it without letting other threads run."""
+MAX_NAME_BYTES: Final = 64 << 10
+"""Of models, inputs, outputs and datatypes."""
 
+_ID: Final = 3
 _INPUTS: Final = 5
+_RAW_CONTENTS: Final = 7
 _NESTED: Final = (4, 6)  # parameters and outputs
+_NAMES: Final = (1, 2)  # model, input or output, and version or datatype
+_INPUT_SHAPE: Final = 3
 _INPUT_CONTENTS: Final = 5
+_NO_CONTENTS: Final = b"\x2a\x00"
 _BYTES_CONTENTS: Final = 8
 _FLOATS: Final = {6: 4, 7: 8}  # fp32_contents and fp64_contents: bytes of an element
+_ENCODED: Final = {6: "fp32_contents", 7: "fp64_contents"}
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+_VARINT_BYTES: Final = 10
 _COUNT_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 64 << 10
+"""Of typed contents that are decoded at once."""
+_STRING_LENGTH: Final = Struct("<I")
 
 DecodedRequest = tuple[InferTemplate, str, list[Buffer]]
 """Template, id and raw tensor data."""
+Piece = tuple[int, int, int]
+"""Of typed contents: the number of a field and the bounds of its value or of a part of it, or 0 and those of fields."""
 
 
 def decode_long(message: Buffer) -> DecodedRequest:
-    """The same as `InferRequestDecoder.decode` for a message that it calls long; raises ServingError."""
-    check_counts(message)
+    """The same as `InferRequestDecoder.decode` for a message that it calls long; raises InvalidArgumentError where
+    there is more in it than any model takes, InternalError where it is no message at all."""
     try:
-        runs, request_id, raw_contents = split(message, MAX_FIELDS)
-    except (IndexError, UnicodeDecodeError):
-        runs, request_id, raw_contents = split_by_parsing(message)
-    template = parse_head(b"".join(runs))
-    template.decode_contents()
-    return template, request_id, raw_contents
+        parts = _Parts(message)
+        template = parse_head(b"".join(parts.head))
+        template.decode_contents([_load(message, pieces) for pieces in parts.contents])
+    except (IndexError, UnicodeDecodeError, DecodeError):
+        raise InternalError("Unable to parse request") from None
+    return template, parts.request_id, parts.raw_contents
 
 
 def decode_long_or_refuse(message: Buffer) -> DecodedRequest | ServingError:
@@ -54,66 +74,161 @@ def decode_long_or_refuse(message: Buffer) -> DecodedRequest | ServingError:
         return error
 
 
-def check_counts(message: Buffer) -> None:
-    """Raises InvalidArgumentError where there is more in the message than any model takes, InternalError where it is no
-    message at all."""
-    counts = _Counts()
-    try:
-        for number, kind, start, stop in _fields(message, 0, len(message)):
-            counts.add_field()
-            if kind == _LENGTH and number == _INPUTS:
-                counts.add_input(message, start, stop)
-            elif kind == _LENGTH and number in _NESTED:
-                counts.add_nested(message, start, stop)
-    except IndexError:
-        raise InternalError("Unable to parse request") from None
-
-
 def check_fields(message: Buffer) -> None:
-    """The same for the message of another call, of which only the outermost fields are counted."""
+    """Counts the outermost fields of the message of another call; raises as `decode_long` does."""
     counts = _Counts()
     try:
         for _ in _fields(message, 0, len(message)):
-            counts.add_field()
+            counts.add_fields()
     except IndexError:
         raise InternalError("Unable to parse request") from None
+
+
+class _Parts:
+    """A message taken apart: what protobuf is to read, and where the tensor data are."""
+
+    def __init__(self, message: Buffer) -> None:
+        self.head: list[bytes] = []
+        self.request_id = ""
+        self.raw_contents: list[Buffer] = []
+        self.contents: list[list[Piece]] = []
+        """Of each input."""
+        self._message = memoryview(message)
+        self._counts = _Counts()
+        self._read()
+
+    def _read(self) -> None:
+        message, counts, first = self._message, self._counts, 0
+        for number, kind, start, stop in _fields(message, 0, len(message)):
+            counts.add_fields()
+            if kind == _LENGTH and number == _RAW_CONTENTS:
+                self.raw_contents.append(message[start:stop])
+            elif kind == _LENGTH and number == _ID:
+                self.request_id = id_of(message, start, stop)
+            elif kind == _LENGTH and number == _INPUTS:
+                described = b"".join(self._input(start, stop))
+                self.head += bytes((_INPUTS << 3 | _LENGTH,)), _written_varint(len(described)), described
+            else:
+                if kind == _LENGTH and number in _NESTED:
+                    for inner, _, begin, end in _fields(message, start, stop):
+                        counts.add_fields()
+                        counts.check_name(inner, end - begin if number != _NESTED[0] else 0)
+                elif kind == _LENGTH:
+                    counts.check_name(number, stop - start)
+                counts.add_head(stop - first)
+                self.head.append(bytes(message[first:stop]))
+            first = stop
+
+    def _input(self, start: int, stop: int) -> Iterator[bytes]:
+        """The input without its contents, if it has any."""
+        message, counts, first = self._message, self._counts, start
+        pieces: list[Piece] = []
+        self.contents.append(pieces)
+        for number, kind, begin, end in _fields(message, start, stop):
+            counts.add_fields()
+            if kind == _LENGTH and number == _INPUT_CONTENTS:
+                pieces += self._pieces(begin, end)
+                yield _NO_CONTENTS
+            else:
+                if kind == _LENGTH:
+                    counts.check_name(number, end - begin)
+                    if number == _INPUT_SHAPE:
+                        counts.add_fields(_packed_count(message, number, begin, end))
+                counts.add_head(end - first)
+                yield bytes(message[first:end])
+            first = end
+
+    def _pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """Typed contents in pieces that do not take long; a string is one, whatever its length."""
+        message, counts = self._message, self._counts
+        first = last = start  # of fields that are not in a piece yet
+        for number, kind, begin, end in _fields(message, start, stop):
+            if number == _BYTES_CONTENTS:
+                counts.add_strings()
+            else:
+                counts.add_numbers(1 if kind != _LENGTH else _packed_count(message, number, begin, end))
+            if end - first > _PIECE_BYTES:
+                if first < last:
+                    yield 0, first, last
+                first = last
+                if kind == _LENGTH and end - begin > _PIECE_BYTES:
+                    yield from _large_pieces(message, number, begin, end)
+                    first = end
+            last = end
+        if first < last:
+            yield 0, first, last
+
+
+def _large_pieces(message: Buffer, number: int, start: int, stop: int) -> Iterator[Piece]:
+    """The value of one field, in parts where it has elements."""
+    if number > _BYTES_CONTENTS:
+        return  # which nobody knows
+    if number == _BYTES_CONTENTS or number in _FLOATS:
+        if (stop - start) % _FLOATS.get(number, 1):
+            raise IndexError
+        yield number, start, stop
+        return
+    while start < stop:
+        end = min(start + _PIECE_BYTES, stop)
+        for _ in range(_VARINT_BYTES):
+            if message[end - 1] < 0x80 or end == stop:
+                break
+            end += 1
+        yield number, start, end
+        start = end
+
+
+def _load(message: Buffer, pieces: list[Piece]) -> Iterator[Any]:
+    view = memoryview(message)
+    read = service_pb2.InferTensorContents.FromString
+    for number, start, stop in pieces:
+        data = bytes(view[start:stop])
+        if not number:
+            yield read(data)
+        elif number == _BYTES_CONTENTS:
+            yield EncodedPiece("bytes_contents", _STRING_LENGTH.pack(len(data)) + data)
+        elif number in _ENCODED:
+            yield EncodedPiece(_ENCODED[number], data)
+        else:
+            yield read(bytes((number << 3 | _LENGTH,)) + _written_varint(len(data)) + data)
 
 
 class _Counts:
     """What was found so far; each method raises where it is too much."""
 
     def __init__(self) -> None:
-        self._fields = self._strings = self._numbers = 0
+        self._fields = self._strings = self._numbers = self._head_bytes = 0
 
-    def add_field(self) -> None:
-        self._fields += 1
+    def add_fields(self, count: int = 1) -> None:
+        self._fields += count
         if self._fields > MAX_FIELDS:
             raise InvalidArgumentError(
-                f"the request has more than {MAX_FIELDS} fields, which is the limit for inputs, outputs, parameters "
-                "and raw contents together"
+                f"the request has more than {MAX_FIELDS} fields, which is the limit for inputs, outputs, parameters, "
+                "dimensions and raw contents together"
             )
 
-    def add_nested(self, message: Buffer, start: int, stop: int) -> None:
-        """What is in a parameter or an output."""
-        for _ in _fields(message, start, stop):
-            self.add_field()
+    def add_strings(self) -> None:
+        self._strings += 1
+        if self._strings > MAX_STRINGS:
+            raise _too_many(MAX_STRINGS, "strings")
 
-    def add_input(self, message: Buffer, start: int, stop: int) -> None:
-        for number, kind, begin, end in _fields(message, start, stop):
-            self.add_field()
-            if kind == _LENGTH and number == _INPUT_CONTENTS:
-                self._add_contents(message, begin, end)
+    def add_numbers(self, count: int) -> None:
+        self._numbers += count
+        if self._numbers > MAX_NUMBERS:
+            raise _too_many(MAX_NUMBERS, "numbers")
 
-    def _add_contents(self, message: Buffer, start: int, stop: int) -> None:
-        for number, kind, begin, end in _fields(message, start, stop):
-            if number == _BYTES_CONTENTS:
-                self._strings += 1
-                if self._strings > MAX_STRINGS:
-                    raise _too_many(MAX_STRINGS, "strings")
-                continue
-            self._numbers += 1 if kind != _LENGTH else _packed_count(message, number, begin, end)
-            if self._numbers > MAX_NUMBERS:
-                raise _too_many(MAX_NUMBERS, "numbers")
+    def add_head(self, size_bytes: int) -> None:
+        self._head_bytes += size_bytes
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise InvalidArgumentError(
+                f"the request has more than {MAX_HEAD_BYTES} bytes besides tensor data, which is the limit"
+            )
+
+    def check_name(self, number: int, size_bytes: int) -> None:
+        if number in _NAMES and size_bytes > MAX_NAME_BYTES:
+            raise InvalidArgumentError(
+                f"a name or datatype of the request has {size_bytes} bytes; the limit is {MAX_NAME_BYTES}"
+            )
 
 
 def _too_many(limit: int, what: str) -> ServingError:
@@ -164,6 +279,15 @@ def _fields(message: Buffer, position: int, end: int) -> Iterator[tuple[int, int
         if position > end:
             raise IndexError
         yield tag >> 3, kind, start, position
+
+
+def _written_varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
 
 
 def _varint(message: Buffer, position: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ remaining bytes, the head, are the key to an `InferTemplate` that protobuf parse
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -26,6 +27,7 @@ _MAX_CACHED_HEAD_BYTES: Final = 4096
 _SMALL_MESSAGE_BYTES: Final = 4096
 _MAX_SHORT_FIELDS: Final = 256
 _MAX_SHORT_HEAD_BYTES: Final = 16 << 10
+_MAX_ID_BYTES: Final = 256 << 10  # four for each of the characters that an id may have
 _UNKNOWN_DATATYPE: Final = "<invalid>"
 
 _ID_TAG: Final = 0x1A
@@ -91,12 +93,13 @@ class InferTemplate:
         """Whether the head itself carries tensor data."""
         return self._contents is not None
 
-    def decode_contents(self) -> None:
-        """Brings typed contents into wire layout now, where that takes long, and not when the request is made."""
+    def decode_contents(self, pieces: Sequence[Iterable[Any]]) -> None:
+        """Brings typed contents, of which each input has these pieces, into wire layout now, where that takes long, and
+        not when the request is made."""
         if self._contents is not None:
             self._contents = tuple(
-                None if typed is None else DecodedContents(typed, name, datatype, self.model_name)
-                for (name, datatype, _), typed in zip(self._inputs, self._contents, strict=True)
+                None if typed is None else DecodedContents(own, name, datatype, self.model_name)
+                for (name, datatype, _), typed, own in zip(self._inputs, self._contents, pieces, strict=True)
             )
 
     def with_regions(self, raw_contents: list[Buffer], read_region: ReadRegion) -> list[Buffer]:
@@ -343,7 +346,7 @@ def split(message: Buffer, max_fields: int) -> tuple[list[bytes], str, list[Buff
             if tag == _RAW_TAG:
                 raw_contents.append(message[start:stop])
             elif tag == _ID_TAG:
-                request_id = str(message[start:stop], "utf-8")
+                request_id = id_of(message, start, stop)
             else:
                 raise IndexError
             run_start = stop
@@ -353,6 +356,15 @@ def split(message: Buffer, max_fields: int) -> tuple[list[bytes], str, list[Buff
     if run_start < end:
         runs.append(bytes(message[run_start:end]))
     return runs, request_id, raw_contents
+
+
+def id_of(message: Buffer, start: int, stop: int) -> str:
+    """The id of a request; raises UnicodeDecodeError, or InvalidArgumentError where it is longer than any may be."""
+    if stop - start > _MAX_ID_BYTES:
+        raise InvalidArgumentError(
+            f"the id of the request has {stop - start} bytes, more than the {_MAX_ID_BYTES} that it may have"
+        )
+    return str(message[start:stop], "utf-8")
 
 
 def _long_size(message: Buffer, position: int) -> tuple[int, int]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from raw_grpc import field
 
+from trireme.core.elements import encode_bytes
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.proto import service_pb2
 from trireme.protocol.v2 import grpc_long_request
@@ -124,3 +130,115 @@ def test_the_messages_of_other_calls_are_counted_too() -> None:
         check_fields(b"\x0a\x00" * (MAX_FIELDS + 1))
     with pytest.raises(InternalError):
         check_fields(b"\x0a\x05")
+
+
+CONTENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "bool_contents": st.lists(st.booleans(), max_size=9),
+        "int_contents": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=9),
+        "int64_contents": st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9),
+        "uint64_contents": st.lists(st.integers(0, 2**64 - 1), max_size=9),
+        "fp32_contents": st.lists(st.sampled_from([0.0, 1.5, -2.0]), max_size=9),
+        "fp64_contents": st.lists(st.floats(allow_nan=False), max_size=9),
+        "bytes_contents": st.lists(st.binary(max_size=200), max_size=9),
+    },
+)
+
+
+def data_or_error(decoded: Any) -> dict[str, bytes] | str:
+    try:
+        return inputs_of(decoded)
+    except ServingError as error:
+        return error.message
+
+
+@given(CONTENTS, st.sampled_from(["BOOL", "INT32", "INT64", "UINT64", "FP32", "FP64", "BYTES"]), st.integers(1, 60))
+def test_contents_are_the_same_in_pieces(contents: dict[str, Any], datatype: str, piece: int) -> None:
+    message = request(2, **contents) if any(contents.values()) else request(2)
+    for entry in message.inputs:
+        entry.datatype = datatype
+    encoded = message.SerializeToString()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grpc_long_request, "_PIECE_BYTES", piece)
+        assert data_or_error(decode_long(encoded)) == data_or_error(InferRequestDecoder().decode(encoded))
+
+
+@pytest.mark.parametrize("piece", [1, 3, 100])
+def test_contents_in_several_fields_are_joined_in_their_order(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(grpc_long_request, "_PIECE_BYTES", piece)
+    packed, unpacked, empty = b"\x2a\x05\x12\x03\x01\xac\x02", b"\x2a\x04\x10\x07\x10\x08", b"\x2a\x00"
+    entry = empty + packed + b"\x0a\x02IN" + unpacked + b"\x12\x05INT32" + packed
+    encoded = b"\x0a\x01m" + b"\x2a" + bytes((len(entry),)) + entry
+    assert inputs_of(decode_long(encoded)) == inputs_of(InferRequestDecoder().decode(encoded))
+    assert inputs_of(decode_long(encoded)) == {"IN": np.array([1, 300, 7, 8, 1, 300], np.int32).tobytes()}
+
+
+def test_no_more_than_a_piece_of_contents_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    read = grpc_long_request.service_pb2.InferTensorContents.FromString
+
+    class Recorded:
+        @staticmethod
+        def FromString(data: bytes) -> Any:
+            sizes.append(len(data))
+            return read(data)
+
+    recording = SimpleNamespace(InferTensorContents=Recorded)
+    monkeypatch.setattr(grpc_long_request, "service_pb2", recording)
+    for contents in ({"int_contents": [70_000] * 100_000}, {"bytes_contents": [b"x"] * 100_000}):
+        sizes.clear()
+        decode_long(request(1, **contents).SerializeToString())
+        assert sum(sizes) > 200_000
+        assert max(sizes) < (64 << 10) + 20
+
+
+def test_a_long_string_and_long_packed_floats_are_taken_as_they_are() -> None:
+    text, floats = b"x" * 300_000, [1.5] * 100_000
+    message = request(1, bytes_contents=[b"a", text, b"b"])
+    message.inputs[0].datatype = "BYTES"
+    assert inputs_of(decode_long(message.SerializeToString())) == {"IN0": encode_bytes([b"a", text, b"b"])}
+    message = request(1, fp32_contents=floats)
+    message.inputs[0].datatype = "FP32"
+    assert inputs_of(decode_long(message.SerializeToString())) == {"IN0": np.array(floats, np.float32).tobytes()}
+
+
+@pytest.mark.parametrize("tail", [b"\xff" * 100_000, b"\x01" * 70_000 + b"\x80"])
+@pytest.mark.parametrize("number", [2, 6])
+def test_packed_numbers_that_do_not_end_are_no_message(tail: bytes, number: int) -> None:
+    contents = field(number, tail + b"\x80" * (len(tail) % 4 == 0))
+    with pytest.raises(InternalError, match="Unable to parse request"):
+        decode_long(field(1, b"m") + field(5, field(1, b"IN") + field(2, b"INT32") + field(5, contents)))
+
+
+def test_packed_dimensions_count_as_fields() -> None:
+    shape = field(3, b"\x01" * (MAX_FIELDS + 1))
+    with pytest.raises(InvalidArgumentError, match=r"more than 16384 fields, .* dimensions and raw contents together"):
+        decode_long(field(1, b"m") + field(5, field(1, b"IN") + shape))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        field(1, b"m" * 65_537),
+        field(1, b"m") + field(5, field(1, b"n" * 65_537)),
+        field(1, b"m") + field(5, field(2, b"n" * 65_537)),
+        field(1, b"m") + field(6, field(1, b"n" * 65_537)),
+    ],
+)
+def test_names_that_nothing_can_have_are_refused_over_grpc(message: bytes) -> None:
+    with pytest.raises(InvalidArgumentError, match="has 65537 bytes; the limit is 65536"):
+        decode_long(message)
+
+
+def test_what_is_no_tensor_data_has_a_limit() -> None:
+    parameter = field(4, field(1, b"k") + field(2, field(3, b"x" * (9 << 20))))
+    assert decode_long(field(1, b"m") + parameter)[0].model_name == "m"
+    with pytest.raises(InvalidArgumentError, match="more than 16777216 bytes besides tensor data"):
+        decode_long(field(1, b"m") + parameter + parameter)
+
+
+@pytest.mark.parametrize("decode", [decode_long, InferRequestDecoder().decode])
+def test_an_id_without_end_is_not_read(decode: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="the id of the request has 300000 bytes, more than the 262144"):
+        decode(field(1, b"m") + field(3, b"x" * 300_000))
