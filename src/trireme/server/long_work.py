@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,8 @@ _JSON_GROWTHS: Final = {"BOOL": 15, "FP32": 15, "INT8": 13, "UINT8": 11, BYTES: 
 """How many times its bytes a tensor takes at most while it is written as JSON, as measured: itself, its text in pieces
 and joined. Of strings those with control characters take most. The slices that threads write at a time come on top."""
 _OTHER_JSON_GROWTH: Final = 9
+MAX_READING_BYTES: Final = 256 << 20
+"""What texts take together as values while they are read; one that takes more is read alone."""
 _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
@@ -77,6 +80,35 @@ def _is_long_text(tensor: Tensor) -> bool:
         and tensor.datatype == BYTES
         and count_strings(data, INLINE_STRINGS)[0] == INLINE_STRINGS
     )
+
+
+class ReadingMemory:
+    """A budget of memory that threads share. One whose work does not fit beside that of others waits for them."""
+
+    def __init__(self, limit_bytes: int = MAX_READING_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._waiting = 0
+        self._change = threading.Condition()
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait."""
+        return self._waiting
+
+    def run(self, size_bytes: int, work: Callable[[], T]) -> T:
+        """Does the work as soon as so much is left, or nobody else has any."""
+        with self._change:
+            self._waiting += 1
+            self._change.wait_for(lambda: not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes)
+            self._waiting -= 1
+            self._used_bytes += size_bytes
+        try:
+            return work()
+        finally:
+            with self._change:
+                self._used_bytes -= size_bytes
+                self._change.notify_all()
 
 
 class OrderedWork:

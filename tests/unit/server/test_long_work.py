@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from waiting import until
 
-from trireme.server.long_work import OrderedWork, create_threads
+from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
 
 
 class Returns:
@@ -194,3 +195,28 @@ def test_work_that_outlives_its_loop_ends_in_silence(caplog) -> None:
     threads.shutdown()
     assert loop.has_refused.is_set()
     assert caplog.records == []
+
+
+def test_work_waits_for_memory_that_others_have_and_goes_on_behind_their_failures() -> None:
+    memory, gate, begun = ReadingMemory(100), threading.Event(), queue.SimpleQueue()
+
+    def work(name: str) -> str:
+        begun.put(name)
+        assert gate.wait(10)
+        if name == "first":
+            raise ValueError(name)
+        return name
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(memory.run, 60, partial(work, "first"))
+        assert begun.get(timeout=10) == "first"
+        small = threads.submit(memory.run, 40, partial(work, "small"))
+        assert begun.get(timeout=10) == "small", "both fit"
+        large = threads.submit(memory.run, 500, partial(work, "large"))
+        until(lambda: memory.waiting == 1)
+        assert begun.empty(), "more than there is at all is for one that is alone"
+        gate.set()
+        assert isinstance(first.exception(timeout=10), ValueError)
+        assert (small.result(timeout=10), large.result(timeout=10)) == ("small", "large")
+    assert memory.run(100, lambda: 5) == 5, "all is given back"
+    assert memory.waiting == 0

@@ -7,29 +7,37 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from trireme.access.actor import acting
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.refusals import is_refusal
-from trireme.server.long_work import OrderedWork, create_threads
+from trireme.protocol.json_codec.text import reading_bytes
+from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 SendError = Callable[[ServingError], None]
 
 
 class BackgroundAnswers:
     """Runs what answers exchanges later; a client that leaves does not stop it."""
 
-    __slots__ = ("_native_threads", "_picture_threads", "_python_threads", "_tasks")
+    __slots__ = ("_native_threads", "_picture_threads", "_python_threads", "_reading", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._python_threads = create_threads("http")
         self._native_threads = create_threads("http-compression", is_native=True)
         self._picture_threads = create_threads("http-pictures")
+        self._reading = ReadingMemory()
+
+    @property
+    def waiting_for_memory(self) -> int:
+        """How many threads could read a text and wait for memory."""
+        return self._reading.waiting
 
     def run(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         """Starts the work; an error it raises becomes the answer."""
@@ -40,6 +48,21 @@ class BackgroundAnswers:
     def ordered_work(self, exchange: Exchange, send_error: SendError | None = None) -> OrderedWork:
         """For long work in Python; an error becomes the answer, in the endpoint's form unless said otherwise."""
         return _work_of(exchange, self._python_threads, partial(_fail_work, exchange, send_error))
+
+    def read(
+        self,
+        exchange: Exchange,
+        text: bytes,
+        decode: Callable[[], T],
+        then: Callable[[T], None],
+        send_error: SendError | None = None,
+    ) -> None:
+        """Reads a long text of JSON, when there is memory for its values, and goes on with the result."""
+
+        def read() -> T:
+            return self._reading.run(reading_bytes(text), decode)
+
+        self.ordered_work(exchange, send_error).compute(read, then)
 
     def compression_work(self, exchange: Exchange) -> OrderedWork:
         """The same for compressing and inflating."""

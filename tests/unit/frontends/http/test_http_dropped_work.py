@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
+
+from waiting import until
 
 from trireme.core.errors import UnavailableError
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import closing_head
+from trireme.protocol.json_codec.text import reading_bytes
+from trireme.server.long_work import MAX_READING_BYTES
 
 
 class _Sink:
@@ -47,6 +52,29 @@ def test_what_waits_for_a_thread_is_not_done_for_an_exchange_that_was_given_up()
 
 def test_what_waits_for_a_thread_is_done_otherwise() -> None:
     assert _work_while_busy(lambda exchange: None) == ([1], [])
+
+
+def test_a_text_whose_values_do_not_fit_beside_those_of_another_is_read_behind_it() -> None:
+    async def scenario() -> None:
+        background, gate, begun = BackgroundAnswers(), threading.Event(), []
+
+        def decode(number: int) -> int:
+            begun.append(number)
+            gate.wait(10)
+            return number
+
+        text = b"," * (MAX_READING_BYTES // 150)
+        assert MAX_READING_BYTES / 2 < reading_bytes(text) < MAX_READING_BYTES
+        ends: list[asyncio.Future[int]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for number, end in enumerate(ends):
+            exchange = Exchange(_Sink(), closing_head(), b"")
+            background.read(exchange, text, partial(decode, number), end.set_result)
+        await asyncio.to_thread(until, lambda: background.waiting_for_memory)
+        assert begun == [0]
+        gate.set()
+        assert await asyncio.wait_for(asyncio.gather(*ends), 10) == [0, 1]
+
+    asyncio.run(scenario())
 
 
 def _work_while_busy(end: Any) -> tuple[list[int], list[bytes]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from trireme.protocol.json_codec import reader as json_reader
 from trireme.protocol.json_codec import tensor as json_tensor
 from trireme.protocol.json_codec import text as json_text
 from trireme.protocol.json_codec.tensor import decode_elements, encode_elements
+from trireme.protocol.v2.json_document import decode_document
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.floats(allow_nan=False)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=60)
@@ -152,3 +155,24 @@ def test_strings_are_counted_up_to_where_they_are_complete(elements: list[bytes]
     counted = CountedTensor(Tensor("IN", "BYTES", (len(elements),), data + tail))
     assert counted.has_elements(len(elements)) is not bool(tail)
     assert not counted.has_elements(len(elements) + 1)
+
+
+ELEMENTS = [b"1", b"0.125", b'""', b'"ab"', '"é"'.encode(), b'"\xff"', b'"abcdefghi"', b"[1,2]"]
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_reading_takes_no_more_memory_than_is_reckoned(element: bytes) -> None:
+    count, one_slice_bytes = 200_000, 6 << 20
+    datatype = b"BYTES" if b'"' in element else b"FP32"
+    shape = count * (1 + element.count(b","))
+    text = b'{"inputs":[{"name":"IN","datatype":"%b","shape":[%d],"data":[%b]}]}'
+    text %= datatype, shape, b",".join([element] * count)
+    text += b" " * (json_text.WHOLE_BYTES - len(text) + 1)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        decode_document(text, 1 << 30)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < json_text.reading_bytes(text) + one_slice_bytes

@@ -110,7 +110,7 @@ class GenerateEndpoints:
         except SlowTextError:
             document = None
         if document is None:
-            self._background.ordered_work(exchange, partial(self._refuse, exchange)).compute(decode, begin)
+            self._background.read(exchange, text, decode, begin, partial(self._refuse, exchange))
         else:
             begin(document)
 

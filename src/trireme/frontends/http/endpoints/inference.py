@@ -162,8 +162,8 @@ class InferEndpoint:
     def _decode_long(self, exchange: Exchange, call: CalledModel, body: Buffer, text: bytes, offset: int) -> None:
         """The same beside the event loop."""
         read = partial(decode_document, text, self._max_input_size_bytes)
-        work = self._background.ordered_work(exchange, partial(self._refuse, exchange))
-        work.compute(read, partial(self._take_inputs, exchange, call, body, offset))
+        then = partial(self._take_inputs, exchange, call, body, offset)
+        self._background.read(exchange, text, read, then, partial(self._refuse, exchange))
 
     def _decode_json(self, exchange: Exchange, call: CalledModel, text: bytes) -> None:
         """The same for a document with no binary data behind it, which may differ from an earlier one in its data

@@ -138,7 +138,7 @@ class ModelCalls:
             except SlowTextError:
                 request = None
             if request is None:
-                self.background.ordered_work(exchange, refuse).compute(decode, partial(self._open, answer, exchange))
+                self.background.read(exchange, body, decode, partial(self._open, answer, exchange), refuse)
             else:
                 self._open(answer, exchange, request)
         except ServingError as error:
