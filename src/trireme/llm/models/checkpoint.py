@@ -62,6 +62,11 @@ class Weight:
         return self.array.shape
 
 
+@dataclass(frozen=True, slots=True)
+class UnpackedWeight(Weight):
+    """A matrix that had few bits in the checkpoint: its outputs are its rows, as those of all such matrices are."""
+
+
 StoredWeight: TypeAlias = Weight | QuantizedWeight
 """A tensor as a checkpoint has it."""
 
@@ -124,8 +129,8 @@ def stack(weights: Sequence[StoredWeight]) -> Weight:
 
 
 def transpose(weight: StoredWeight) -> StoredWeight:
-    """A matrix the other way round; a quantized one has its rows first, whatever the model had before."""
-    return weight if isinstance(weight, QuantizedWeight) else Weight(weight.array.T, weight.dtype)
+    """A matrix the other way round; one that was quantized has its outputs first, whatever the model had before."""
+    return weight if isinstance(weight, QuantizedWeight | UnpackedWeight) else Weight(weight.array.T, weight.dtype)
 
 
 def _check_same_type(weights: Sequence[Weight]) -> None:

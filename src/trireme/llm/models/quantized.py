@@ -106,12 +106,17 @@ def to_float32(weight: QuantizedWeight) -> npt.NDArray[np.float32]:
     if weight.bits == "int4":
         numbers = unpack(weight.codes).astype(np.float32)
     else:
-        numbers = weight.codes.astype(np.float32) if weight.bits == "int8" else _FLOATS[weight.codes]
+        numbers = weight.codes.astype(np.float32) if weight.bits == "int8" else float8_numbers(weight.codes)
     grouped = numbers.reshape(rows, weight.scales.shape[1], -1)
     if weight.bits == "int4":
         zeros = np.float32(MIDDLE) if weight.zeros is None else weight.zeros.astype(np.float32)[:, :, None]
         grouped = grouped - zeros
     return (grouped * weight.scales.astype(np.float32)[:, :, None]).reshape(rows, columns)
+
+
+def float8_numbers(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """What floats of eight bits (e4m3) mean, by their bits."""
+    return _FLOATS[codes]
 
 
 def _float_of(code: int) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trireme.llm.models.checkpoint import StoredWeight, Weight
+from trireme.llm.models.checkpoint import StoredWeight, UnpackedWeight, Weight
 from trireme.llm.models.quantized import GROUP_SIZES, MIDDLE, SPAN, QuantizedWeight, pack
 
 log = logging.getLogger(__name__)
@@ -23,12 +24,19 @@ def nibbles(words: npt.NDArray[Any], axis: int) -> Codes:
 
 
 def small_numbers(words: npt.NDArray[Any], bits: int, axis: int) -> Codes:
-    """The same for numbers of two, four or eight bits."""
-    count = 32 // bits
+    """The same for numbers of one to eight bits; those that do not divide a word go on in the next one."""
+    common = math.gcd(bits, 32)
+    span, count = bits // common, 32 // common
     unsigned = np.moveaxis(words.view(np.uint32), axis, 0)
-    found = np.empty((unsigned.shape[0], count, *unsigned.shape[1:]), np.uint8)
+    unsigned = np.pad(unsigned, [(0, -len(unsigned) % span), *[(0, 0)] * (unsigned.ndim - 1)]) if span > 1 else unsigned
+    spans = unsigned.reshape(-1, span, *unsigned.shape[1:])
+    found = np.empty((len(spans), count, *unsigned.shape[1:]), np.uint8)
     for place in range(count):
-        found[:, place] = (unsigned >> np.uint32(bits * place)) & np.uint32((1 << bits) - 1)
+        word, first = divmod(bits * place, 32)
+        numbers = spans[:, word] >> np.uint32(first)
+        if first + bits > 32:
+            numbers = numbers | (spans[:, word + 1] << np.uint32(32 - first))
+        found[:, place] = numbers & np.uint32((1 << bits) - 1)
     return np.moveaxis(found.reshape(-1, *unsigned.shape[1:]), 0, axis)
 
 
@@ -53,14 +61,23 @@ def in_16_bits(codes: npt.NDArray[Any], scales: Floats, zeros: npt.NDArray[Any],
     _check_shapes(codes, scales, zeros)
     rows, columns = codes.shape
     grouped = codes.reshape(rows, scales.shape[1], -1).astype(np.float32) - zeros.astype(np.float32)[:, :, None]
-    return Weight((grouped * scales[:, :, None]).reshape(rows, columns).astype(np.float16), "F16")
+    return UnpackedWeight((grouped * scales[:, :, None]).reshape(rows, columns).astype(np.float16), "F16")
 
 
 def by_columns(codes: npt.NDArray[Any], scales: Floats, zeros: npt.NDArray[Any], groups: npt.NDArray[Any]) -> Weight:
     """The numbers themselves where each column names its group, in any order."""
     _check_shapes(codes, scales, zeros)
     numbers = codes.astype(np.float32) - zeros.astype(np.float32)[:, groups]
-    return Weight((numbers * scales[:, groups]).astype(np.float16), "F16")
+    return UnpackedWeight((numbers * scales[:, groups]).astype(np.float16), "F16")
+
+
+def by_blocks(numbers: Floats, scales: Floats, block: tuple[int, int]) -> Weight:
+    """Numbers with a scale for each block of so many rows and columns; those at the edges may be smaller."""
+    rows, columns = numbers.shape
+    if scales.shape != (-(-rows // block[0]), -(-columns // block[1])):
+        raise ValueError(f"numbers are {list(numbers.shape)}, scales {list(scales.shape)} of blocks {list(block)}")
+    spread = np.repeat(np.repeat(scales, block[0], axis=0)[:rows], block[1], axis=1)[:, :columns]
+    return UnpackedWeight((numbers * spread).astype(np.float16), "F16")
 
 
 def eight_bits(codes: npt.NDArray[np.int8], scales: Floats) -> QuantizedWeight:

@@ -1,4 +1,4 @@
-"""AWQ in its GEMM layout: codes and zeros packed along the outputs, every second output first."""
+"""AWQ: in the GEMM layout codes and zeros are packed along the outputs, every second output first."""
 
 from __future__ import annotations
 
@@ -16,22 +16,32 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 class AwqFormat:
-    """`qweight [in, out / 8]`, `qzeros [groups, out / 8]`, `scales [groups, out]`."""
+    """GEMM: `qweight [in, out / 8]`, `qzeros [groups, out / 8]`, `scales [groups, out]`.
+
+    GEMV: `qweight [out, in / 8]`, `qzeros [out, words]`, `scales [out, 8 * words]`, with more places than groups.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Raises CheckpointError for other layouts."""
         version = str(settings.get("version", "gemm")).lower()
-        if version != "gemm":
-            raise CheckpointError(f"an AWQ checkpoint in the layout '{version}' is not known here; known is gemm")
+        if version not in ("gemm", "gemv"):
+            raise CheckpointError(
+                f"an AWQ checkpoint in the layout '{version}' is not known here; known are gemm and gemv"
+            )
         bits = settings.get("bits", settings.get("w_bit", 4))
         if bits != 4:
             raise CheckpointError(f"an AWQ checkpoint of {bits} bits is not known here; known is 4")
+        self._is_gemv = version == "gemv"
+        self._group_size = settings.get("group_size", settings.get("q_group_size", 128))
 
     def read(self, module: str, read: Callable[[str], Weight], names: Container[str]) -> StoredWeight:
         """The matrix of a module, `[out, in]`."""
-        codes = _in_order(nibbles(read(f"{module}.qweight").array, 1)).T
-        zeros = _in_order(nibbles(read(f"{module}.qzeros").array, 1)).T
-        return four_bits(codes, to_float32(read(f"{module}.scales")).T, zeros)
+        codes, zeros = (nibbles(read(f"{module}.{part}").array, 1) for part in ("qweight", "qzeros"))
+        scales = to_float32(read(f"{module}.scales"))
+        if not self._is_gemv:
+            return four_bits(_in_order(codes).T, scales.T, _in_order(zeros).T)
+        groups = codes.shape[1] // self._group_size if self._group_size > 0 else 1
+        return four_bits(codes, scales[:, :groups], zeros[:, :groups])
 
 
 def _in_order(found: Codes) -> Codes:

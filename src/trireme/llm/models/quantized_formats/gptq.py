@@ -14,39 +14,52 @@ from trireme.llm.models.quantized_formats.assembly import by_columns, four_bits,
 log = logging.getLogger(__name__)
 
 MARKS = (".qweight",)
+_LAYOUTS = ("gptq", "gptq_v2")
+_BITS = (2, 3, 4, 8)
 
 
 class GptqFormat:
-    """`qweight [in / 8, out]`, `qzeros [groups, out / 8]`, `scales [groups, out]`, `g_idx [in]`."""
+    """Of four bits: `qweight [in / 8, out]`, `qzeros [groups, out / 8]`, `scales [groups, out]`, `g_idx [in]`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Raises CheckpointError for numbers of bits that are not known."""
-        self._bits = settings.get("bits", 4)
-        if self._bits not in (4, 8):
-            raise CheckpointError(f"a GPTQ checkpoint of {self._bits} bits is not known here; known are 4 and 8")
-        self._is_second = settings.get("checkpoint_format") == "gptq_v2"
+        """Raises CheckpointError for layouts that are not known."""
+        layout = str(settings.get("checkpoint_format", "gptq")).lower()
+        if layout not in _LAYOUTS:
+            raise CheckpointError(
+                f"a GPTQ checkpoint in the layout '{layout}' is not known here; known are {', '.join(_LAYOUTS)}"
+            )
+        self._bits = _known(settings.get("bits", 4))
+        self._is_second = layout == "gptq_v2"
         self._has_told = False
 
     def read(self, module: str, read: Callable[[str], Weight], names: Container[str]) -> StoredWeight:
-        """The matrix of a module, `[out, in]`."""
-        codes = small_numbers(read(f"{module}.qweight").array, self._bits, 0).T
-        scales = to_float32(read(f"{module}.scales")).T
-        zeros = small_numbers(read(f"{module}.qzeros").array, self._bits, 1)[:, : codes.shape[0]].T
-        if not self._is_second:  # one less was written
-            zeros = (zeros + 1) & ((1 << self._bits) - 1)
+        """The matrix of a module, `[out, in]`; it may have other bits than most (`dynamic` settings)."""
+        words = read(f"{module}.qweight").array
         places = read(f"{module}.g_idx").array if f"{module}.g_idx" in names else None
+        bits = self._bits if places is None else _known(words.shape[0] * 32 / len(places))
+        codes = small_numbers(words, bits, 0).T
+        scales = to_float32(read(f"{module}.scales")).T
+        zeros = small_numbers(read(f"{module}.qzeros").array, bits, 1)[:, : codes.shape[0]].T
+        if not self._is_second:  # one less was written
+            zeros = (zeros + np.uint8(1)) & np.uint8((1 << bits) - 1)
         if places is not None and not _is_in_order(places, scales.shape[1]):
             self._tell("its columns are grouped by their activations (act-order)")
             return by_columns(codes, scales, zeros, places)
-        if self._bits == 8:
-            self._tell("eight bits in groups")
-            return in_16_bits(codes, scales, zeros, "eight bits in groups")
+        if bits != 4:
+            self._tell(f"{bits} bits in groups")
+            return in_16_bits(codes, scales, zeros, f"{bits} bits in groups")
         return four_bits(codes, scales, zeros)
 
     def _tell(self, why: str) -> None:
         if not self._has_told:
             self._has_told = True
             log.info("GPTQ: matrices are unpacked to 16 bits: %s", why)
+
+
+def _known(bits: float) -> int:
+    if bits not in _BITS:
+        raise CheckpointError(f"a GPTQ checkpoint of {bits:g} bits is not known here; known are 2, 3, 4 and 8")
+    return int(bits)
 
 
 def _is_in_order(places: Any, groups: int) -> bool:

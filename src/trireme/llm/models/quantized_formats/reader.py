@@ -24,7 +24,7 @@ class Format(Protocol):
         """The matrix of a module, `[out, in]`."""
 
 
-_SCALES = (".scales", ".weight_scale")
+_SCALES = (".scales", ".weight_scale", ".weight_scale_inv")
 """By the end of their names: parts that others are multiplied with."""
 _Opened = tuple[Format, tuple[str, ...]]
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], _Opened]] = {

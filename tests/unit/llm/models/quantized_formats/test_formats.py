@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from packable_models import PROMPTS, packable_llama, with_matrices
 from tiny_language_models import TinyModel
 
 from trireme.llm.executor_choice import load_executor
 from trireme.llm.executors.port import ExecutorError
+from trireme.llm.models import checkpoint
 from trireme.llm.models.catalog import load_weights, quantization_of, read_spec
 from trireme.llm.models.checkpoint import CheckpointError, Weight
 from trireme.llm.models.fields import by_kind
@@ -65,8 +67,20 @@ def quantize(matrix: torch.Tensor, size: int, bits: int = 4, *, is_symmetric: bo
     return Codes(codes.int(), scales, zeros.int(), groups)
 
 
+def bit_stream(numbers: torch.Tensor, bits: int, axis: int) -> torch.Tensor:
+    """Numbers packed along an axis bit by bit, across the borders of words."""
+    moved = numbers.long().movedim(axis, -1)
+    stream = torch.stack([(moved >> place) & 1 for place in range(bits)], -1).flatten(-2)
+    stream = torch.nn.functional.pad(stream, (0, -stream.shape[-1] % 32)).unflatten(-1, (-1, 32))
+    packed = (stream << torch.arange(32)).sum(-1)
+    signed = torch.where(packed >= 2**31, packed - 2**32, packed).int()
+    return signed.movedim(-1, axis).contiguous()
+
+
 def words(numbers: torch.Tensor, bits: int, axis: int, order: tuple[int, ...] | None = None) -> torch.Tensor:
     """Numbers packed along an axis, by the letter of the formats: the lowest bits first."""
+    if 32 % bits:
+        return bit_stream(numbers, bits, axis)
     moved, count = numbers.long().movedim(axis, -1), 32 // bits
     packed = torch.zeros(*moved.shape[:-1], moved.shape[-1] // count, dtype=torch.int64)
     for place in range(count):
@@ -82,6 +96,17 @@ def awq(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
         "qweight": words(found.codes.t(), 4, 1, order),
         "qzeros": words(found.zeros.t(), 4, 1, order),
         "scales": found.scales.t().contiguous(),
+    }, found.numbers
+
+
+def gemv(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+    """AWQ's other layout: packed along the inputs, with room for more groups than there are."""
+    found = quantize(matrix, 64)
+    room = 32 - found.scales.shape[1]
+    return {
+        "qweight": words(found.codes, 4, 1),
+        "qzeros": words(torch.nn.functional.pad(found.zeros, (0, room)), 4, 1),
+        "scales": torch.nn.functional.pad(found.scales, (0, room)),
     }, found.numbers
 
 
@@ -132,6 +157,49 @@ def eight(kind: torch.dtype, *, is_by_row: bool) -> Callable[..., tuple[Parts, t
     return make
 
 
+def blocks(size: tuple[int, int], scale_name: str = "weight_scale") -> Callable[..., tuple[Parts, torch.Tensor]]:
+    """Floats of eight bits with a scale for each block; the last ones may be smaller."""
+
+    def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+        rows, columns = matrix.shape
+        height, width = min(size[0], rows), min(size[1], columns)
+        scales = torch.empty(-(-rows // height), -(-columns // width))
+        spread = torch.empty_like(matrix)
+        for row in range(scales.shape[0]):
+            for column in range(scales.shape[1]):
+                part = slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
+                scales[row, column] = matrix[part].abs().amax() / 448
+                spread[part] = scales[row, column]
+        codes = (matrix / spread).to(torch.float8_e4m3fn)
+        return {"weight": codes, scale_name: scales}, codes.float() * spread
+
+    return make
+
+
+def shifted(*, is_by_row: bool) -> Callable[..., tuple[Parts, torch.Tensor]]:
+    """Whole numbers with a sign whose zero is elsewhere."""
+
+    def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
+        found = quantize(matrix, matrix.shape[1], 8)
+        scales, zeros = found.scales, found.zeros
+        if not is_by_row:
+            scales, zeros = scales.amax().reshape(1), torch.tensor([120])
+        codes = (matrix / scales.float() + zeros).round().clamp(0, 255) - 128
+        parts = {
+            "weight": codes.to(torch.int8),
+            "weight_scale": scales,
+            "weight_zero_point": (zeros - 128).to(torch.int8),
+        }
+        return parts, (codes + 128 - zeros) * scales.float()
+
+    return make
+
+
+def block_settings(size: int) -> dict[str, Any]:
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [size, size]}
+    return {**compressed("float-quantized"), "config_groups": {"group_0": {"weights": weights}}}
+
+
 def compressed(named: str) -> dict[str, Any]:
     return {"quant_method": "compressed-tensors", "format": named, "ignore": ["lm_head"], "config_groups": {}}
 
@@ -139,6 +207,7 @@ def compressed(named: str) -> dict[str, Any]:
 GPTQ = {"quant_method": "gptq", "bits": 4}
 CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]], str]] = {
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, awq, "int4"),
+    "awq, gemv": ({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}, gemv, "int4"),
     "gptq": ({**GPTQ}, gptq(), "int4"),
     "gptq, symmetric": ({**GPTQ}, gptq(is_symmetric=True), "int4"),
     "gptq, second version": ({**GPTQ, "checkpoint_format": "gptq_v2"}, gptq(offset=0), "int4"),
@@ -146,15 +215,25 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]]
     "gptq, small groups": ({**GPTQ, "group_size": 32}, gptq(size=32), ""),
     "gptq, act-order": ({**GPTQ, "desc_act": True}, gptq(seed=1), ""),
     "gptq, eight bits": ({**GPTQ, "bits": 8}, gptq(bits=8), ""),
+    "gptq, three bits": ({**GPTQ, "bits": 3}, gptq(bits=3), ""),
+    "gptq, two bits": ({**GPTQ, "bits": 2}, gptq(bits=2), ""),
+    "gptq, other bits than most": ({**GPTQ, "bits": 8, "dynamic": {"+:.*proj": {"bits": 4}}}, gptq(), "int4"),
     "packed": (compressed("pack-quantized"), packed(is_symmetric=True), "int4"),
     "packed, with zeros": (compressed("pack-quantized"), packed(), "int4"),
     "packed, by row": (compressed("pack-quantized"), packed(size=-1, is_symmetric=True), "int4"),
     "packed, act-order": (compressed("pack-quantized"), packed(seed=2), ""),
     "packed, eight bits": (compressed("pack-quantized"), packed(bits=8, is_symmetric=True), ""),
+    "packed, three bits": (compressed("pack-quantized"), packed(bits=3, is_symmetric=True), ""),
+    "packed, six bits with zeros": (compressed("pack-quantized"), packed(bits=6), ""),
+    "int8, with zeros": (compressed("int-quantized"), shifted(is_by_row=True), ""),
+    "int8, one scale and zero": (compressed("naive-quantized"), shifted(is_by_row=False), ""),
     "int8": (compressed("int-quantized"), eight(torch.int8, is_by_row=True), "int8"),
     "int8, one scale": (compressed("int-quantized"), eight(torch.int8, is_by_row=False), "int8"),
     "float8": (compressed("float-quantized"), eight(torch.float8_e4m3fn, is_by_row=True), "fp8"),
     "float8, one scale": (compressed("float-quantized"), eight(torch.float8_e4m3fn, is_by_row=False), "fp8"),
+    "float8, groups": (compressed("float-quantized"), blocks((1, 64)), ""),
+    "float8, blocks": (block_settings(48), blocks((48, 48)), ""),
+    "fp8, blocks": ({"quant_method": "fp8", "weight_block_size": [64, 64]}, blocks((64, 64), "weight_scale_inv"), ""),
     "fp8": ({"quant_method": "fp8"}, eight(torch.float8_e4m3fn, is_by_row=False), "fp8"),
 }
 
@@ -193,6 +272,23 @@ def test_tokens_are_those_of_the_unpacked_model(case: str, llama: TinyModel, tmp
     assert stored == {CASES[case][2]}
 
 
+@pytest.mark.parametrize(
+    "how", [{"is_symmetric": True}, {"seed": 1}, {"bits": 8}], ids=["plain", "act-order", "8 bits"]
+)
+def test_a_matrix_that_was_saved_the_other_way_round(how: Any, tmp_path: Path) -> None:
+    """GPT-2 has `[in, out]`, but GPTQ's are `[out, in]` whatever they were; a square one has no shape that tells."""
+    settings = {"n_embd": 64, "n_head": 4, "n_layer": 1, "vocab_size": 64, "tie_word_embeddings": True}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).save_pretrained(tmp_path)
+    path, name = tmp_path / "model.safetensors", "transformer.h.0.attn.c_proj"
+    tensors = safetensors.torch.load_file(path)
+    parts, numbers = gptq(**how)(tensors.pop(f"{name}.weight").t())
+    safetensors.torch.save_file({**tensors, **{f"{name}.{part}": one for part, one in parts.items()}}, path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": GPTQ}))
+    found = dict(load_weights(tmp_path, read_spec(tmp_path)))["layers.0.o.weight"]
+    assert np.allclose(checkpoint.to_float32(found), numbers, atol=1e-4)
+
+
 def test_numpy_computes_with_it_too(llama: TinyModel, tmp_path: Path, start_engine: Any) -> None:
     model = write_quantized(llama, tmp_path / "model", "awq")
     engine = start_engine(model.folder, blocks=64)
@@ -220,11 +316,12 @@ def test_layers_that_were_left_out_are_joined_with_the_others(
     ("settings", "words_of_error"),
     [
         ({"quant_method": "bitsandbytes"}, r"quantized with 'bitsandbytes', which is not known here; known are awq"),
-        ({"quant_method": "gptq", "bits": 3}, "of 3 bits is not known here; known are 4 and 8"),
-        ({"quant_method": "awq", "version": "gemv"}, "in the layout 'gemv' is not known here"),
+        ({"quant_method": "gptq", "bits": 5}, "of 5 bits is not known here; known are 2, 3, 4 and 8"),
+        ({"quant_method": "gptq", "checkpoint_format": "marlin"}, "in the layout 'marlin' is not known here"),
+        ({"quant_method": "awq", "version": "gemv_fast"}, "in the layout 'gemv_fast' is not known here"),
         ({"quant_method": "awq", "bits": 8}, "of 8 bits is not known here"),
         (compressed("marlin-24"), "in the format 'marlin-24' is not known here"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "scales of blocks are not known"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, r"blocks of \[128\] are not known here"),
     ],
 )
 def test_what_is_not_known_is_said(settings: Any, words_of_error: str, llama: TinyModel, tmp_path: Path) -> None:
