@@ -131,6 +131,10 @@ class PerfOptions:
     protocol: str = "http"
     url: str = "localhost:8000"
     endpoint: str = ""
+    signature_name: str = "serving_default"
+    """Of a saved model of TensorFlow Serving."""
+    model_repository: str = ""
+    """Where there is no server yet, and one is started for the measurement."""
     headers: tuple[tuple[str, str], ...] = ()
     parameters: tuple[RequestParameter, ...] = ()
     grpc_compression: str | None = None

@@ -79,7 +79,7 @@ def _prepare(options: PerfOptions, model: ModelDescription, regions: SharedRegio
         has_own_lengths=dataset.is_given and not options.sequences.is_length_given,
         is_decoupled=model.is_decoupled,
         keeps_bodies=options.report.profile_file is not None,
-        expected=_expected(dataset, contents),
+        expected=expected_outputs(dataset, contents),
     )
     return PreparedLoad(recipe, contents, regions, tuple(outputs))
 
@@ -129,7 +129,8 @@ def _form(
     )
 
 
-def _expected(dataset: Dataset, contents: tuple[RequestContent, ...]) -> list[dict[str, bytes]]:
+def expected_outputs(dataset: Dataset, contents: tuple[RequestContent, ...]) -> list[dict[str, bytes]]:
+    """What each request must bring; nothing where no entry says so."""
     if not any(step.expected for stream in dataset.streams for step in stream):
         return []
     return [

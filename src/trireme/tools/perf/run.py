@@ -21,6 +21,9 @@ from trireme.tools.perf.report.histogram_file import write_histograms
 from trireme.tools.perf.report.profile_export import write_profile
 from trireme.tools.perf.report.settings_text import settings_text
 from trireme.tools.perf.report.table_text import table_text
+from trireme.tools.perf.services.own_server import serving
+from trireme.tools.perf.services.tensorflow_serving import look_up_signature, prepare_predictions
+from trireme.tools.perf.services.torchserve import prepare_files
 
 _DECOUPLED = "Decoupled models must be run with `--async` and `--streaming` and `-i grpc`"
 
@@ -29,6 +32,20 @@ def run(options: PerfOptions) -> int:
     """Runs and reports; the exit code. Raises PerfError where there is nothing to report."""
     if options.service_kind == "openai":
         return _run(options, None, None, prepare_payloads(options))
+    if options.service_kind == "torchserve":
+        return _run(options, None, None, prepare_files(options))
+    if options.service_kind == "tfserving":
+        model = look_up_signature(options)
+        check_shapes(model, options.inputs.shapes)
+        return _run(options, model, None, prepare_predictions(options, model))
+    if options.service_kind == "triton_c_api":
+        with serving(options) as options:
+            return _run_at(options)
+    return _run_at(options)
+
+
+def _run_at(options: PerfOptions) -> int:
+    """Measures a server of the v2 protocol."""
     calls = connect(options)
     try:
         model = look_up(options, calls)

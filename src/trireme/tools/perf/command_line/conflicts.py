@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from trireme.tools.perf.errors import UsageError
@@ -11,7 +12,8 @@ from trireme.tools.perf.options import NO_LIMIT, LoadMode, PerfOptions, Range
 from trireme.tools.result_files import unwritable
 
 _LOAD_FLAGS = ("periodic_concurrency_range", "concurrency_range", "request_rate_range", "request_intervals")
-_OTHER_KINDS = ("triton_c_api", "tfserving", "torchserve", "dynamic_grpc")
+_V2_KINDS = ("triton", "triton_c_api")
+"""Services of the v2 protocol."""
 
 
 def check_options(options: PerfOptions, given: argparse.Namespace) -> None:
@@ -30,24 +32,79 @@ def check_options(options: PerfOptions, given: argparse.Namespace) -> None:
 
 def _check_service(options: PerfOptions) -> None:
     kind = options.service_kind
-    if kind in _OTHER_KINDS:
-        raise UsageError(f"--service-kind {kind} is not supported: 'triton' and 'openai' are.")
-    if kind not in ("triton", "openai"):
+    if kind == "dynamic_grpc":
+        raise UsageError(
+            "--service-kind dynamic_grpc is not supported: messages of services of your own cannot be sent; "
+            f"{_named_kinds()} can be loaded."
+        )
+    if kind not in _KINDS:
         raise UsageError(
             f"Failed to parse --service-kind. Unsupported type provided: '{kind}'. "
-            "The available options are 'triton' or 'openai'."
+            f"The available options are {_named_kinds()}."
         )
-    if kind == "openai":
-        if not options.endpoint:
-            raise UsageError('Must supply --endpoint for OpenAI service kind. For example, "v1/chat/completions".')
-        if options.inputs.sources in (("random",), ("zero",)):
-            raise UsageError("Must supply --input-data for OpenAI service kind.")
-        if options.inputs.batch_size != 1:
-            raise UsageError("Batching is not currently supported with OpenAI service-kind")
-        if options.protocol != "http":
-            raise UsageError("OpenAI service kind is only reached over HTTP.")
+    _KINDS[kind](options)
     if options.session_concurrency:
         raise UsageError("--session-concurrency is not supported: conversations are sent turn by turn.")
+
+
+def _check_openai(options: PerfOptions) -> None:
+    if not options.endpoint:
+        raise UsageError('Must supply --endpoint for OpenAI service kind. For example, "v1/chat/completions".')
+    if options.inputs.sources in (("random",), ("zero",)):
+        raise UsageError("Must supply --input-data for OpenAI service kind.")
+    if options.inputs.batch_size != 1:
+        raise UsageError("Batching is not currently supported with OpenAI service-kind")
+    if options.protocol != "http":
+        raise UsageError("OpenAI service kind is only reached over HTTP.")
+
+
+def _check_tfserving(options: PerfOptions) -> None:
+    if options.protocol != "grpc":
+        raise UsageError("perf_analyzer supports only grpc protocol for TensorFlow Serving.")
+    if options.is_streaming:
+        raise UsageError("perf_analyzer does not support streaming for TensorFlow Serving.")
+    if options.is_async:
+        raise UsageError("perf_analyzer does not support async API for TensorFlow Serving.")
+    if options.model_version and not options.model_version.isdigit():
+        raise UsageError(f"-x {options.model_version}: versions of TensorFlow Serving are numbers.")
+    _check_no_regions(options, "TensorFlow Serving")
+
+
+def _check_torchserve(options: PerfOptions) -> None:
+    sources = options.inputs.sources
+    if sources in (("random",), ("zero",)) or any(Path(source).is_dir() for source in sources):
+        raise UsageError("--input-data should be provided with a json file with input data for torchserve.")
+    if options.protocol != "http":
+        raise UsageError("perf_analyzer supports only http protocol for TorchServe.")
+    if options.is_streaming:
+        raise UsageError("perf_analyzer does not support streaming for TorchServe.")
+    if options.inputs.batch_size != 1:
+        raise UsageError("Batching is not supported with TorchServe: it makes batches itself.")
+    _check_no_regions(options, "TorchServe")
+
+
+def _check_c_api(options: PerfOptions) -> None:
+    if not options.model_repository:
+        raise UsageError("--model-repository should not be empty when using service-kind=triton_c_api.")
+
+
+def _check_no_regions(options: PerfOptions, service: str) -> None:
+    if options.inputs.shared_memory != "none":
+        raise UsageError(f"--shared-memory is not supported with {service}.")
+
+
+_KINDS: dict[str, Callable[[PerfOptions], None]] = {
+    "triton": lambda options: None,
+    "openai": _check_openai,
+    "tfserving": _check_tfserving,
+    "torchserve": _check_torchserve,
+    "triton_c_api": _check_c_api,
+}
+
+
+def _named_kinds() -> str:
+    *names, last = (f"'{kind}'" for kind in _KINDS)
+    return f"{', '.join(names)} or {last}"
 
 
 def _check_load_mode(options: PerfOptions, given: argparse.Namespace) -> None:
@@ -63,7 +120,7 @@ def _check_load_mode(options: PerfOptions, given: argparse.Namespace) -> None:
         raise UsageError(f"Cannot use --{used[0].replace('_', '-')} with --fixed-schedule.")
     if options.is_async and options.is_forced_sync and not options.is_streaming:
         raise UsageError("Cannot specify --async and --sync simultaneously.")
-    if options.is_streaming and options.protocol != "grpc" and options.service_kind == "triton":
+    if options.is_streaming and options.protocol != "grpc" and options.service_kind in _V2_KINDS:
         raise UsageError("Streaming is only allowed with gRPC protocol.")
     if options.grpc_compression is not None and options.protocol != "grpc":
         raise UsageError("Using compression algorithm is only allowed with gRPC protocol.")
@@ -119,7 +176,7 @@ def _check_inputs(options: PerfOptions, given: argparse.Namespace) -> None:
         raise UsageError("--input-data may be given several times for json files only.")
     if options.inputs.shared_memory == "cuda":
         raise UsageError("Cuda shared memory is not supported. Use --shared-memory system.")
-    if options.parameters and options.protocol != "grpc" and options.service_kind == "triton":
+    if options.parameters and options.protocol != "grpc" and options.service_kind in _V2_KINDS:
         raise UsageError("The --request-parameter option is currently only supported by gRPC protocol.")
     if given.sequence_id_range and given.sequence_id_range.split(":")[0] == "0":
         print(
@@ -133,7 +190,7 @@ def _check_metrics(given: argparse.Namespace) -> None:
     for name in ("metrics_url", "metrics_interval"):
         if getattr(given, name) is not None and not given.collect_metrics:
             raise UsageError(f"Must specify --collect-metrics when using the --{name.replace('_', '-')} option.")
-    if given.collect_metrics and given.service_kind != "triton":
+    if given.collect_metrics and given.service_kind not in _V2_KINDS:
         raise UsageError("Server-side metric collection is only supported with Triton client backend.")
 
 

@@ -17,7 +17,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def _model(add: Add) -> None:
     add("-m", dest="model_name", default="", metavar="NAME", help="the model to load; required")
     add("-x", dest="model_version", default="", metavar="VERSION", help="its version (default: the newest)")
-    add("--service-kind", default="triton", metavar="KIND", help="triton (default) or openai")
+    add(
+        "--service-kind",
+        default="triton",
+        metavar="KIND",
+        help="triton (default), openai, tfserving, torchserve or triton_c_api",
+    )
     add("--endpoint", default="", metavar="PATH", help="the path for openai, such as v1/chat/completions")
     add("--bls-composing-models", default="", metavar="A:1,B", help="models that the model calls: their shares, too")
     add("-i", dest="protocol", default="http", metavar="PROTOCOL", help="http (default) or grpc")
@@ -27,9 +32,9 @@ def _model(add: Add) -> None:
         help="a parameter of every request; the type is bool, int or string")  # fmt: skip
     add("--streaming", action="store_true", help="gRPC: requests go through streams")
     add("--grpc-compression-algorithm", metavar="NAME", help="none (default), gzip or deflate")
-    add("--model-signature-name", default="", help=argparse.SUPPRESS)
+    add("--model-signature-name", default="serving_default", metavar="NAME", help="tfserving: the signature to call")
+    add("--model-repository", default="", metavar="FOLDER", help="triton_c_api: a server is started for its model")
     add("--triton-server-directory", default="", help=argparse.SUPPRESS)
-    add("--model-repository", default="", help=argparse.SUPPRESS)
 
 
 def _load(add: Add) -> None:

@@ -25,6 +25,7 @@ from trireme.tools.perf.options import (
 )
 
 _DEFAULT_URLS = {"http": "localhost:8000", "grpc": "localhost:8001"}
+_KIND_URLS = {"tfserving": "localhost:8500"}
 _TRACE_FLAGS = (("trace_rate", 0), ("trace_count", -1), ("log_frequency", 0))
 
 
@@ -51,6 +52,8 @@ def read_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> PerfO
 def options_of(given: argparse.Namespace) -> PerfOptions:
     """What was given, judged."""
     protocol = given.protocol.lower()
+    if given.service_kind == "triton_c_api" and given.streaming:  # in the original it needs no protocol
+        protocol = "grpc"
     if protocol not in _DEFAULT_URLS:
         raise UsageError("Failed to parse -i (protocol). The value should be either HTTP or gRPC.")
     compression = values.one_of(
@@ -61,8 +64,10 @@ def options_of(given: argparse.Namespace) -> PerfOptions:
         model_version=given.model_version,
         service_kind=given.service_kind,
         protocol=protocol,
-        url=given.url or _DEFAULT_URLS[protocol],
+        url=given.url or _KIND_URLS.get(given.service_kind, _DEFAULT_URLS[protocol]),
         endpoint=given.endpoint,
+        signature_name=given.model_signature_name,
+        model_repository=given.model_repository,
         headers=tuple(map(values.header, given.headers)),
         parameters=tuple(map(values.request_parameter, given.request_parameter)),
         grpc_compression=None if compression == "none" else compression,

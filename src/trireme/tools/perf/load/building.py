@@ -69,7 +69,7 @@ class LoadRecipe:
         if self.kind in (answers.HTTP, answers.EVENTS, answers.TEXT):
             return HttpTransport(loop, self.endpoint, driver, keeps_bodies=keeps, streams=self.kind == answers.EVENTS)
         assert self.headers is not None
-        if self.kind == answers.GRPC:
+        if self.kind in (answers.GRPC, answers.TENSORFLOW):
             return GrpcTransport(loop, self.endpoint, driver, self.headers, keeps_bodies=keeps)
         return StreamTransport(
             loop, self.endpoint, driver, self.headers, keeps_bodies=keeps, is_decoupled=self.is_decoupled

@@ -76,6 +76,8 @@ def _request(detail: RequestDetail, inputs: dict[str, Any], prepared: PreparedLo
 
 
 def _inputs(content: RequestContent) -> dict[str, Any]:
+    if content.inputs and content.payload is not None:  # a file, which is not repeated for every request
+        return {one.name: "" for one in content.inputs}
     if content.payload is not None:
         return {"payload": content.payload.decode("utf-8", "replace")}
     return {one.name: _values(one.datatype, one.data) for one in content.inputs}

@@ -6,13 +6,16 @@ from trireme.tools.perf.model import ModelDescription
 from trireme.tools.perf.options import NO_LIMIT, LoadMode, PerfOptions, Range
 from trireme.tools.perf.report.numbers import six_digits
 
+_NAMES = {"tfserving": "TENSORFLOW_SERVING"}
+
 
 def settings_text(options: PerfOptions, model: ModelDescription | None) -> str:
     """What is going to be measured, and how."""
     lines = ["*** Measurement Settings ***"]
-    if options.service_kind == "triton" or options.inputs.is_batch_size_given:
+    if options.service_kind in ("triton", "triton_c_api") or options.inputs.is_batch_size_given:
         lines.append(f"  Batch size: {options.inputs.batch_size}")
-    lines.append(f"  Service Kind: {options.service_kind.upper()}")
+    kind = options.service_kind
+    lines.append(f"  Service Kind: {_NAMES.get(kind, kind.upper())}")
     lines += _measurement(options)
     for levels, text in (
         (options.concurrency, "Concurrency limit: {} concurrent requests"),

@@ -9,9 +9,10 @@ import numpy as np
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
 from trireme.proto import service_pb2
-from trireme.tools.perf.wire import grpc_requests, http_requests
+from trireme.tools.perf.wire import grpc_requests, http_requests, tensorflow_requests
 
 HTTP, GRPC, GRPC_STREAM, EVENTS, TEXT = "http", "grpc", "grpc_stream", "events", "text"
+TENSORFLOW = "tensorflow"
 
 Outputs = dict[str, tuple[str, Any]]
 """By name: datatype, and wire bytes or a list of values."""
@@ -24,6 +25,8 @@ def outputs_of(kind: str, body: Any) -> Outputs:
         return http_requests.response_outputs(content, json_length)
     if kind == GRPC:
         return grpc_requests.response_outputs(service_pb2.ModelInferResponse.FromString(body))
+    if kind == TENSORFLOW:
+        return tensorflow_requests.response_outputs(body)
     answer = service_pb2.ModelStreamInferResponse.FromString(body)
     return grpc_requests.response_outputs(answer.infer_response)
 

@@ -16,13 +16,19 @@ class CallHeaders:
 
 
 def call_headers(
-    method: str, authority: str, *, is_tls: bool, encoding: str | None = None, extra: Iterable[tuple[str, str]] = ()
+    method: str,
+    authority: str,
+    *,
+    is_tls: bool,
+    encoding: str | None = None,
+    extra: Iterable[tuple[str, str]] = (),
+    service: str = SERVICE,
 ) -> CallHeaders:
     """The headers of a method's calls."""
     fields = [
         (":method", "POST"),
         (":scheme", "https" if is_tls else "http"),
-        (":path", f"/{SERVICE}/{method}"),
+        (":path", f"/{service}/{method}"),
         (":authority", authority),
         ("te", "trailers"),
         ("content-type", "application/grpc"),

@@ -140,7 +140,8 @@ def error_text(status: int, body: bytes) -> str:
     """What an answer that is no success says, be it an event of a stream that failed at its beginning."""
     events = EventSplitter().feed(body + b"\n\n")
     try:
-        found = json.loads(events[0] if events else body)["error"]
+        document = json.loads(events[0] if events else body)
+        found = document["error"] if "error" in document else document["message"]
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
         return text or f"the server answered with status {status}"

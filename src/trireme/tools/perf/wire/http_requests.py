@@ -77,6 +77,29 @@ class HttpJsonForm:
         return self.plain
 
 
+class HttpFormDataForm:
+    """A request whose body is the content of a file, as the one field of a form."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, head: bytes, name: str, content: bytes) -> None:
+        boundary = b"trireme-perf"
+        while boundary in content:
+            boundary += b"-"
+        body = b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n--%b--\r\n' % (
+            boundary,
+            name.encode(),
+            content,
+            boundary,
+        )
+        kind = b"Content-Type: multipart/form-data; boundary=%b\r\n" % boundary
+        self.plain = b"%b%bContent-Length: %d\r\n\r\n%b" % (head, kind, len(body), body)
+
+    def in_sequence(self, sequence_id: int, is_start: bool, is_end: bool) -> bytes:
+        """There are no sequences of these."""
+        return self.plain
+
+
 def _describe(one: RequestInput, is_json: bool) -> dict[str, Any]:
     described: dict[str, Any] = {"name": one.name, "shape": list(one.shape), "datatype": one.datatype}
     if one.place is not None:

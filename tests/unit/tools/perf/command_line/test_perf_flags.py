@@ -23,6 +23,7 @@ def test_defaults_are_those_of_the_original() -> None:
     assert found.measurement.stability_percent == 10
     assert found.inputs.string_length == 128
     assert options("-i", "gRPC").url == "localhost:8001"
+    assert options("-i", "grpc", "--service-kind", "tfserving").url == "localhost:8500"
 
 
 def test_values_may_follow_an_equals_sign_or_stick_to_a_letter() -> None:
@@ -78,7 +79,13 @@ def test_shapes_and_headers_are_read() -> None:
         (("--shape", "IN"), "There must be a colon after input name"),
         (("--input-data", "/nowhere.json"), "Failed to parse --input-data. Unsupported type provided"),
         (("--request-intervals", "/nowhere"), "The value must be a valid file path"),
-        (("--service-kind", "torchserve"), "is not supported"),
+        (("--service-kind", "torchserve"), "--input-data should be provided with a json file"),
+        (("--service-kind", "tfserving"), "supports only grpc protocol for TensorFlow Serving"),
+        (("--service-kind", "tfserving", "-i", "grpc", "-a"), "does not support async API for TensorFlow Serving"),
+        (("--service-kind", "tfserving", "-i", "grpc", "-x", "new"), "versions of TensorFlow Serving are numbers"),
+        (("--service-kind", "triton_c_api"), "--model-repository should not be empty"),
+        (("--service-kind", "dynamic_grpc"), "--service-kind dynamic_grpc is not supported"),
+        (("--service-kind", "smoke"), "The available options are 'triton', 'openai', 'tfserving', 'torchserve' or"),
         (("--service-kind", "openai"), "Must supply --endpoint"),
         (("--shared-memory", "cuda"), "Cuda shared memory is not supported"),
         (("--request-parameter", "a:1:int"), "only supported by gRPC"),
