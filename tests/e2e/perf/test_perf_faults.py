@@ -67,24 +67,36 @@ def test_the_wrong_port_is_guessed(server: RunningServer, protocol: str, port: s
 
 
 def test_an_answer_whose_head_never_ends_ends_the_run() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=_endless_heads, args=[listening], daemon=True).start()
-        place = f"127.0.0.1:{listening.getsockname()[1]}"
-        command = [sys.executable, "-m", "trireme", "perf", "-m", "m", "-u", place]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = _run_where_inference_is(_endless_head)
     assert run.returncode == 99
     assert "the server's answer cannot be read: its head has more than 1048576 bytes" in run.stderr
 
 
-def _endless_heads(listening: socket.socket) -> None:
+def test_a_server_that_takes_requests_and_answers_none_is_told_window_by_window() -> None:
+    run = _run_where_inference_is(lambda connection: None, "-p", "100", "-r", "3")
+    assert run.returncode == 3
+    for number in (1, 2, 3):
+        assert f"No request was answered in window {number}.\n" in run.stderr
+    assert run.stderr.endswith("The server has taken the requests and answered none.\n")
+
+
+def _run_where_inference_is(answer: Callable[[socket.socket], None], *words: str) -> subprocess.CompletedProcess[str]:
+    """Loads a server that describes its model, and treats inferences like this."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_accept, args=[listening, answer], daemon=True).start()
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        command = [sys.executable, "-m", "trireme", "perf", "-m", "m", "-u", place, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _accept(listening: socket.socket, answer: Callable[[socket.socket], None]) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection, _ = listening.accept()
-            threading.Thread(target=_endless_head, args=[connection], daemon=True).start()
+            threading.Thread(target=_describe, args=[connection, answer], daemon=True).start()
 
 
-def _endless_head(connection: socket.socket) -> None:
-    """Describes a model, and answers its requests with headers without end."""
+def _describe(connection: socket.socket, answer: Callable[[socket.socket], None]) -> None:
     tensor = {"datatype": "FP32", "shape": [4]}
     described = {"name": "m", "inputs": [{"name": "IN", **tensor}], "outputs": [{"name": "OUT", **tensor}]}
     body = json.dumps(described).encode()
@@ -93,9 +105,13 @@ def _endless_head(connection: socket.socket) -> None:
             if b"/infer" not in request:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 continue
-            connection.sendall(b"HTTP/1.1 200 OK\r\n")
-            while True:
-                connection.sendall(b"X-More: " + b"a" * 60_000 + b"\r\n")
+            answer(connection)
+
+
+def _endless_head(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X-More: " + b"a" * 60_000 + b"\r\n")
 
 
 def test_an_unstable_measurement_has_a_code_of_its_own(perf: Perf) -> None:

@@ -129,6 +129,7 @@ class LevelRunner:
         """Until every request has been answered; there is nothing to report but the export."""
         options = self._options
         end = int(options.periodic.end)
+        self._live.begin("periodic concurrency")
         self._load.configure(
             LoadLevel(
                 concurrency=int(options.periodic.start),
@@ -143,6 +144,7 @@ class LevelRunner:
             if self._interruption.is_set:
                 self.is_interrupted = True
                 break
+            self._live.show_state(state)
             time.sleep(_POLL_S)
         records, _ = self._load.take()
         self.experiments.append(("concurrency", 1, [Window(records, 1, bounds_ns=(0, 0))]))
@@ -157,8 +159,11 @@ class LevelRunner:
             return
         wanted = self._load.state().total + count
         self._load.configure(LoadLevel(level.concurrency, level.schedule, budget=count))
+        self._live.begin("warmup")
         while (state := self._load.state()).total < wanted and state.error is None and not self._interruption.is_set:
+            self._live.show_state(state)
             time.sleep(_POLL_S)
+        self._live.clear()
 
     def _measure(self, level: float, load_level: LoadLevel, name: str | None) -> bool:
         result = self._measurement.run(load_level)
@@ -192,6 +197,9 @@ class LevelRunner:
 
     def _on_window(self, number: int, summary: Summary | None) -> None:
         self._live.show_window(number, summary)
+        if summary is None:
+            self._live.clear()
+            print(f"No request was answered in window {number}.", file=sys.stderr, flush=True)
         if self._options.report.verbosity:
             self._live.clear()
             print(pass_text(number, summary), flush=True)

@@ -71,8 +71,12 @@ def look_up(options: PerfOptions, calls: ServerCalls) -> ModelDescription:
         model = describe(metadata, config, version, calls.config, options.composing_models)
     except PerfError as error:
         raise PerfError(f"error: failed to get model config: {error}\n", error.exit_code) from None
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise PerfError(f"error: what the server says of model '{name}' cannot be read: {error!r}\n") from None
+    except KeyError as error:
+        raise PerfError(f"error: what the server says of model '{name}' cannot be read: it has no {error}\n") from None
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise PerfError(
+            f"error: what the server says of model '{name}' cannot be read: it is not in the form of the v2 protocol\n"
+        ) from None
     check_batch(model, options.inputs.batch_size, options.inputs.is_batch_size_given)
     if model.is_decoupled and not options.is_streaming:
         raise PerfError(_DECOUPLED)

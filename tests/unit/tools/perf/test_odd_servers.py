@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,10 @@ import pytest
 from meanwhile import serving
 
 from trireme.tools.perf.address import parse_address
+from trireme.tools.perf.control import http_calls, patience, unary_call
+from trireme.tools.perf.control.grpc_calls import GrpcServerCalls
 from trireme.tools.perf.control.http_calls import HttpServerCalls
+from trireme.tools.perf.control.port import ServerCalls
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.load.schedules import read_intervals
 from trireme.tools.perf.measure.device_metrics import MetricsPoller
@@ -55,10 +59,31 @@ def test_a_description_that_cannot_be_read_is_told(body: bytes) -> None:
     with answering(body) as url:
         calls = HttpServerCalls(parse_address(url, 8000), (), None)
         try:
-            with pytest.raises(PerfError, match="what the server says of model 'm' cannot be read"):
+            with pytest.raises(PerfError, match="what the server says of model 'm' cannot be read: it ") as refusal:
                 look_up(PerfOptions(model_name="m"), calls)
         finally:
             calls.close()
+    assert "Error" not in str(refusal.value)  # in words, not by the name of an exception
+
+
+@pytest.mark.parametrize("kind", [HttpServerCalls, GrpcServerCalls])
+def test_a_server_that_never_answers_is_told_while_it_is_waited_for(
+    kind: type[ServerCalls], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "_QUIET_S", 0.01)
+    for module in (patience, http_calls, unary_call):
+        monkeypatch.setattr(module, "ANSWER_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # connections wait in its queue
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        calls = kind(parse_address(place, 8000), (), None)  # type: ignore[call-arg]
+        try:
+            with pytest.raises(
+                PerfError, match=rf"the server at {place} takes connections, but has not answered .+ within 1 s"
+            ):
+                calls.metadata("m", "")
+        finally:
+            calls.close()
+    assert f"Waiting for {place}, which has not answered " in capsys.readouterr().err
 
 
 def test_a_page_that_has_no_metrics_is_told() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from trireme.tools.perf.address import Address
+from trireme.tools.perf.control.patience import ANSWER_S, awaiting
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.wire.http1_responses import error_text
 
-_TIMEOUT_S = 60.0
 _MOST_BYTES = 64 << 20
 """Of an answer about a model."""
 
@@ -27,10 +27,10 @@ class HttpServerCalls:
         self._headers = dict(headers)
         if context is not None:
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                address.host, address.port, timeout=_TIMEOUT_S, context=context
+                address.host, address.port, timeout=ANSWER_S, context=context
             )
         else:
-            self._connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+            self._connection = http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_S)
 
     def extensions(self) -> set[str]:
         return set(self._get("/v2").get("extensions", ()))
@@ -67,6 +67,10 @@ class HttpServerCalls:
         return found if isinstance(found, dict) else {}
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        with awaiting(self._authority, path):
+            return self._exchange(method, path, body)
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         for is_second in (False, True):
             try:
                 self._connection.request(method, self._base + path, body, self._headers)
@@ -82,6 +86,9 @@ class HttpServerCalls:
                 self._connection.close()
                 if is_second:
                     raise PerfError("HTTP client failed: the answer is not HTTP/1.1; is this another port?") from None
+            except TimeoutError:
+                self._connection.close()
+                raise
             except (OSError, http.client.HTTPException) as error:
                 with contextlib.suppress(OSError):
                     self._connection.close()

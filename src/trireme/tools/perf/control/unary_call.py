@@ -8,13 +8,12 @@ import ssl
 
 from trireme.protocol.grpc_frames import MessageFault
 from trireme.tools.perf.address import Address
+from trireme.tools.perf.control.patience import ANSWER_S, awaiting
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.wire.grpc_headers import call_headers
 from trireme.tools.perf.wire.grpc_requests import frame, unframe
 from trireme.tools.perf.wire.http2_client import ConnectionFault, Http2Client
 from trireme.tools.perf.wire.response_headers import ResponseHeaders
-
-_TIMEOUT_S = 60.0
 
 
 class UnaryCaller:
@@ -33,7 +32,7 @@ class UnaryCaller:
         headers = call_headers(method, address.authority, is_tls=address.is_tls, extra=self._headers, service=service)
         client.request(headers, frame(message))
         try:
-            with contextlib.closing(self._connect()) as connection:
+            with awaiting(address.authority, method), contextlib.closing(self._connect()) as connection:
                 self._exchange(connection, client, answer)
         except ConnectionRefusedError:
             raise PerfError(
@@ -54,7 +53,7 @@ class UnaryCaller:
             raise PerfError(f"the answer to {method} cannot be read: {error}") from None
 
     def _connect(self) -> socket.socket:
-        plain = socket.create_connection((self._address.host, self._address.port), timeout=_TIMEOUT_S)
+        plain = socket.create_connection((self._address.host, self._address.port), timeout=ANSWER_S)
         if self._context is None:
             return plain
         return self._context.wrap_socket(plain, server_hostname=self._address.host)

@@ -41,8 +41,11 @@ def read_streams(path: str, model: ModelDescription, shapes: dict[str, tuple[int
     document = read_json(path)
     try:
         return _streams(path, document, model, shapes)
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise PerfError(f"the json file '{path}' is not in the form of input data: {error}") from None
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        raise PerfError(
+            f"the json file '{path}' is not in the form of input data: objects with the inputs by their names, "
+            "or lists of such objects"
+        ) from None
 
 
 def _streams(

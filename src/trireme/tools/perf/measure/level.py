@@ -28,6 +28,7 @@ _HEALTH_POLL_S = 0.25
 _NAP_S = 0.05
 _LARGEST_LATENCY = float(2**63)
 _NO_REQUESTS = "No valid requests recorded within time interval. Please use a larger time window."
+_SILENT_SERVER = " The server has taken the requests and answered none."
 
 OnWindow = Callable[[int, Summary | None], None]
 OnState = Callable[[LoadState], None]
@@ -111,7 +112,7 @@ class Measurement:
                 break
         self._judge(result, throughputs, latencies)
         if any(failures[-WINDOWS:]) and not result.is_interrupted:
-            raise PerfError(_NO_REQUESTS, OPTION_ERROR)
+            raise PerfError(_NO_REQUESTS + (_SILENT_SERVER if all(failures) else ""), OPTION_ERROR)
         return result
 
     def _judge(self, result: LevelResult, throughputs: list[float], latencies: list[float]) -> None:
