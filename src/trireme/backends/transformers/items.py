@@ -20,6 +20,11 @@ from trireme.core.close_names import closest
 
 _WARNED_NAMES = 100
 
+
+class ClientsLeftError(Exception):
+    """Nobody waits for the answer any more: the model was ended, and has not failed."""
+
+
 Outputs = Mapping[str, NDArray[Any]]
 """The outputs of one item, by name, without a batch dimension; texts as objects."""
 
@@ -159,6 +164,8 @@ def error_response(error: Exception) -> InferenceResponse:
     """What the sender of a request is told that could not be served."""
     if isinstance(error, RequestError):
         return InferenceResponse(error=TritonError(str(error), TritonError.INVALID_ARG))
+    if isinstance(error, ClientsLeftError):
+        return InferenceResponse(error=TritonError(str(error), TritonError.CANCELLED))
     text = str(error).strip() or type(error).__name__
     return InferenceResponse(error=TritonError(f"{type(error).__name__}: {text}"))
 

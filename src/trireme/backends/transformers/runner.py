@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-from trireme.backends.compiled.batching import RequestError
-from trireme.backends.transformers.items import Item, Outputs
+from trireme.backends.transformers.items import ClientsLeftError, Item, Outputs
 
 
 class UnrepeatableError(Exception):
@@ -44,9 +43,9 @@ def run_items(runner: Runner, items: Sequence[Item]) -> list[Outputs | Exception
 
 
 def check_clients(items: Sequence[Item]) -> None:
-    """Between the forwards of a run that takes many: raises RequestError where all clients have left."""
+    """Between the forwards of a run that takes many: raises ClientsLeftError where all have left."""
     if all(item.is_cancelled() for item in items):
-        raise RequestError("the request was cancelled")
+        raise ClientsLeftError("the request was cancelled")
 
 
 def _run_group(runner: Runner, members: Sequence[tuple[int, Any]]) -> Sequence[Outputs | Exception]:
