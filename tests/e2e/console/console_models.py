@@ -128,6 +128,20 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+FILM = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            pixels = pb_utils.get_input_tensor_by_name(request, "PIXELS").as_numpy()
+            for mean in pixels.mean(axis=(1, 2)).astype(np.float32):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("MEAN", np.array([mean]))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
 TALKER = """
 import time
 import numpy as np
@@ -181,6 +195,8 @@ def write_all(folder: Path) -> None:
     write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
+    film = config("PIXELS UINT8 3 8 8", "MEAN FP32 1", f"{stream}\n{decoded}")
+    write_model(folder, "film", FILM, film)
     write_model(folder, "talker", TALKER, config("text_input STRING 1", "text_output STRING 1", stream))
     write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
     write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))

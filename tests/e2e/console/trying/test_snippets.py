@@ -126,3 +126,18 @@ def test_snippet_sends_a_picture_that_the_server_decodes(
     said = run_in(tmp_path, snippet(page, way), way)
     assert "@it's <here>" in said
     assert "102" in said
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, requests", "JavaScript"])
+def test_picture_for_a_model_that_streams_is_answered_as_it_comes_and_by_the_snippets(
+    page: Page, server: RunningServer, tmp_path: Path, way: str
+) -> None:
+    Image.new("RGB", (32, 24), (51, 102, 255)).save(tmp_path / "blue.png")
+    open_form(page, server, "film")
+    page.choose_file("input[type=file]", tmp_path / "blue.png")
+    send(page)
+    until_answered(page, "3 responses in")
+    assert [number in answer(page) for number in ("51", "102", "255")] == [True] * 3
+    page.until_text("Where the time went")
+    said = run_in(tmp_path, snippet(page, way), way)
+    assert [said.count(f'"data":[{number}.0]') for number in (51, 102, 255)] == [1] * 3

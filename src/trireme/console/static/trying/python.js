@@ -92,10 +92,16 @@ function wireBytes({datatype, data}) {
 }
 
 // A form with files, for which the other package has nothing.
-export function requests(address, {form, isRaw}) {
+export function requests(address, {form, isRaw}, isStream) {
   const isFile = ({file}) => file;
   const files = form.filter(isFile).map(({name, file}) => `(${python(name)}, open(${python(file)}, "rb"))`);
   const data = form.filter((one) => !isFile(one)).map(({name, value}) => `(${python(name)}, ${python(value)})`);
+  const headers = [
+    ...(hasKey() ? ['"Authorization": "Bearer " + key'] : []),
+    ...(isStream ? ['"Accept": "text/event-stream"'] : []),
+  ];
+  const once = [`print(answer.${isRaw ? "content" : "json()"})`];
+  const lines = ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"];
   return [
     "import requests",
     "",
@@ -103,9 +109,10 @@ export function requests(address, {form, isRaw}) {
     `    ${python(address)},`,
     `    files=[${files.join(", ")}],`,
     ...(data.length ? [`    data=[${data.join(", ")}],`] : []),
-    ...(hasKey() ? ['    headers={"Authorization": "Bearer " + key},'] : []),
+    ...(headers.length ? [`    headers={${headers.join(", ")}},`] : []),
+    ...(isStream ? ["    stream=True,"] : []),
     ")",
     "answer.raise_for_status()",
-    `print(answer.${isRaw ? "content" : "json()"})`,
+    ...(isStream ? lines : once),
   ].join("\n");
 }

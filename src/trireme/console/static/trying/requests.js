@@ -11,8 +11,7 @@ const MOST_PIECES = 20000;
 // context: {labels, image}; place: {show, explain}, where the answer and its waterfall go.
 export async function ask(detail, inputs, parameters, signal, context, place) {
   const began = performance.now();
-  const isForm = inputs.some((input) => input.form);
-  const {body, headers} = isForm ? {body: formOf(inputs)} : encodeRequest(inputs, parameters, true);
+  const {body, headers} = bodyOf(inputs, parameters, true);
   const found = await post(detail, body, headers, signal);
   const explained = found.headers.get("X-Explain");
   const decoded = await decodeAnswer(found);
@@ -23,7 +22,7 @@ export async function ask(detail, inputs, parameters, signal, context, place) {
 
 export async function stream(detail, inputs, parameters, signal, context, place) {
   const began = performance.now();
-  const {body, headers} = encodeRequest(inputs, parameters, false);
+  const {body, headers} = bodyOf(inputs, parameters, false);
   const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
   const counted = h("p", {class: "quiet"}, "Waiting for the first response.");
   const list = h("div", {class: "stack"});
@@ -78,11 +77,13 @@ export function formFields(inputs) {
   });
 }
 
-function formOf(inputs) {
+// A form where the server is to make pixels of a picture, which it does of forms alone.
+function bodyOf(inputs, parameters, wantsBinary) {
+  if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
   const form = new FormData();
   for (const {name, file, blob, value} of formFields(inputs)) {
     if (blob) form.append(name, blob, file);
     else form.append(name, value);
   }
-  return form;
+  return {body: form};
 }

@@ -25,7 +25,7 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
     {
       curl: curl(address, sent, isStream),
       ...(isPicture
-        ? {"Python, requests": requests(address, sent)}
+        ? {"Python, requests": requests(address, sent, isStream)}
         : {"Python, tritonclient": tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved)}),
       JavaScript: script(address, sent, isStream),
     },
