@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import orjson
 from google.protobuf.json_format import MessageToDict
@@ -14,6 +15,16 @@ from trireme.config.text.pbtxt import parse_text
 from trireme.core.errors import ServingError
 from trireme.registry.lifecycle import PolledModel
 from trireme.registry.model import Model
+
+_MOST_CHARACTERS: Final = 200_000
+
+
+def file_text(folder: Path, config_name: str | None) -> str:
+    """The configuration file of a model's folder as it is; empty where there is none."""
+    try:
+        return config_path(folder, config_name).read_text("utf-8", "replace")[:_MOST_CHARACTERS]
+    except OSError:
+        return ""
 
 
 def config_in_force(model: Model) -> dict[str, Any]:

@@ -58,8 +58,13 @@ class Console:
         return self._details.describe(name, version)
 
     async def config(self, name: str, version: str) -> dict[str, Any]:
-        """A model's configuration with the origin of each field; raises ServingError where it does not serve."""
+        """A model's configuration with the origin of each field, or the text of its file where it does not serve;
+        raises ServingError where there is no such model."""
         details = self._details
+        if not details.knows(name):
+            await self.sampler.scanned()
+        if not details.serves(name, version):
+            return await asyncio.to_thread(details.read_file, details.folder_of(name))
         written = await asyncio.to_thread(details.read_written, details.loaded_from(name))
         return details.config(name, version, written)
 

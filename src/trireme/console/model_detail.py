@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from trireme.config.model_config import EnsembleStepConfig
-from trireme.console.config_origin import config_in_force, config_written, fields_set, origins
+from trireme.console.config_origin import config_in_force, config_written, fields_set, file_text, origins
 from trireme.console.figures import IDLE
 from trireme.console.rows import Key, instance_count
 from trireme.console.sampler import Sampler
@@ -74,6 +75,22 @@ class ModelDetails:
     def read_written(self, loaded: PolledModel | None) -> dict[str, Any] | None:
         """What somebody wrote into that configuration. Blocks on the file system; any thread may ask."""
         return None if loaded is None else config_written(loaded, self._server.registry.options.config_name)
+
+    def serves(self, name: str, version: str) -> bool:
+        """Whether this version does; raises ServingError where there is none."""
+        record = self._record(name)
+        return _serving(record, _number(record, version)) is not None
+
+    def folder_of(self, name: str) -> Path | None:
+        """Where the model lies, loaded or not; None where that is not known."""
+        loaded = self.loaded_from(name)
+        found = (folder for model_id, folder in self._sampler.scan.folders.items() if model_id.name == name)
+        return next(found, None) if loaded is None else loaded.folder
+
+    def read_file(self, folder: Path | None) -> dict[str, Any]:
+        """What stands in the configuration file of a model that does not serve, right or wrong; an empty text where
+        there is none. Blocks on the file system; any thread may ask."""
+        return {"text": "" if folder is None else file_text(folder, self._server.registry.options.config_name)}
 
     def config(self, name: str, version: str, written: Mapping[str, Any] | None) -> dict[str, Any]:
         """The configuration in force and the origin of each field; raises ServingError where nothing serves."""
@@ -171,9 +188,14 @@ class ModelDetails:
     def _events(self, key: Key) -> list[dict[str, Any]]:
         events = [event for event in self._metrics.workers.events if (event.model, event.version) == key]
         return [
-            {"time_s": event.time_s, "instance": event.instance, "reason": event.reason}
+            {"time_s": event.time_s, "instance": event.instance, "reason": event.reason, "text": _cause(event.text)}
             for event in events[-_MOST_EVENTS:]
         ]
+
+
+def _cause(report: str) -> str:
+    """What a report on a worker's end says in its first line; what the worker printed is for those who may see logs."""
+    return report.split("\n")[0].removesuffix(" Its last output:")
 
 
 def _number(record: ModelRecord, version: str) -> int:

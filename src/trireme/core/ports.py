@@ -173,8 +173,8 @@ class WorkerWatch(Protocol):
     def count_restart(self) -> None:
         """A process that was lost has been replaced by one that serves."""
 
-    def count_failure(self, reason: str) -> None:
-        """A process was lost or could not be started; `reason` is one short word."""
+    def count_failure(self, reason: str, text: str = "") -> None:
+        """A process was lost or could not be started; `reason` is one short word, `text` says all that is known."""
 
     def close(self) -> None:
         """The instance exists no longer; nothing is told afterwards."""

@@ -12,6 +12,7 @@ _Worker = tuple[str, int, str]  # model, version, instance
 
 
 _MAX_EVENTS = 500
+_MAX_TEXT = 1000
 
 
 class WorkerEvent(NamedTuple):
@@ -23,6 +24,8 @@ class WorkerEvent(NamedTuple):
     instance: str
     reason: str
     """The reason of a failure; "restarted" for the start that followed."""
+    text: str = ""
+    """All that is known of a failure, for people: exit code or signal, and the last output."""
 
 
 class WorkerHealth:
@@ -69,9 +72,9 @@ class WorkerHealth:
             found[worker[:2]] = count + 1, up_count + is_up, restart_count + series.restart_count
         return found
 
-    def note(self, worker: _Worker, reason: str) -> None:
+    def note(self, worker: _Worker, reason: str, text: str = "") -> None:
         """Remembers when something happened to a worker."""
-        self.events.append(WorkerEvent(time.time(), *worker, reason))
+        self.events.append(WorkerEvent(time.time(), *worker, reason, text[:_MAX_TEXT]))
 
     def forget(self, worker: _Worker) -> None:
         """Takes the series of an instance off the page."""
@@ -97,10 +100,10 @@ class InstanceWatch:
         self._series.restart_count += 1
         self._health.note(self._worker, "restarted")
 
-    def count_failure(self, reason: str) -> None:
+    def count_failure(self, reason: str, text: str = "") -> None:
         counts = self._series.failure_counts
         counts[reason] = counts.get(reason, 0) + 1
-        self._health.note(self._worker, reason)
+        self._health.note(self._worker, reason, text)
 
     def close(self) -> None:
         watches = self._series.watches

@@ -98,6 +98,7 @@ def test_worker_that_died_is_shown_with_its_reason(page: Page, server: RunningSe
     server.until_ready("again")
     page.go(console_of(server, "model/again/1"))
     page.until_text("Ended by itself")
+    page.until("/The worker process \\(pid \\d+\\) exited with code 3\\.$/m.test(document.body.innerText)")
     page.until_text("Started again", 30)
 
 
@@ -155,6 +156,9 @@ def test_why_a_load_failed_stays_to_be_read(browser: Browser, tmp_path: Path) ->
         page.until_text("load failed for model 'broken'")
         time.sleep(2.5)  # as long as it takes the figures to move twice
         assert "load failed for model 'broken'" in page.text()
+        page.go(console_of(server, "model/broken/newest/config"))
+        page.until_text("The model does not serve. This is its own file")
+        assert "data_type: TYPE_INT32" in page.run("document.querySelector('pre.code').textContent")
         page.go(console_of(server))
         page.until("document.querySelector('tbody .sub').innerText.includes('SyntaxError')")
         page.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,26 @@ def test_number_that_is_no_version_is_refused(world: Any, version: str) -> None:
         details(world).describe("model", version)
 
 
+def test_worker_that_failed_is_told_of_with_its_exit_code_and_without_what_it_printed(world: Any) -> None:
+    found = details(world)
+    watch = found._metrics.workers.watch("model", 10, "model_0")
+    watch.count_failure("exited", "The worker process (pid 7) exited with code 3. Its last output:\n  a secret")
+    watch.count_restart()
+    told = [(event["reason"], event["text"]) for event in found.describe("model", "")["events"]]
+    assert told == [("exited", "The worker process (pid 7) exited with code 3."), ("restarted", "")]
+
+
 def test_model_that_nobody_knows_is_not_found(world: Any) -> None:
     with pytest.raises(NotFoundError, match="there is no model 'nobody'"):
         details(world).describe("nobody", "")
+
+
+def test_file_of_a_model_that_does_not_serve_is_shown_as_it_is(world: Any, tmp_path: Path) -> None:
+    found = details(world)
+    assert found.serves("model", "")
+    folder = found.folder_of("model")
+    assert folder is not None
+    assert "version_policy { all {} }" in found.read_file(folder)["text"]
+    (folder / "config.pbtxt").write_text("no configuration [")
+    assert found.read_file(folder) == {"text": "no configuration ["}
+    assert found.read_file(tmp_path) == found.read_file(None) == {"text": ""}

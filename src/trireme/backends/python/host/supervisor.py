@@ -241,7 +241,7 @@ class Supervisor:
             raise
         session.close()
         self.failure = report
-        self._count_failure(reason)
+        self._count_failure(reason, report)
         log.error("model instance '%s' lost its worker. %s", name, report)
         kills = self._quarantine.blame(self.instance.running)
         if kills >= KILLS_BEFORE_REFUSAL:
@@ -263,7 +263,7 @@ class Supervisor:
             if not isinstance(error, ServingError):
                 log.exception("the restart of model instance '%s' failed", name)
             self.failure, self.is_failing = str(error), True
-            self._count_failure(NOT_STARTED)
+            self._count_failure(NOT_STARTED, self.failure)
             log.error("model instance '%s' could not be restarted: %s", name, self.failure)
             self._changed()
             return False
@@ -273,6 +273,6 @@ class Supervisor:
             self._watch.set_up(True)
         return True
 
-    def _count_failure(self, reason: str) -> None:
+    def _count_failure(self, reason: str, text: str) -> None:
         if self._watch is not None:
-            self._watch.count_failure(reason)
+            self._watch.count_failure(reason, text)

@@ -4,9 +4,16 @@ import {get} from "../parts/api.js";
 
 const FROM_FILE = "What is not marked stands in the model's own file.";
 const NO_FILE = "The model has no configuration file: all of it was completed or is a default.";
+const NOT_SERVING = "The model does not serve. This is its own file, which nothing has been added to.";
+const NOTHING_WRITTEN = "The model does not serve, and its folder has no configuration file.";
 
 export async function configurationView(body, {address}) {
   const found = await get(`${address}/config`);
+  if (found.text !== undefined) {
+    const file = found.text ? h("pre", {class: "code", tabindex: "0"}, found.text) : null;
+    replace(body, h("p", {class: "quiet"}, file ? NOT_SERVING : NOTHING_WRITTEN), file);
+    return null;
+  }
   const all = h("input", {type: "checkbox", id: "defaults", onchange: () => draw()});
   const tree = h("div", {class: "config card scroll"});
   const draw = () => replace(tree, branch(found.config, found.origins, all.checked));

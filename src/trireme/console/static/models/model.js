@@ -55,7 +55,9 @@ function tabLinks(detail, version, tab) {
   const {name, serving} = detail;
   const tabs = [["overview", "Overview"]];
   if (serving && serving.is_chat) tabs.push(["chat", "Chat"]);
-  if (serving) tabs.push(["try", "Try it"], ["config", "Configuration"], ["statistics", "Statistics"]);
+  if (serving) tabs.push(["try", "Try it"]);
+  tabs.push(["config", "Configuration"]);
+  if (serving) tabs.push(["statistics", "Statistics"]);
   tabs.push(["requests", "Requests"], ["log", "Log"]);
   return tabs.map(([id, label]) =>
     h("a", {href: modelLink(name, version, id), "aria-current": id === tab ? "page" : undefined}, label),

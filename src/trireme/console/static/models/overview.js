@@ -103,13 +103,14 @@ function drawCharts(charts, devices, detail) {
 
 function workers(events) {
   if (!events.length) return null;
-  const line = ({time_s: at, instance, reason}) => [
+  const line = ({time_s: at, instance, reason, text}) => [
     clock(at),
     instance,
     h("span", {class: reason === "restarted" ? undefined : "some-bad"}, WORKER_WORDS[reason] || reason),
+    text,
   ];
   const lines = events.slice(-MOST_EVENTS).reverse().map(line);
-  const heads = ["Time", "Instance", "What happened"];
+  const heads = ["Time", "Instance", "What happened", "How"];
   return h("section", {class: "card"}, h("h2", {}, "Workers"), table("Workers", heads, lines));
 }
 
