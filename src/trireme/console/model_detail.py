@@ -49,7 +49,9 @@ class ModelDetails:
         number = _number(record, version)
         life = record.versions.get(number)
         model = _serving(record, number)
+        key = name, number
         history = self._sampler.models
+        columns = history.columns_of(key) | self._sampler.engines.columns_of(key)
         detail: dict[str, Any] = {
             "name": name,
             "version": str(number) if number else "",
@@ -60,8 +62,8 @@ class ModelDetails:
             "grpc_port": self._grpc_port,
             "ensembles": self._ensembles(name),
             "folder": str(record.loaded.folder) if record.loaded is not None else "",
-            "history": {"times": history.times(), **history.columns_of((name, number))},
-            "events": self._events((name, number)),
+            "history": {"times": history.times(), **columns},
+            "events": self._events(key),
         }
         if model is not None:
             detail["serving"] = self._serving(model)

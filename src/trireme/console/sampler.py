@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from trireme.console.engine_figures import ENGINE_COLUMNS, EngineReading, engine_figures, read_engine
 from trireme.console.figures import IDLE, Figures, Reading, figures_between, read
 from trireme.console.history import STEP_S, History
 from trireme.console.probes import Probes
@@ -37,11 +38,13 @@ class Sampler:
         self._metrics = metrics
         self._probes = probes
         self.models: History[Key] = History()
+        self.engines: History[Key] = History(ENGINE_COLUMNS)  # of language models, with the steps of `models`
         self.machine: History[str] = History(SERVER_COLUMNS)
         self.devices: History[str] = History(DEVICE_COLUMNS)
         self.on_rows: Callable[[dict[Key, Row]], None] | None = None  # told while somebody watches
         self._steps: dict[Key, Reading] = {}  # as of the last step of the history
         self._step_figures: dict[Key, Figures] = {}
+        self._engine_steps: dict[Key, EngineReading] = {}
         self._windows: dict[Key, deque[Reading]] = {}
         self._live_known: dict[Key, tuple[tuple[int, ...], Figures]] = {}  # and the counts that they were made of
         self._memory: dict[Key, int] = {}
@@ -176,6 +179,7 @@ class Sampler:
         began = time.thread_time()
         self._step_timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
         values: dict[Key, list[float]] = {}
+        engines: dict[Key, list[float]] = {}
         readings: dict[Key, Reading] = {}
         now_s = time.monotonic()
         for model in self._server.registry.models.serving():
@@ -184,12 +188,17 @@ class Sampler:
             before = self._steps.get(key, reading)
             figures = self._step_figures[key] = figures_between(before, reading)
             values[key] = [*_charted(figures), model.stats.pending_count(), *self._used(key, model, before, now_s)]
+            engine = read_engine(model.stats, now_s)
+            if engine is not None:
+                engines[key] = engine_figures(self._engine_steps.get(key), engine, now_s - before.at_s)
+                self._engine_steps[key] = engine
         self._steps = readings
         self._step_figures = {key: self._step_figures[key] for key in readings}
-        for known in (self._memory, self._cpu_seconds):
+        for known in (self._memory, self._cpu_seconds, self._engine_steps):
             for gone in known.keys() - readings.keys():
                 del known[gone]
         self.models.add(time.time(), values)
+        self.engines.add(time.time(), engines)
         self._step_machine(values)
         if self._metrics.requests is not None:
             self._metrics.requests.pass_time()

@@ -300,6 +300,11 @@ class ModelStats:
             totals[0] += count
             totals[1] += ns
 
+    def measured(self, name: str) -> tuple[int, int]:
+        """How often the model has measured something of this name, and nanoseconds altogether."""
+        count, ns = self._measured.get(name, (0, 0))
+        return count, ns
+
     def executed_rows(self) -> int:
         """Rows of all executions, also of those whose requests failed."""
         return sum(size * totals[0] for size, totals in self.batches.items())

@@ -183,3 +183,20 @@ def test_model_that_is_not_there_is_told(page: Page, server: RunningServer, name
     page.go(console_of(server, f"model/{name.replace('/', '%2F')}/newest"))
     page.until_text("there is no model")
     page._browser.events.clear()  # a browser writes every answer of 404 into its log
+
+
+def test_language_model_has_charts_of_what_its_time_goes_into(page: Page, server: RunningServer) -> None:
+    asked = {"model": "scribe", "prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True}
+    assert server.ask("POST", "/v1/completions", asked)[0] == 200
+    page.go(console_of(server, "model/scribe/1"))
+    page.until(
+        f"{CHARTS}.some((text) => text.startsWith('Mean time of an answer by phase'))", 30
+    )  # a step is ten seconds
+    shown = page.run(CHARTS)
+    assert any(text.startswith("Time to the first token") for text in shown)
+    assert any(text.startswith("Tokens per second") for text in shown)
+    assert not any(text.startswith(("Mean latency by phase", "Rows per execution")) for text in shown)
+    server.infer("numbers", 1)
+    page.go(console_of(server, "model/numbers/1"))
+    page.until(f"{CHARTS}.some((text) => text.startsWith('Mean latency by phase'))", 30)
+    assert not any("token" in text for text in page.run(CHARTS))

@@ -12,7 +12,8 @@ const digits = (places) => (value) => (isNone(value) ? "–" : value.toFixed(pla
 const cores = (value) => (isNone(value) ? "–" : String(Number(value.toFixed(3))));
 const mebibytes = (value) => bytes(isNone(value) ? value : value * 1048576);
 
-// Each with its series: name, column of the history, colour.
+// Each with its series: name, column of the history, colour. Of a language model, whose engine has phases and batches
+// of its own, those of the executions would tell nothing.
 const CHARTS = [
   [
     {title: "Throughput, requests per second", format: rate, least: 1},
@@ -20,7 +21,15 @@ const CHARTS = [
     ["Failed", "failures_per_s", 6],
   ],
   [
-    {title: "Mean latency by phase", format: time, isStacked: true},
+    {title: "Mean time of an answer by phase", format: time, isStacked: true},
+    ["Queue", "engine_queue_us", 2],
+    ["Prefill", "prefill_us", 4],
+    ["Decode", "decode_us", 1],
+  ],
+  [{title: "Time to the first token", format: time}, ["Mean", "first_token_us", 1]],
+  [{title: "Tokens per second, of answers that ended", format: rate, least: 1}, ["Written", "tokens_per_s", 1]],
+  [
+    {title: "Mean latency by phase", format: time, isStacked: true, isOfExecutions: true},
     ["Queue", "queue_us", 2],
     ["Input", "input_us", 4],
     ["Model", "infer_us", 1],
@@ -28,7 +37,7 @@ const CHARTS = [
     ["Rest", "other_us", 5],
   ],
   [{title: "Latency, median and 99th percentile", format: time}, ["p50", "p50_us", 1], ["p99", "p99_us", 2]],
-  [{title: "Rows per execution", format: digits(1), least: 2}, ["Mean", "batch_size", 1]],
+  [{title: "Rows per execution", format: digits(1), least: 2, isOfExecutions: true}, ["Mean", "batch_size", 1]],
   [{title: "Requests in the queue", format: count, least: 4}, ["Waiting", "pending", 1]],
   [{title: "Processor of its workers, cores", format: cores, least: 0.1}, ["Cores", "cpu", 1]],
   [{title: "Memory of its workers", format: mebibytes}, ["Resident", "memory_mib", 1]],
@@ -43,7 +52,7 @@ const WORKER_WORDS = {
 };
 
 export async function overviewView(body, {address, detail}) {
-  const charts = CHARTS.map(([options, ...series]) => [chart(options), series]);
+  const charts = CHARTS.map(([options, ...series]) => [chart(options), series, options.isOfExecutions]);
   const devices = Object.keys(detail.devices || {}).map((label) => [
     label,
     chart({title: `${label}, share of time busy`, format: share, least: 1}),
@@ -88,11 +97,12 @@ function drawCharts(charts, devices, detail) {
   const events = detail.events
     .filter((event) => event.reason !== "restarted")
     .map((event) => ({time_s: event.time_s, text: `${event.instance}: ${event.reason}`}));
-  for (const [one, series] of charts) {
+  for (const [one, series, isOfExecutions] of charts) {
     const lines = series.map(([name, key, color]) => ({name, values: columns[key] || nothing, color}));
     one.set({times, series: lines, events, eventName: "a worker failed"});
     const isOfWorkers = series.some(([, key]) => key === "cpu" || key === "memory_mib");
-    one.node.hidden = !lines.some(({values}) => values.some((value) => (isOfWorkers ? value : value !== null)));
+    const isKnown = lines.some(({values}) => values.some((value) => (isOfWorkers ? value : value !== null)));
+    one.node.hidden = !isKnown || (isOfExecutions && columns.prefill_us !== undefined);
   }
   for (const [label, one] of devices) {
     const found = (detail.devices || {})[label] || {};
