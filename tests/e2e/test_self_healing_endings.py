@@ -146,7 +146,9 @@ def test_sigterm_finishes_what_was_begun_and_leaves_nothing_behind(server: Runni
     assert len(workers) == 1
     waiting = server.connect()
     assert exchange(waiting, "GET", "/v2/health/ready")[0] == 200
-    calls = [HttpCall(server, "running", 800), HttpCall(server, "queued", 100)]
+    running = HttpCall(server, "running", 2000)
+    server.until(lambda: "begin running" in diary(server))  # requests of two connections have no order of their own
+    calls = [running, HttpCall(server, "queued", 100)]
     server.until(lambda: server.value("nv_inference_pending_request_count", model="patient", version="1") == 1)
     server.process.send_signal(signal.SIGTERM)
     server.until(lambda: is_refused(server))
