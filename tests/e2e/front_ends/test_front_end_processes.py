@@ -20,6 +20,7 @@ import tritonclient.grpc as triton
 from process_server import ProcessServer
 from running_server import exchange, int_request
 
+GRPC_STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 REQUEST = json.dumps(int_request(1, 2)).encode()
 
 
@@ -203,6 +204,18 @@ def test_the_server_ends_soon_under_load(folder: Path) -> None:
         assert set().union(*(asker.result() for asker in askers)) <= {200, 503, "lost"}
 
 
+def test_calls_that_come_when_the_server_ends_are_told_that_it_stops(folder: Path) -> None:
+    """And not that they were not answered in time: none of them was begun."""
+    with ProcessServer(folder, 2, "--load-model=echo") as server, ThreadPoolExecutor(8) as pool:
+        server.wait_until_ready()
+        callers = [pool.submit(call_until_lost, server) for _ in range(8)]
+        server.until(lambda: server.statistics("echo")["inference_count"] > 200)
+        assert server.interrupt(signal.SIGTERM) == 0
+        told = set[str]().union(*(caller.result() for caller in callers))
+    stopping = "[request id: <id_unknown>] Server is stopping, scheduler for model has stopped accepting new inference"
+    assert {words for words in told if "erver is s" in words} <= {f"{stopping} requests", GRPC_STOPPING}
+
+
 def test_front_ends_end_with_a_server_that_is_killed(folder: Path) -> None:
     with ProcessServer(folder, 2, "--load-model=echo") as server:
         server.wait_until_ready()
@@ -253,6 +266,18 @@ def ask_until(served: ProcessServer, is_over: threading.Event) -> list[str]:
         if status != 200:
             failures.append(f"{status} {body.decode()}")
     return failures
+
+
+def call_until_lost(served: ProcessServer) -> set[str]:
+    """What the calls of one client are told that are not answered, up to the end of its connection."""
+    told = set[str]()
+    with triton.InferenceServerClient(f"127.0.0.1:{served.ports['grpc']}") as client:
+        while not any("onnect" in words or "Stream removed" in words for words in told):
+            try:
+                client.infer("echo", [tensor(1, 2)])
+            except triton.InferenceServerException as error:
+                told.add(str(error.message()))
+    return told
 
 
 def ask_until_lost(served: ProcessServer, is_over: threading.Event) -> set[int | str]:

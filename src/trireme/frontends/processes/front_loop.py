@@ -99,6 +99,7 @@ class FrontLoop:
     def __init__(self, plan: FrontPlan, sock: socket.socket, side: socket.socket) -> None:
         self.ended = asyncio.Event()
         self.connections: dict[int, ClientConnection] = {}
+        self.is_stopping = False
         self._loop = asyncio.get_running_loop()
         self._side = side
         self._descriptors: dict[int, list[int]] = {}  # that came before they were spoken of
@@ -170,6 +171,8 @@ class FrontLoop:
                 self._parts.take(message)
         elif kind == messages.PING:
             self.line.send((messages.PONG,))
+        elif kind == messages.STOPPING:
+            self._refuse_calls()
         elif kind == messages.STOP:
             self._run(self._stop())
         elif self._tenant is not None and kind == messages.LEASE:
@@ -257,9 +260,12 @@ class FrontLoop:
             connection.tell_unsent()
         self._loop.call_later(_SWEEP_S, self._look_around)
 
+    def _refuse_calls(self) -> None:
+        self.is_stopping = self._grpc.context.is_stopping = True
+
     async def _stop(self) -> None:
         """Ends with the last connection; how long that may take is up to the server process."""
-        self._grpc.context.is_stopping = True
+        self._refuse_calls()
         while self.connections:  # noqa: ASYNC110 - they end one by one, and nobody else waits
             await asyncio.sleep(_STOP_POLL_S)
         self.line.flush()

@@ -104,7 +104,9 @@ class FrontProcess:
         self._line.send((messages.PING,))
 
     def answer_rest(self, error: ServingError) -> None:
-        """The server ends: what it has read and nobody has answered gets this error."""
+        """The server ends: what it has read and nobody has answered gets this error, and what it reads from now on is
+        refused there."""
+        self._line.send((messages.STOPPING,))
         self._lane.answer_rest(error)
 
     def stop(self) -> None:

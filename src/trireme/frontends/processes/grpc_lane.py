@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import LeaseEndedError, ServingError
+from trireme.core.errors import LeaseEndedError, ServingError, stopping_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -198,8 +198,9 @@ class LaneInferCall(UnaryCall):
         """Has the server process go on with the call."""
         stream = self.stream
         upstream = self._lane.upstream_of(self.connection)
+        refusal = None if self._request is None else stopping_error(self._request.id)
         self._close()
-        passed = upstream.open(stream, self.plan)
+        passed = upstream.open(stream, self.plan, refusal)
         if not upstream.is_closed:
             stream.call = passed
             passed.receive(data, is_ended)

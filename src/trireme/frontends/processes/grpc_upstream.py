@@ -12,10 +12,10 @@ from typing import Final
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
-from trireme.core.errors import ServingError, unanswered_error
+from trireme.core.errors import ServingError, UnavailableError, unanswered_error
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.plan import CallPlan
-from trireme.frontends.grpc.status import status_of
+from trireme.frontends.grpc.status import STOPPING, status_of
 from trireme.protocol.grpc_frames import trailers, trailers_only
 from trireme.protocol.http2 import wire
 from trireme.protocol.http2.headers import RequestHeaders, encode_block
@@ -59,10 +59,11 @@ class Upstream:
         self.is_closed = False
         """Whether the server process takes no calls any more."""
 
-    def open(self, stream: Stream, plan: CallPlan) -> PassedCall:
-        """Passes a call on; implements `Method.open` with the connection left out."""
+    def open(self, stream: Stream, plan: CallPlan, refusal: ServingError | None = None) -> PassedCall:
+        """Passes a call on; implements `Method.open` with the connection left out. The refusal is for the case that the
+        server ends before it has looked at the call."""
         own_id, self._next_id = self._next_id, self._next_id + 2
-        call = self._calls[own_id] = PassedCall(self, stream, own_id)
+        call = self._calls[own_id] = PassedCall(self, stream, own_id, refusal)
         if self.is_closed:
             self._refuse(call)
             return call
@@ -92,15 +93,22 @@ class Upstream:
             self.flush()
 
     def close(self) -> None:
-        """The server process reads and answers nothing more: calls that wait for it get an error."""
+        """The server process reads and answers nothing more. It has answered all that it has read before."""
         self.is_closed = True
         for call in list(self._calls.values()):
             self._refuse(call)
 
     def _refuse(self, call: PassedCall) -> None:
+        """Where the connection alone ends, the client is told that it may ask again on another."""
         self._calls.pop(call.own_id, None)
         self._sending.pop(call.own_id, None)
-        call.fail(unanswered_error())
+        if call.has_headers:
+            call.fail(unanswered_error())
+        elif self._connection.context.is_stopping:
+            call.fail(call.refusal or UnavailableError(STOPPING))
+        else:
+            call.reset(wire.REFUSED_STREAM)
+            self._connection.schedule_flush()
 
     def received(self, data: bytes) -> None:
         """Frames of the server process."""
@@ -189,18 +197,19 @@ class PassedCall:
     """Implements `OpenCall`: a call whose frames go to the server process, and come from there."""
 
     __slots__ = (
-        "_has_headers",
         "_upstream",
         "awaits_client",
+        "has_headers",
         "is_idle",
         "is_midway",
         "own_id",
+        "refusal",
         "stream",
         "taken_bytes",
         "visit",
     )
 
-    def __init__(self, upstream: Upstream, stream: Stream, own_id: int) -> None:
+    def __init__(self, upstream: Upstream, stream: Stream, own_id: int, refusal: ServingError | None = None) -> None:
         self._upstream = upstream
         self.stream = stream
         """The client's."""
@@ -211,7 +220,10 @@ class PassedCall:
         self.is_midway = False
         self.awaits_client = False  # as far as the server process sees
         self.taken_bytes = 0
-        self._has_headers = False
+        self.has_headers = False
+        """Whether some of the response has come."""
+        self.refusal = refusal
+        """For a call that the server process did not begin; None where nothing is known of it."""
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
         """Some of the request."""
@@ -240,15 +252,15 @@ class PassedCall:
         outbound = self._upstream.client.http2.outbound
         if is_last:
             self.stream.call = None
-        if self._has_headers:
+        if self.has_headers:
             outbound.send_trailers(self.stream, block)
         else:
-            self._has_headers = True
+            self.has_headers = True
             outbound.send_headers(self.stream, block, is_last)
 
     def fail(self, error: ServingError) -> None:
         """Ends the call with an error, behind what there is of the response."""
-        write = trailers if self._has_headers else trailers_only
+        write = trailers if self.has_headers else trailers_only
         self.headed(write(status_of(error), error.message), True)
         self._upstream.client.schedule_flush()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from trireme.core.elements import Buffer
-from trireme.core.errors import LeaseEndedError, ServingError, unanswered_error
+from trireme.core.errors import LeaseEndedError, ServingError, stopping_error
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
@@ -58,6 +58,8 @@ class LaneOwner(ConnectionOwner, Protocol):
     """Models of which workers are here."""
     used: set[int]
     """Connections on which requests were read since somebody looked."""
+    is_stopping: bool
+    """Whether the server ends, and takes nothing more."""
 
     def next_call(self) -> int:
         """A number that no open call has."""
@@ -313,7 +315,10 @@ class HttpClientConnection(ClientConnection):
         elif kind == messages.REFUSE:
             exchange.send_error(_error_in(message))
         elif self._closes:  # the server process reads nothing more of the client
-            exchange.send_error(unanswered_error())
+            if self._lane_owner.is_stopping and request is not None:
+                exchange.send_error(stopping_error(request.id))
+            else:  # and its client may ask again on another connection
+                super().close_behind()
         else:
             self._exchange = self._document = None
             waiting, self._waiting = self._waiting, b""

@@ -41,6 +41,9 @@ PART: Final = 15
 """(call, output, size, bytes): some of the data of a large answer's output, which has this size and this place among
 the outputs. ANSWER follows behind the last, with None for the data."""
 
+STOPPING: Final = 18
+"""(): the server ends, and takes no further calls; connections are about to be closed."""
+
 LEASE: Final = 16
 """(lease, tenancy, version, configuration, whether outputs are checked strictly, instance): a worker that runs batches
 of this process from now on; its sockets, and memory to count in, have been sent ahead. What one tenancy has is one

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from trireme.core.elements import Buffer
+from trireme.core.errors import ServingError, stopping_error, unanswered_error
 from trireme.frontends.grpc.connection import GrpcConnection
 from trireme.frontends.grpc.plan import CallPlan
+from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.processes.grpc_upstream import Upstream
+from trireme.protocol.grpc_frames import UNAVAILABLE, trailers, trailers_only
 from trireme.protocol.http2.connection import Http2Connection
 from trireme.protocol.http2.headers import RequestHeaders, encode_block
 from trireme.protocol.http2.limits import Http2Limits
 from trireme.protocol.http2.stream import Stream
+from trireme.protocol.http2.wire import REFUSED_STREAM
 
 
 class Echo:
@@ -45,19 +52,28 @@ class Echo:
 class Client:
     """The client's connection: notes what each of its streams gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_stopping: bool = False) -> None:
         self.http2 = self.outbound = self
+        self.context = SimpleNamespace(is_stopping=is_stopping)
         self.got: dict[int, bytes] = {}
         self.ended: list[int] = []
+        self.last_blocks: dict[int, bytes] = {}
+        self.resets: dict[int, int] = {}
 
     def send_headers(self, stream: Stream, block: bytes, is_last: bool) -> None:
         self.got[stream.id] = b""
+        if is_last:
+            self.last_blocks[stream.id] = block
+
+    def reset(self, stream: Stream, code: int) -> None:
+        self.resets[stream.id] = code
 
     def send_data(self, stream: Stream, pieces: list[bytes], size: int) -> None:
         self.got[stream.id] += b"".join(pieces)
 
     def send_trailers(self, stream: Stream, block: bytes) -> None:
         self.ended.append(stream.id)
+        self.last_blocks[stream.id] = block
 
     def schedule_flush(self) -> None:
         pass
@@ -66,15 +82,19 @@ class Client:
         raise AssertionError("the server process has found a fault")
 
 
+def asked_on(number: int) -> Stream:
+    headers = RequestHeaders([])
+    headers.method, headers.path = b"POST", b"/service/%d:" % number
+    return Stream(number, headers, 0)
+
+
 def test_calls_may_be_passed_on_in_another_order_than_they_came() -> None:
     """One is passed on when its headers come, another when the message is there that the process does not answer."""
     client, server = Client(), Echo()
     upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: server.http2.receive(data))
     calls: dict[int, Any] = {}
     for number in (5, 1, 9, 3):
-        headers = RequestHeaders([])
-        headers.method, headers.path = b"POST", b"/service/%d:" % number
-        calls[number] = upstream.open(Stream(number, headers, 0), cast(CallPlan, None))
+        calls[number] = upstream.open(asked_on(number), cast(CallPlan, None))
     calls[9].abandon()
     for number in (3, 5, 1):
         calls[number].receive(b"asked by %d" % number, True)
@@ -82,3 +102,39 @@ def test_calls_may_be_passed_on_in_another_order_than_they_came() -> None:
     assert server.http2.close_reason == ""
     assert client.got == {number: b"/service/%d:asked by %d" % (number, number) for number in (3, 5, 1)}
     assert sorted(client.ended) == [1, 3, 5]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("refusal", [None, stopping_error("4")])
+def test_a_call_that_a_server_which_ends_did_not_look_at_is_told_that_it_stops(
+    refusal: ServingError | None, is_late: bool
+) -> None:
+    client = Client(is_stopping=True)
+    upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: None)
+    if is_late:
+        upstream.close()
+    upstream.open(asked_on(1), cast(CallPlan, None), refusal)
+    upstream.close()
+    words = STOPPING if refusal is None else refusal.message
+    assert client.last_blocks == {1: trailers_only(UNAVAILABLE, words)}
+    assert client.resets == {}
+
+
+def test_a_call_that_is_half_answered_when_the_server_ends_is_told_so() -> None:
+    client = Client(is_stopping=True)
+    upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: None)
+    call = upstream.open(asked_on(1), cast(CallPlan, None), stopping_error("4"))
+    call.headed(encode_block(((b":status", b"200"),)), False)
+    upstream.close()
+    assert client.last_blocks == {1: trailers(UNAVAILABLE, unanswered_error().message)}
+
+
+def test_a_call_on_a_connection_that_alone_ends_may_be_asked_again() -> None:
+    """The server goes on: nobody is told that it stops."""
+    client = Client()
+    upstream = Upstream(cast(GrpcConnection, client), 1, lambda data: None)
+    upstream.open(asked_on(1), cast(CallPlan, None), stopping_error("4"))
+    upstream.close()
+    upstream.open(asked_on(3), cast(CallPlan, None))
+    assert client.resets == {1: REFUSED_STREAM, 3: REFUSED_STREAM}
+    assert client.last_blocks == {}

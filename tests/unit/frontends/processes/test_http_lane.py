@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from trireme.core.errors import stopping_error
 from trireme.frontends.http.options import HttpFrontendOptions
-from trireme.frontends.processes.http_lane import HttpLane
+from trireme.frontends.processes import messages
+from trireme.frontends.processes.http_lane import HttpClientConnection, HttpLane
 
 INPUT = {"name": "INPUT0", "shape": [2], "datatype": "INT32", "data": [1, 2]}
 
@@ -30,3 +34,52 @@ def test_plain_documents_are_read_here(members: dict[str, Any]) -> None:
 @pytest.mark.parametrize("members", [{"output": [{"name": "OUTPUT0"}]}, {"paramters": {}}])
 def test_documents_with_mistyped_members_go_to_the_server_process_which_tells_of_them(members: dict[str, Any]) -> None:
     assert not is_read({"inputs": [INPUT]} | members)
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_a_request_that_nobody_began_on_a_connection_that_ends_is_told_that_the_server_stops_where_it_does(
+    is_stopping: bool,
+) -> None:
+    async def run() -> None:
+        sent: list[Any] = []
+        line = SimpleNamespace(send=sent.append)
+        owner: Any = SimpleNamespace(
+            line=line, connections={}, used=set(), calls={}, leased={}, is_stopping=is_stopping, next_call=lambda: 3
+        )
+        owner.http = HttpLane(HttpFrontendOptions())
+        connection = HttpClientConnection(owner, 7)
+        transport = Transport()
+        connection.connection_made(transport)
+        body = json.dumps({"id": "4", "inputs": [INPUT]}).encode()
+        head = b"POST /v2/models/adder/infer HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.data_received(head + body)
+        assert sent[-1][0] == messages.INFER
+        connection.told(messages.CLOSE, b"")
+        assert not transport.is_closed
+        connection.settle(messages.SEND_WHOLE, (messages.SEND_WHOLE, 3))
+        assert transport.is_closed
+        if is_stopping:
+            assert transport.written.startswith(b"HTTP/1.1 503 ")
+            assert json.loads(transport.written.partition(b"\r\n\r\n")[2]) == {"error": stopping_error("4").message}
+        else:
+            assert transport.written == b""
+
+    asyncio.run(run())
