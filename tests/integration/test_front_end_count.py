@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,7 +50,8 @@ def test_the_models_instances_decide_when_they_are_known(
     asyncio.run(run())
 
 
-def test_no_configuration_is_read_for_a_number_that_is_given() -> None:
+def test_no_configuration_is_read_for_a_number_that_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     options = parse_options(["--model-repository=models", "--frontend-processes=2"], {}).options
 
     async def run() -> None:
@@ -62,3 +64,5 @@ def test_no_configuration_is_read_for_a_number_that_is_given() -> None:
         await processes.close(0)
 
     asyncio.run(run())
+    assert "2 front-end processes hold" in caplog.text
+    assert "Started" not in caplog.text  # whoever reads the log waits for Triton's services behind that word

@@ -71,7 +71,7 @@ def open_front_ends(
     processes.start()
     if lessor is not None:
         lessor.start()
-    log.info("Started %d front-end processes", count)
+    log.info("%d front-end processes hold the connections of clients", count)
     return processes
 
 
