@@ -30,7 +30,12 @@ from trireme.tools.child_server import ServerProgram
 
 PROGRAM = Path(__file__).with_name("command_starter.py")
 BIN = Path(sys.executable).parent
-PROGRAMS = {"run_block.py", *(path.name for path in Path(__file__).parents[1].glob("examples/*/*.py"))}
+PROGRAMS = {
+    "run_block.py",
+    "stand_in_launch.py",
+    *(path.name for path in Path(__file__).parent.glob("tiny_*.py")),
+    *(path.name for path in Path(__file__).parents[1].glob("examples/*/*.py")),
+}
 """The files, wherever they are copied to, that are forked when Python is to run them: they import frameworks, and are
 no tests of what is imported."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_")

@@ -87,6 +87,20 @@ def test_a_program_of_the_examples_runs_as_python_runs_it(tmp_path: Path) -> Non
     assert forked == fresh == (1, b"", b"no model\n")
 
 
+def test_what_builds_tiny_models_is_forked_and_builds_the_same(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+    words = (sys.executable, str(Path(forked_commands.__file__).with_name("tiny_models.py")), "tokenizer")
+    with forked_commands.CommandPopen([*words, str(tmp_path / "one")]) as process:
+        assert process.wait(100) == 0
+    assert is_forked(process)
+    with forked_commands.FromScratch([*words, str(tmp_path / "two")]) as process:
+        assert process.wait(100) == 0
+    one, two = ({file.name: file.read_bytes() for file in (tmp_path / place).iterdir()} for place in ("one", "two"))
+    assert one == two
+    assert "tokenizer.json" in one
+
+
 def test_variables_and_input_reach_the_command(tmp_path: Path) -> None:
     variables = {**os.environ, "COLUMNS": "40"}
     forked, fresh = run_both(TRIREME, "perf", "--help", cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL)

@@ -12,16 +12,13 @@ import pytest
 from tiny_models import cached
 
 PROGRAM = Path(__file__).with_name("stand_in_program.py")
-LAUNCH = (
-    "import runpy, sys; from trireme.backends.python.compat.accelerators import gaudi_finder; "
-    "gaudi_finder.install(); runpy.run_path(sys.argv[2])"
-)
+LAUNCH = Path(__file__).with_name("stand_in_launch.py")
 
 
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, str(cached("qwen2")), str(PROGRAM)], capture_output=True, text=True
+        [sys.executable, str(LAUNCH), str(cached("qwen2")), str(PROGRAM)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("in place of an HPU") == 1
