@@ -244,6 +244,7 @@ def _read_connection(head: RequestHead, version: str, is_keep_alive: bool) -> No
 
 
 def _read_content_length(head: RequestHead, value: str) -> None:
+    value = value.strip(" \t")
     if not value.isascii() or not value.isdigit() or len(value) > 18:
         raise MalformedHeadError("invalid Content-Length")
     head.content_length = int(value)

@@ -173,6 +173,11 @@ async def _feed(client: Any, data: bytes) -> None:
         (b"GET /v2 HTTP/1.1\nHost: x\r\n\r\n", b"400 Bad Request"),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400 Bad Request"),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", b"400 Bad Request"),
+        *(
+            (b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\n\r\nabcde" % value, b"400 Bad Request")
+            for value in (b"-5", b"+5", b"-0", b"5,5", b"5 5", b"", b"0x5", b"5.0", b"\xb2", b"9" * 20)
+        ),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\nabcde", b"400 Bad Request"),
         (b"GET /v2 HTTP/1.1\r\n\r\n", b"400 Bad Request"),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"400 Bad Request"),
         (b"POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", b"400 Bad Request"),
@@ -192,6 +197,13 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(
     assert client.transport.has_written_eof
     client.feed(LIVE)
     assert client.take() == b""
+
+
+@pytest.mark.parametrize("length", ["4", "0004", "4 ", "4\t", "\t4"])
+def test_a_length_may_have_zeros_in_front_and_spaces_around(client: Any, length: str) -> None:
+    head = f"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nContent-Length:{length}\r\n\r\n".encode()
+    answer = client.ask(head + b"abcd" + LIVE)
+    assert answer.endswith(ALIVE)
 
 
 def test_a_client_that_leaves_cancels_what_it_asked_for(client: Any, server: Any, post: Any) -> None:
