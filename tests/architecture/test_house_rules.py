@@ -85,6 +85,19 @@ def test_classes_are_named_for_what_they_are(modules: dict[str, Any]) -> None:
     assert wrong == []
 
 
+def test_a_name_is_passed_on_by_packages_alone(modules: dict[str, Any]) -> None:
+    passed_on = [
+        f"{name}: {alias.name}"
+        for name, module in modules.items()
+        if module.path.name != "__init__.py"
+        for node in module.nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    ]
+    assert passed_on == []
+
+
 def test_every_module_postpones_annotations(modules: dict[str, Any]) -> None:
     without = [
         name

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from trireme.core.call_excerpt import Excerpted
-from trireme.core.datatype import Parameter as Parameter
+from trireme.core.datatype import Parameter
 from trireme.core.elements import Buffer
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor

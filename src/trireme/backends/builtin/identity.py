@@ -11,11 +11,11 @@ from trireme.backends.builtin.delayed import DelayedInstance
 from trireme.backends.builtin.model_rules import integer_parameter, shape_text
 from trireme.config.model_config import ModelConfig, TensorConfig
 from trireme.core.batch import Batch
-from trireme.core.datatype import BYTES, ITEM_SIZE, to_config
+from trireme.core.datatype import BYTES, ITEM_SIZE, Parameter, to_config
 from trireme.core.elements import element_count
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
 from trireme.core.ports import BatchRunner, CustomMetricsPort
-from trireme.core.request import InferenceRequest, Parameter
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trireme.core.request import Parameter
+from trireme.core.datatype import Parameter
 
 _LARGEST: Final = 2**64 - 1
 

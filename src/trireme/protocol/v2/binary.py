@@ -9,10 +9,10 @@ from typing import Final
 
 import orjson
 
-from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.datatype import BYTES, ITEM_SIZE, Parameter
 from trireme.core.elements import Buffer, element_count
 from trireme.core.errors import InvalidArgumentError
-from trireme.core.request import Parameter, ReadRegion
+from trireme.core.request import ReadRegion
 from trireme.core.response import NO_SEQUENCE
 from trireme.core.tensor import Tensor
 from trireme.protocol.bounded_cache import BoundedCache

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.core.datatype import BYTES, ITEM_SIZE
+from trireme.core.datatype import BYTES, ITEM_SIZE, Parameter
 from trireme.core.elements import decode_bytes, element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
-from trireme.core.request import Parameter
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.access import in_field, members_of, name_of, object_of

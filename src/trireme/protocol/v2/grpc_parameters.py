@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trireme.core.datatype import Parameter
 from trireme.core.errors import InvalidArgumentError, UnsupportedError
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, Parameter, RegionPlace
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, InferenceRequest, RegionPlace
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 MAX_STRING_CORRELATION_ID = 128

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trireme.core.datatype import Parameter
 from trireme.core.elements import Buffer
-from trireme.core.request import InferenceRequest, Parameter
+from trireme.core.request import InferenceRequest
 from trireme.core.response import NO_SEQUENCE, InferenceResponse
 from trireme.proto import service_pb2
 

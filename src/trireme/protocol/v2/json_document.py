@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, meant_datatype
+from trireme.core.datatype import BYTES, ITEM_SIZE, WIRE_NAMES, Parameter, meant_datatype
 from trireme.core.elements import element_count
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, UnsupportedError
-from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, Parameter, RegionPlace
+from trireme.core.request import SEQUENCE_END, SEQUENCE_START, OutputWishes, RegionPlace
 from trireme.protocol.json_codec.access import (
     bool_of,
     in_field,

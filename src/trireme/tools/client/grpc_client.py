@@ -13,9 +13,8 @@ import numpy as np
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
-from trireme.core.datatype import NUMPY_DTYPE
+from trireme.core.datatype import NUMPY_DTYPE, Parameter
 from trireme.core.elements import encode_bytes
-from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.proto import service_pb2
 from trireme.protocol.grpc_frames import MessageAssembler, MessageFault, decompress

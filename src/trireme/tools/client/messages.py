@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trireme.core.request import Parameter
+from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 
 

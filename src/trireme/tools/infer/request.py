@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trireme.core.datatype import NUMPY_DTYPE, WIRE_NAMES
-from trireme.core.request import Parameter
+from trireme.core.datatype import NUMPY_DTYPE, WIRE_NAMES, Parameter
 from trireme.core.tensor import Tensor
 from trireme.tools.client.errors import InputError
 from trireme.tools.client.messages import InferCall

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trireme.core.datatype import BYTES
+from trireme.core.datatype import BYTES, Parameter
 from trireme.core.elements import decode_bytes
 from trireme.core.recorded_call import RecordedCall
-from trireme.core.request import Parameter
 from trireme.core.tensor import Tensor
 from trireme.tools.replay.options import CompareOptions
 from trireme.tools.replay.sending import Reply

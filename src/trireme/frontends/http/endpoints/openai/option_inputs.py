@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trireme.core.request import Parameter
+from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
 from trireme.protocol.openai.errors import FieldError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from trireme.core.request import Parameter
+from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.images import images_of
 from trireme.frontends.http.endpoints.openai.option_inputs import OptionInputs

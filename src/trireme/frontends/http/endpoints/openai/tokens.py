@@ -7,9 +7,10 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 
+from trireme.core.datatype import Parameter
 from trireme.core.elements import decode_bytes
 from trireme.core.errors import InternalError
-from trireme.core.request import InferenceRequest, Parameter
+from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.endpoint import ModelCalls, arrival_or_none
