@@ -43,10 +43,16 @@ def prepared_bodies(options: PerfOptions, contents: Sequence[RequestContent], pa
 def _contents(path: str, entries: Sequence[Any]) -> list[RequestContent]:
     contents = []
     for number, entry in enumerate(entries):
-        payload = entry.get("payload") if isinstance(entry, dict) else None
-        body = payload[0] if isinstance(payload, list) and payload else payload
         place = f"'{path}', entry {number}"
-        if not isinstance(body, dict):
-            raise PerfError(f'{place}: there is no "payload" with the body of a request')
+        body = entry_body(entry, place)
         contents.append(RequestContent((), (), timestamp_ms(entry, place), orjson.dumps(body)))
     return contents
+
+
+def entry_body(entry: Any, place: str) -> dict[str, Any]:
+    """The body that an entry of --input-data has; raises PerfError."""
+    payload = entry.get("payload") if isinstance(entry, dict) else None
+    body = payload[0] if isinstance(payload, list) and payload else payload
+    if not isinstance(body, dict):
+        raise PerfError(f'{place}: there is no "payload" with the body of a request')
+    return body

@@ -21,6 +21,7 @@ from trireme.tools.perf.report.histogram_file import write_histograms
 from trireme.tools.perf.report.profile_export import write_profile
 from trireme.tools.perf.report.settings_text import settings_text
 from trireme.tools.perf.report.table_text import table_text
+from trireme.tools.perf.services.conversations import prepare_conversations
 from trireme.tools.perf.services.own_server import serving
 from trireme.tools.perf.services.tensorflow_serving import look_up_signature, prepare_predictions
 from trireme.tools.perf.services.torchserve import prepare_files
@@ -31,7 +32,8 @@ _DECOUPLED = "Decoupled models must be run with `--async` and `--streaming` and 
 def run(options: PerfOptions) -> int:
     """Runs and reports; the exit code. Raises PerfError where there is nothing to report."""
     if options.service_kind == "openai":
-        return _run(options, None, None, prepare_payloads(options))
+        prepare = prepare_conversations if options.session_concurrency else prepare_payloads
+        return _run(options, None, None, prepare(options))
     if options.service_kind == "torchserve":
         return _run(options, None, None, prepare_files(options))
     if options.service_kind == "tfserving":
@@ -91,8 +93,8 @@ def _with_defaults(options: PerfOptions, model: ModelDescription) -> PerfOptions
 
 
 def _with_schedule(options: PerfOptions, prepared: PreparedLoad) -> PerfOptions:
-    """A schedule has as many requests as there are entries, or the first of them."""
-    if options.mode is not LoadMode.FIXED_SCHEDULE:
+    """A schedule has as many requests as there are entries, or the first of them, and so have conversations."""
+    if options.mode is not LoadMode.FIXED_SCHEDULE and not options.session_concurrency:
         return options
     measurement = options.measurement
     count = min(measurement.request_count or len(prepared.contents), len(prepared.contents))

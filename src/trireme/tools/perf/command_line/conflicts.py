@@ -43,8 +43,8 @@ def _check_service(options: PerfOptions) -> None:
             f"The available options are {_named_kinds()}."
         )
     _KINDS[kind](options)
-    if options.session_concurrency:
-        raise UsageError("--session-concurrency is not supported: conversations are sent turn by turn.")
+    if options.session_concurrency and kind != "openai":
+        raise UsageError("--session-concurrency is only supported with --service-kind openai.")
 
 
 def _check_openai(options: PerfOptions) -> None:
@@ -116,6 +116,10 @@ def _check_load_mode(options: PerfOptions, given: argparse.Namespace) -> None:
         )
     if used and given.old_concurrency is not None:
         raise UsageError(f"Cannot use deprecated options with --{used[0].replace('_', '-')}.")
+    if options.session_concurrency and (used or options.mode is not LoadMode.CONCURRENCY):
+        raise UsageError("Cannot use --session-concurrency with another inference load mode.")
+    if options.session_concurrency and options.measurement.warmup_request_count:
+        raise UsageError("--warmup-request-count cannot be used with --session-concurrency.")
     if used and options.mode in (LoadMode.FIXED_SCHEDULE,):
         raise UsageError(f"Cannot use --{used[0].replace('_', '-')} with --fixed-schedule.")
     if options.is_async and options.is_forced_sync and not options.is_streaming:

@@ -111,6 +111,9 @@ def _mode(given: argparse.Namespace) -> LoadMode:
 
 
 def _concurrency(given: argparse.Namespace) -> Range:
+    sessions = values.whole_number("--session-concurrency", given.session_concurrency)
+    if sessions:
+        return Range(sessions, sessions, 1)
     if given.concurrency_range is not None or given.old_concurrency is None:
         return values.load_range("--concurrency-range", given.concurrency_range or "1", is_whole=True)
     start = values.whole_number("-t", given.old_concurrency, 1)

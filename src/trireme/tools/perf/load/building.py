@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,12 @@ class LoadRecipe:
     keeps_bodies: bool = False
     expected: Sequence[dict[str, bytes]] = ()
     """Outputs that each prepared request must bring; empty where nothing is compared."""
+    make_driver: Callable[[Recorder], Driver] | None = None
+    """What decides when to send, where that is neither a number of requests nor a rate."""
 
     def build(self, loop: EventLoop, recorder: Recorder) -> tuple[Driver, Transport]:
         """In the load's own process."""
-        driver = self._driver(recorder)
+        driver = self._driver(recorder) if self.make_driver is None else self.make_driver(recorder)
         return driver, self._transport(loop, driver)
 
     def _source(self) -> RequestSource:

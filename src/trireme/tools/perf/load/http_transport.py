@@ -161,9 +161,10 @@ class HttpConnection:
             self._pending = data
             return
         head = self._transport.heads.read(data[:end])
+        is_stream = self._transport.streams and head.status == 200
         if head.length is not None:
             missing = end + 4 + head.length - len(data)
-            if missing <= 0:
+            if missing <= 0 and not is_stream:
                 keeps = self._transport.keeps_bodies or head.status != 200
                 self._finish(head, data[end + 4 :] if keeps else None, now_ns)
                 return
@@ -172,7 +173,7 @@ class HttpConnection:
         self._head = head
         if head.is_chunked:
             self._chunks = ChunkedBody()
-        if self._transport.streams and head.status == 200:
+        if is_stream:
             self._events = EventSplitter()
         self._continue(data[end + 4 :], now_ns, is_counted=True)
 
