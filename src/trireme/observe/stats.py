@@ -133,6 +133,7 @@ class ModelStats:
         "pending_count",
         "queue_buckets",
         "queue_ns",
+        "repeated_count",
         "request_buckets",
         "request_ns",
         "slow_ns",
@@ -156,7 +157,7 @@ class ModelStats:
         self.request_ns = self.queue_ns = 0
         self.compute_input_ns = self.compute_infer_ns = self.compute_output_ns = 0
         self.fail_counts = dict.fromkeys(FAILURE_REASONS, 0)
-        self.fail_ns = 0
+        self.fail_ns = self.repeated_count = 0
         self.cache_hit_count = self.cache_hit_ns = self.cache_miss_count = self.cache_miss_ns = 0
         self.batches: dict[int, list[int]] = {}
         self._responses: dict[int, list[int]] = {}
@@ -247,6 +248,12 @@ class ModelStats:
         if self.watch is not None:
             self.counting_failures.guard(self.watch.failed, request, reason, message, end_ns, start_ns, timing)
 
+    def repeat_failure(self, request: InferenceRequest, reason: str, end_ns: int) -> None:
+        """Counts a failed request once more, as Triton counts those of ensembles; `error_count` has it once."""
+        self.fail_counts[reason] += 1
+        self.fail_ns += end_ns - request.arrival_ns
+        self.repeated_count += 1
+
     def record_given_up(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> None:
         """The model has ended a request without an error, so that it counts as answered, but its client had left."""
         if self.watch is not None:
@@ -316,8 +323,8 @@ class ModelStats:
 
     @property
     def error_count(self) -> int:
-        """Failed requests without those that their clients gave up."""
-        return self.fail_count - self.fail_counts[CANCELED]
+        """Failed requests, each once, without those that their clients gave up."""
+        return self.fail_count - self.fail_counts[CANCELED] - self.repeated_count
 
     def snapshot(self) -> ModelStatsSnapshot:
         """The counts of this moment."""

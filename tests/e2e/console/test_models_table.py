@@ -42,7 +42,7 @@ def traffic(server: RunningServer, model: str) -> Iterator[None]:
 
 def test_every_model_has_a_row_with_its_state(page: Page, server: RunningServer) -> None:
     page.until_text("pipeline")
-    page.until("document.querySelectorAll('tbody tr').length === 17")
+    page.until("document.querySelectorAll('tbody tr').length === 19")
     assert cell(page, "numbers", "State") == "Ready"
     assert cell(page, "numbers", "Instances") == "1"
     assert cell(page, "numbers", "Device") == "cpu"
@@ -83,3 +83,12 @@ def test_page_asks_nobody_else(page: Page, server: RunningServer) -> None:
     page.until(f"!!{row_of('numbers')}")
     origin = f"http://localhost:{server.ports['http']}/"
     assert [address for address in page.requested() if not address.startswith(origin)] == []
+
+
+def test_failed_request_of_an_ensemble_is_one_error(page: Page, server: RunningServer) -> None:
+    page.until(f"!!{row_of('pipeline')}")
+    before = int(cell(page, "pipeline", "Errors"))
+    assert server.infer("pipeline", 666)[0] >= 400
+    page.until(f"{row_of('pipeline')}.querySelector('[data-label=Errors]').textContent === '{before + 1}'")
+    counted = server.value("nv_inference_request_failure", model="pipeline", version="1", reason="OTHER")
+    assert counted == 2 * (before + 1)  # as in Triton

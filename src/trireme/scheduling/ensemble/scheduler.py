@@ -126,4 +126,4 @@ class EnsembleScheduler:
         self._stats.record_failure(run.request, OTHER, now_ns, error.message, start_ns, timing)
         if not run.calls:
             # As in Triton: the step's failure and the ensemble's own are both counted, unless other steps still run.
-            self._stats.record_failure(run.request, OTHER, now_ns)
+            self._stats.repeat_failure(run.request, OTHER, now_ns)

@@ -198,6 +198,7 @@ def test_error_of_a_step_is_the_ensembles_with_its_kind(kitchen: Any) -> None:
     assert (pipe.only.error.message, pipe.only.error.kind) == ("in ensemble 'pipe', boom", ErrorKind.INTERNAL)
     assert pipe.called() == ["one"]
     assert pipe.stats.fail_counts == {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 2}
+    assert pipe.stats.error_count == 1  # for people, who sent one request
 
 
 def test_step_that_is_refused_is_the_ensembles_error(kitchen: Any) -> None:
