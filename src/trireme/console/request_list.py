@@ -79,7 +79,14 @@ def _waterfall(record: RequestRecord, origin_ns: int, steps: Steps) -> dict[str,
 
 def _phases(record: RequestRecord, start_ns: int) -> list[dict[str, Any]]:
     durations = [("parse", record.parse_ns), ("queue", record.queue_ns)]
-    if record.timing is not None:
+    measured = record.measured or {}
+    if "prefill" in measured:  # a language model's, whose executions say nothing of its time
+        durations += [
+            (label, measured[name][1])
+            for label, name in (("engine_queue", "queue"), ("prefill", "prefill"), ("decode", "output_token"))
+            if name in measured
+        ]
+    elif record.timing is not None:
         durations += zip(("input", "model", "output"), record.timing, strict=True)
     rest_ns = record.total_ns - sum(ns for _, ns in durations)
     if rest_ns > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from trireme.core.call_excerpt import Excerpted
@@ -77,6 +77,7 @@ class InferenceRequest:
         "inputs",
         "is_cancelled",
         "is_satisfied",
+        "measured",
         "model_name",
         "model_version",
         "on_cancel",
@@ -119,6 +120,7 @@ class InferenceRequest:
         self.queue_ns = 0
         self.parent: InferenceRequest | None = None  # the request whose execution made this one
         self.trace: Trace | None = None  # where its way is recorded
+        self.measured: Mapping[str, tuple[int, int]] | None = None  # by its model: counts, nanoseconds
         self.recorded: Excerpted | None = None  # where a recording takes it
         self.respond = respond
         self.is_cancelled = False

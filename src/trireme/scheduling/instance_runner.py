@@ -154,7 +154,10 @@ class InstanceRunner:
         """Keeps what the model has measured of a request."""
         guard = self._stats.counting_failures.guard
         guard(self._stats.record_measured, durations)
-        if request is not None and request.trace is not None:
+        if request is None:
+            return
+        request.measured = durations
+        if request.trace is not None:
             guard(request.trace.durations.update, durations)
 
     def release(self, instance: Instance, batch: Batch) -> bool:

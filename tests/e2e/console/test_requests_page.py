@@ -110,6 +110,15 @@ def test_answer_that_a_stop_text_has_ended_is_not_called_cancelled(page: Page, s
     page.until_text("No request has failed.")
 
 
+def test_request_of_a_language_model_shows_the_phases_of_its_engine(page: Page, server: RunningServer) -> None:
+    asked = {"model": "scribe", "prompt": "Once upon a time", "max_tokens": 20, "ignore_eos": True}
+    answer = json.loads(server.ask("POST", "/v1/completions", asked)[2])
+    page.go(console_of(server, "model/scribe/1/requests"))
+    text = open_entry(page, answer["id"])
+    page.until(f"{text}.includes('altogether')")
+    assert [word in page.run(text) for word in ("prefill", "decode")] == [True, True]
+
+
 def test_hostile_content_is_text(page: Page, server: RunningServer, recording: str) -> None:
     tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": [HOSTILE_TEXT]}
     server.ask("POST", "/v2/models/echo/infer", {"id": "hostile", "inputs": [tensor]})

@@ -41,6 +41,23 @@ def test_phases_follow_each_other_and_add_up_to_the_request() -> None:
     assert sum(phase["duration_us"] for phase in table["phases"]) == table["duration_us"] == 14
 
 
+def test_phases_of_a_language_model_are_those_of_its_engine() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    request = made(10_000, 12_000)
+    request.measured = {
+        "queue": (1, 1_000),
+        "prefill": (1, 2_000),
+        "first_token": (1, 3_000),
+        "output_token": (4, 8_000),
+        "prompt_tokens": (9, 0),
+    }
+    watched(requests, "m").record_batch([request], 1, 13_000, 26_000, BatchTiming(0, 5, 0))
+    (entry,) = request_list(requests)["slowest"]
+    table = entry["waterfall"]
+    assert names(table) == ["parse", "queue", "engine_queue", "prefill", "decode", "respond"]
+    assert [phase["duration_us"] for phase in table["phases"]] == [2, 1, 1, 2, 8, 2]
+
+
 def test_failure_in_the_model_is_no_time_in_the_queue() -> None:
     requests = RecentRequests(clock=lambda: 0)
     timing = BatchTiming(1_000, 7_000, 0)

@@ -6,6 +6,7 @@ Under load a request costs one comparison: only those that are slower than the s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from trireme.core.batch import BatchTiming
@@ -52,6 +53,8 @@ class RequestRecord(NamedTuple):
     """By which the requests that it has made are known, together with the times: numbers are used again."""
     parent_id: int = 0
     """The same of the request that has made it; 0 for a client's."""
+    measured: Mapping[str, tuple[int, int]] | None = None
+    """What its model has measured of it, by name: how often, and nanoseconds altogether."""
     excerpt_number: int = 0
     """By which `RecentExcerpts` knows what was in it; 0 where it was not recorded."""
 
@@ -163,6 +166,7 @@ class RequestWatch:
             _kept(request.trace),
             id(request),
             0 if request.parent is None else id(request.parent),
+            request.measured,
             self._excerpts.keep(request),
         )
 

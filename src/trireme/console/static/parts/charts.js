@@ -210,7 +210,10 @@ function areaPath(times, heights, floor, x, y) {
   let path = "";
   let run = [];
   const close = () => {
-    if (run.length) {
+    if (run.length === 1) {
+      const [at] = run; // as wide as can be seen
+      path += `M${(x(times[at]) - 1).toFixed(1)} ${y(heights[at]).toFixed(1)}h2V${y(floor[at]).toFixed(1)}h-2Z`;
+    } else if (run.length) {
       const up = run.map((at, first) => `${first ? "L" : "M"}${x(times[at]).toFixed(1)} ${y(heights[at]).toFixed(1)}`);
       const down = run
         .slice()

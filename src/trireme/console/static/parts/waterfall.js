@@ -14,6 +14,9 @@ const COLORS = {
   stream: 3,
   steps: 1,
   cache: 6,
+  engine_queue: 2,
+  prefill: 4,
+  decode: 1,
 };
 
 export function waterfall(table) {
