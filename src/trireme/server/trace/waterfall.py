@@ -88,7 +88,11 @@ def _passed(trace: Trace) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]],
         between = _STEPS if trace.children else _CACHE if trace.is_cached else _NEVER_RAN
         return (*_PHASES[:2], between, _PHASES[-1])
     response_count = sum(1 for name, _ in trace.marks if name == marks.INFER_RESPONSE_COMPLETE)
-    if response_count > 1 or (trace.first(marks.COMPUTE_START) and not trace.first(marks.COMPUTE_END)):
+    if (
+        response_count > 1
+        or (response_count and "prefill" in trace.durations)
+        or (trace.first(marks.COMPUTE_START) and not trace.first(marks.COMPUTE_END))
+    ):
         return _STREAMED  # its execution may end long before its last response, or after it
     return _PHASES
 

@@ -298,3 +298,15 @@ def test_stream_that_fails_at_once_tells_its_error_alone(page: Page, server: Run
     assert "data:" not in answer(page)
     assert "phases" not in answer(page)
     page._browser.events.clear()  # a browser writes every answer of 400 or 500 into its log
+
+
+def test_language_model_is_asked_to_stream_unless_its_box_is_unticked(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "scribe")
+    page.type("[data-input=text_input] textarea", "Once upon a time")
+    page.type("[data-input=sampling_parameters] textarea", '{"max_tokens": 8, "ignore_eos": true}')
+    send(page)
+    until_answered(page, "8 responses in")
+    page.click("[aria-label='Send stream']")
+    send(page)
+    until_answered(page, "1 response in")
+    page.until_text("first response")

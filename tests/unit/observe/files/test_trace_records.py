@@ -155,6 +155,17 @@ def test_what_a_model_counts_stands_beside_what_it_measures() -> None:
     assert waterfall(trace)["engine"] == {"output_token_us": 2.0, "draft_tokens": 9, "accepted_tokens": 0}
 
 
+def test_answer_that_a_language_model_sends_whole_took_until_its_first_response() -> None:
+    trace = traced()
+    for index, name in enumerate((marks.REQUEST_START, marks.QUEUE_START, marks.COMPUTE_START, marks.COMPUTE_END)):
+        trace.mark(name, index * 10_000)  # the engine has taken it, and answers later
+    trace.mark(marks.INFER_RESPONSE_COMPLETE, 900_000)
+    trace.mark(marks.REQUEST_END, 901_000)
+    trace.durations = {"prefill": (1, 100_000), "output_token": (7, 700_000)}
+    phases = [(phase["name"], phase["duration_us"]) for phase in waterfall(trace)["phases"]]
+    assert phases == [("parse", 10.0), ("queue", 10.0), ("first_response", 880.0), ("stream", 1.0)]
+
+
 def test_steps_stand_in_their_request_with_times_of_one_clock() -> None:
     trace = traced()
     trace.mark(marks.REQUEST_START, 1_000)

@@ -27,6 +27,10 @@ export function createField(input, serving, picked) {
     replace(place, way.node);
   };
   use(ways[0][0]);
+  if (input.name === "stream" && serving.generates && serving.is_decoupled && ways[0][0] === "grid") {
+    // a language model would send all of its answer at once
+    for (const box of [isIncluded, ...place.querySelectorAll("input")]) box.checked = true;
+  }
   const words = h("span", {class: "quiet"}, `${input.datatype} ${shapeText(input, serving)}`);
   const name = h("span", {class: "name mono"}, input.name);
   const legend = h("legend", {class: "row"}, input.optional && isIncluded, name, words, ways.length > 1 && choice);
