@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from trireme.app import options as app_options
+from trireme.app.leases.fitness import may_be_leased
 from trireme.app.leases.lessor import Lessor
 from trireme.app.leases.tenant import Tenant
 from trireme.app.platforms import is_oci
@@ -58,21 +59,34 @@ def open_front_ends(
 ) -> FrontendProcesses | None:
     """Has them forked, as many as the options or, where these leave it open, the models ask for; None where that is
     none."""
-    configs = find_configs() if options.frontend_processes is None else ()
-    instance_counts = (sum(group.count for group in config.instance_groups) for config in configs)
-    most, has_leases = max(instance_counts, default=0), _leases_workers(options)
-    count = front_end_count(options.frontend_processes, core_count(), most, has_leases)
+    count = options.frontend_processes or _chosen_count(options, find_configs)
     if count == 1:
         starter.close()
         return None
     processes = FrontendProcesses(starter, count, server.calls, slots)
-    lessor = Lessor(processes, server) if has_leases else None
+    lessor = Lessor(processes, server) if _leases_workers(options) else None
     metrics.others.append(FrontEndMetrics(processes, lessor))
     processes.start()
     if lessor is not None:
         lessor.start()
     log.info("%d front-end processes hold the connections of clients", count)
     return processes
+
+
+def _chosen_count(options: ServerOptions, find_configs: Callable[[], Sequence[ModelConfig]]) -> int:
+    """How many there are where nobody says it: none that have nothing to do but to pass bytes on, and none that were to
+    get workers and cannot."""
+    has_leases = _leases_workers(options)
+    if not _reads_requests(options) or options.frontend_leases != has_leases:
+        return 1
+    counts = [(may_be_leased(config), _instance_count(config)) for config in find_configs()]
+    most = max((count for _, count in counts), default=0)
+    most_leasable = max((count for is_leasable, count in counts if is_leasable), default=0)
+    return front_end_count(None, core_count(), most, most_leasable if has_leases else None)
+
+
+def _instance_count(config: ModelConfig) -> int:
+    return sum(group.count for group in config.instance_groups)
 
 
 def _front_plan(options: ServerOptions, loop_factory: LoopFactory, gc_thresholds: tuple[int, int, int]) -> FrontPlan:

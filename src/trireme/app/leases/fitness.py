@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trireme.app.leases.counts import MAX_BATCH_SIZES
+from trireme.backends.builtin import catalog as builtin
 from trireme.backends.python.host.backend import PythonBackend
 from trireme.config.model_config import ModelConfig
 from trireme.registry.model import Model
@@ -17,6 +18,11 @@ def leasable_backend(model: Model) -> PythonBackend | None:
     if model.gate is not None or stats.summaries is not None or stats.first_response is not None:
         return None
     return backend
+
+
+def may_be_leased(config: ModelConfig) -> bool:
+    """Whether worker processes run a model of this configuration, and may be leased as far as that says."""
+    return config.backend not in builtin.FACTORIES and is_plain(config)
 
 
 def is_plain(config: ModelConfig) -> bool:

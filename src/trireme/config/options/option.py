@@ -40,6 +40,8 @@ class ValueKind:
     """(values of all occurrences, flag) to the field's value; None where the last occurrence wins."""
     takes_value: bool = True
     """False for a bare flag, which is true when it is there."""
+    none_text: str = ""
+    """What a user types for None; "" where it cannot be typed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ def default_text(entry: Option) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return entry.kind.none_text
     return value if isinstance(value, str) else ""
 
 

@@ -71,7 +71,7 @@ def _or_auto(kind: ValueKind) -> ValueKind:
     def read(text: str, flag: str) -> Any:
         return None if text == "auto" else kind.read(text, flag)
 
-    return ValueKind(f"{kind.placeholder}|auto", read)
+    return ValueKind(f"{kind.placeholder}|auto", read, none_text="auto")
 
 
 def choice(*allowed: str) -> ValueKind:

@@ -48,7 +48,8 @@ def test_old_name_of_the_repository_is_an_alias() -> None:
 def test_the_number_of_front_end_processes_can_be_left_to_the_server() -> None:
     assert parse("--frontend-processes=auto").frontend_processes is None
     assert parse("--frontend-processes=3").frontend_processes == 3
-    assert parse().frontend_processes == 1
+    assert parse().frontend_processes is None
+    assert parse().frontend_leases
     assert parse(environ={"TRIREME_FRONTEND_PROCESSES": "auto"}).frontend_processes is None
     assert "value must be at least 1. Got 0" in refusal("--frontend-processes=0")
     assert "Invalid option value. Got many" in refusal("--frontend-processes=many")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from trireme.frontends.processes.count import front_end_count, may_have_front_ends
@@ -24,12 +27,12 @@ from trireme.frontends.processes.count import front_end_count, may_have_front_en
     ],
 )
 def test_the_number_follows_from_cores_and_instances(core_count: int, instance_count: int, expected: int) -> None:
-    assert front_end_count(None, core_count, instance_count, False) == expected
+    assert front_end_count(None, core_count, instance_count, None) == expected
 
 
 def test_a_wish_is_granted_on_any_machine() -> None:
-    assert front_end_count(5, 1, 100, False) == 5
-    assert front_end_count(1, 192, 1, True) == 1
+    assert front_end_count(5, 1, 100, None) == 5
+    assert front_end_count(1, 192, 1, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -49,13 +52,41 @@ def test_a_wish_is_granted_on_any_machine() -> None:
     ],
 )
 def test_with_leases_each_gets_a_worker_and_one_stays(core_count: int, instance_count: int, expected: int) -> None:
-    assert front_end_count(None, core_count, instance_count, True) == expected
+    assert front_end_count(None, core_count, instance_count, instance_count) == expected
+
+
+def test_models_that_cannot_be_leased_take_cores_and_want_no_process() -> None:
+    assert front_end_count(None, 16, 8, 0) == 1
+    assert front_end_count(None, 16, 8, 4) == 3
+    assert front_end_count(None, 16, 15, 4) == 1
+
+
+def test_the_guide_tells_what_is_chosen() -> None:
+    guide = Path(__file__).parents[4] / "docs" / "front-end-processes.md"
+    lines = [line for line in guide.read_text().splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    head = next(row for row in rows if row[0] == "cores, instances")
+    table = [row for row in rows if len(row) == len(head) and re.fullmatch(r"[\d to]+", row[0])]
+    cores = [core_count for row in table for core_count in core_counts(row[0])]
+    assert (cores[0], cores[-1]) == (1, 192)
+    for row in table:
+        for core_count in core_counts(row[0]):
+            chosen = [front_end_count(None, core_count, int(count), int(count)) for count in head[1:]]
+            assert chosen == [int(cell) for cell in row[1:]], core_count
+
+
+def core_counts(cell: str) -> list[int]:
+    """Both ends of `1 to 7`, or the one number."""
+    return [int(number) for number in cell.split(" to ")]
 
 
 @pytest.mark.parametrize("has_leases", [False, True])
 def test_what_is_forked_before_the_models_are_known_is_enough(has_leases: bool) -> None:
     for core_count in range(1, 64):
-        counts = [front_end_count(None, core_count, instance_count, has_leases) for instance_count in range(64)]
+        counts = [
+            front_end_count(None, core_count, instance_count, instance_count if has_leases else None)
+            for instance_count in range(64)
+        ]
         assert may_have_front_ends(None, core_count) or max(counts) == 1
 
 

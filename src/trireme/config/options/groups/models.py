@@ -32,17 +32,18 @@ class ProcessOptions:
         30, COUNT, "How long a shutdown waits for requests in flight before it gives up and exits with 1."
     )
     frontend_processes: int | None = option(
-        1,
+        None,
         PROCESSES_OR_AUTO,
-        "Experimental: how many processes hold the connections of HTTP and gRPC clients and read their requests; with "
-        "1 the server process does that itself, with auto the number follows from the cores and the instances.",
+        "How many processes hold the connections of HTTP and gRPC clients and read their requests; with 1 the server "
+        "process does that itself, with auto the number follows from the cores and the instances: it is 1 with fewer "
+        "than 8 cores, and with models that would not gain.",
         is_extension=True,
     )
     frontend_leases: bool = option(
-        False,
+        True,
         BOOLEAN,
-        "Experimental: whether workers of busy and simple models are leased to front-end processes, which then queue "
-        "and batch for them.",
+        "Whether workers of busy and simple models are leased to front-end processes, where there are any, which then "
+        "queue and batch for them.",
         is_extension=True,
     )
     debug: str | None = option(
