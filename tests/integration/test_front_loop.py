@@ -18,6 +18,7 @@ from running_server import int_request
 from trireme.config.options.server import ServerOptions
 from trireme.core.errors import InternalError
 from trireme.frontends.accepting import GRPC_SERVICE, HTTP_SERVICE
+from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import encode_error
 
@@ -114,11 +115,29 @@ def test_a_request_that_comes_back_behind_the_end_is_answered(
         client = stage.connect(1, service)
         client.send(request_bytes)
         call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.STOPPING,))
         stage.line.send((messages.CLOSE, 1))
         stage.line.send((messages.SEND_WHOLE, call))
         received = await read_all(client)
         assert answer in received
         assert b"Server is stopping" in received
+        assert stage.front.connections == {}
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_alone_ends_is_closed_behind_a_request_that_comes_back() -> None:
+    """So that its client asks again on another."""
+
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, HTTP_SERVICE)
+        client.send(HTTP_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.CLOSE, 1))
+        stage.line.send((messages.SEND_WHOLE, call))
+        assert await read_all(client) == b""
         assert stage.front.connections == {}
         await stage.close()
 
@@ -131,8 +150,9 @@ def test_a_grpc_call_that_was_passed_on_is_answered_when_the_server_closes() -> 
         client = stage.connect(1, GRPC_SERVICE)
         client.send(GRPC_LIVE)
         await stage.told(messages.READ)
+        stage.line.send((messages.STOPPING,))
         stage.line.send((messages.CLOSE, 1))
-        assert b"Server is stopping" in await read_all(client)
+        assert STOPPING.encode() in await read_all(client)
         await stage.close()
 
     asyncio.run(run())
