@@ -33,6 +33,8 @@ WHOLE_BYTES: Final = 1 << 20
 """Longer texts are read in pieces: a fast parser does not let other threads run until it is done."""
 
 _VALUE_BYTES: Final = 100  # as measured
+_NEAR_BYTES: Final = 64
+"""As far back a mistake is looked for."""
 _QUICK_EXACT_BYTES: Final = 4 << 10  # of a text that the fast parser does not take
 
 _TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
@@ -186,5 +188,19 @@ def _parse_exactly(text: bytes) -> Any:
     try:
         return read(text)
     except JsonSyntaxError as error:
-        hint = "; JSON wants double quotes" if text[error.offset : error.offset + 1] == b"'" else ""
+        hint = _hint(text, error.offset, str(error))
         raise InternalError(f"failed to parse the request JSON buffer: {error}{hint}") from None
+
+
+def _hint(text: bytes, offset: int, reason: str) -> str:
+    """What was probably meant by what stands there; only a few bytes around the place are looked at."""
+    wrong = text[offset : offset + 1]
+    if wrong == b"'":
+        return "; JSON wants double quotes"
+    if wrong in (b"]", b"}") and text[max(0, offset - _NEAR_BYTES) : offset].rstrip().endswith(b","):
+        return "; there is a comma too many before it"
+    if text.startswith((b"True", b"False"), offset) or text.startswith(b"None", max(0, offset - 1)):
+        return "; JSON writes true, false and null"
+    if wrong.isalpha() and reason.startswith("Missing a name"):
+        return "; JSON wants names in double quotes"
+    return ""
