@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*\Z")
-_SERVER = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:tritonserver|trireme serve|trireme deploy(?!.*--(?:dry-run|no-serve)))\b")
+_NEEDS = re.compile(r"<!-- needs: ([\w., -]+) -->\s*\Z")
+_NUMBERS_DIFFER = re.compile(r"<!-- numbers differ -->\s*\Z")
+_SERVER = re.compile(
+    r"^(?:[A-Z_]+=\S+ )*(?:make serve|tritonserver|trireme serve|trireme deploy(?!.*--(?:dry-run|no-serve)))\b"
+)
+PROMPT = "> "
 _HEREDOC = re.compile(r"<<'?(\w+)'?")
 
 
@@ -23,8 +30,23 @@ class Block:
     text: str
     reason: str | None
     """Why it is not run, in the page's own words; None: it is run."""
+    needs: tuple[str, ...]
+    """Programs and modules that not everybody has, and without which it is not run."""
     follows: bool
     """Whether it stands directly below another block: a text that does is what that one prints."""
+    has_other_numbers: bool
+    """Whether the numbers of a text are those of one run among many."""
+
+    @property
+    def missing(self) -> list[str]:
+        """What it needs and this machine does not have."""
+        return [name for name in self.needs if which(name) is None and find_spec(name) is None]
+
+    @property
+    def typed(self) -> str:
+        """Of a text that is a conversation: the lines that the reader types."""
+        lines = [line.removeprefix(PROMPT) for line in self.text.splitlines() if line.startswith(PROMPT)]
+        return "".join(f"{line}\n" for line in lines)
 
     @property
     def where(self) -> str:
@@ -63,11 +85,19 @@ def blocks_of(path: Path, root: Path) -> list[Block]:
     for match in _FENCE.finditer(text):
         before = text[: match.start()]
         marked = _NOT_RUN.search(before)
+        needed = _NEEDS.search(before)
         indent = match[1]
-        content = "".join(line.removeprefix(indent) for line in match[3].splitlines(keepends=True))
-        follows = end >= 0 and not text[end : match.start()].strip()
-        name = str(path.relative_to(root))
-        line = before.count("\n") + 1
-        found.append(Block(name, line, match[2], content, marked[1] if marked else None, follows))
+        between = re.sub(r"<!--.*?-->", "", text[end : match.start()]) if end >= 0 else "the beginning"
+        block = Block(
+            page=str(path.relative_to(root)),
+            line=before.count("\n") + 1,
+            language=match[2],
+            text="".join(line.removeprefix(indent) for line in match[3].splitlines(keepends=True)),
+            reason=marked[1] if marked else None,
+            needs=tuple(needed[1].split(", ")) if needed else (),
+            follows=not between.strip(),
+            has_other_numbers=_NUMBERS_DIFFER.search(before) is not None,
+        )
+        found.append(block)
         end = match.end()
     return found

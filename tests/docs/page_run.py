@@ -14,18 +14,30 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from google.protobuf import text_format
-from page_blocks import Block, starts_a_server
+from page_blocks import PROMPT, Block, starts_a_server
 from running_server import three_ports
 
 from trireme.proto import model_config_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_BLOCK = Path(__file__).with_name("run_block.py")
-LINKED = ("benchmarks", "docs", "pyproject.toml", "constraints.txt", "src", "tests", "README.md", "hatch_build.py")
+LINKED = (
+    "Makefile",
+    "README.md",
+    "background_build.py",
+    "benchmarks",
+    "constraints.txt",
+    "docs",
+    "hatch_build.py",
+    "pyproject.toml",
+    "src",
+    "tests",
+)
 WAIT_S = 200.0
 SOON_S = 20.0
 """For so long a server may take to follow what a page changed."""
@@ -38,7 +50,8 @@ _WRAPPERS = {
     "trireme": 'exec "{python}" -m trireme "$@"',
     "tritonserver": 'exec "{python}" -c "import sys; from trireme.cli.tritonserver import main; sys.exit(main())" "$@"',
     "python": 'exec "{python}" "$@"',
-    "python3": 'exec "{python}" "$@"',
+    "python3": '[ "$1 $2" != "-m venv" ] || set -- "$@" --without-pip; exec "{python}" "$@"',
+    "docker": 'exec "{python}" "{docker}" "$@"',
     "curl": 'exec "{curl}" --silent --show-error --fail-with-body "$@"',
     "perf_analyzer": 'exec "{python}" -c "import sys; from trireme.cli.load_tests.perf import perf_analyzer; '
     'sys.exit(perf_analyzer())" "$@"',
@@ -59,6 +72,11 @@ class PageRun:
         self._log = folder / "server.log"
         self._bin = folder / ".bin"
         self._variables = variables
+        self._place = folder
+        self._typed = ""
+        self._beside: list[subprocess.Popen[bytes]] = []
+        self.moved: dict[str, str] = {}
+        """Ports of other programs that the page names, and where they are here."""
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -67,18 +85,36 @@ class PageRun:
             (self.folder / name).symlink_to(ROOT / name)
         self._bin.mkdir()
         for name, line in _WRAPPERS.items():
-            path = self._bin / name
-            places = {"python": sys.executable, "pip": ROOT / "tests/docs/checked_pip.py", "curl": shutil.which("curl")}
-            path.write_text("#!/bin/sh\n" + line.format(**places))
-            path.chmod(0o755)
+            here = ROOT / "tests/docs"
+            places = {"pip": here / "checked_pip.py", "docker": here / "checked_docker.py"}
+            self.add_command(name, line.format(python=sys.executable, curl=shutil.which("curl"), **places))
 
-    def follow(self, block: Block) -> None:
-        """Does what a block says, unless the page says why not; raises AssertionError where it fails."""
+    def add_command(self, name: str, line: str) -> None:
+        """A program of this name for the page's commands, as a line of a shell."""
+        path = self._bin / name
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+
+    def add_environment(self) -> None:
+        """`.venv`, as `make serve` leaves it behind: in it is what the tests run with."""
+        environment = self.folder / ".venv"
+        environment.mkdir()
+        (environment / "bin").symlink_to(self._bin)
+        (environment / "lib").symlink_to(Path(sys.prefix) / "lib")
+        self.add_command("activate", "PATH=$PWD/.venv/bin:$PATH")
+        for name in (".develop", ".core-installed"):
+            (environment / name).touch()
+
+    def follow(self, block: Block, below: Block | None = None) -> None:
+        """Does what a block says, unless the page says why not; raises AssertionError where it fails. `below` is what
+        stands next in the page: a conversation has what the reader types."""
         if block.language == "text":
             self._compare(block)
             return
-        self._last = None if block.reason else block
-        if block.reason is None:
+        is_run = block.reason is None and not block.missing
+        self._last = block if is_run else None
+        if is_run:
+            self._typed = below.typed if below is not None and below.follows else ""
             self.printed = self._run(block)
 
     def _run(self, block: Block) -> str:
@@ -103,7 +139,7 @@ class PageRun:
         with self._log.open("wb") as log:
             self._server = subprocess.Popen(
                 words,
-                cwd=self.folder,
+                cwd=self._place,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -134,6 +170,17 @@ class PageRun:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
 
+    def start_beside(self, words: list[str]) -> None:
+        """A program that the page's commands find running, until the page ends."""
+        self._beside.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+
+    def end(self) -> None:
+        """Ends everything that was started for the page."""
+        self.stop()
+        for process in self._beside:
+            process.terminate()
+            process.wait(30)
+
     @property
     def environment(self) -> dict[str, str]:
         """That of the page's commands: our own first on the PATH, servers on ports of their own."""
@@ -156,6 +203,10 @@ class PageRun:
             return getattr(error, "code", None) in (400, 401)
 
     def _run_statement(self, block: Block, statement: str) -> str:
+        if statement.startswith("cd "):
+            self._place = (self._place / shlex.split(statement, comments=True)[1]).resolve()
+            assert self._place.is_dir(), f"{block.where}: {statement}"
+            return ""
         if starts_a_server(statement):
             self.start_server(statement)
             return ""
@@ -171,11 +222,12 @@ class PageRun:
         return self._finished(block, [sys.executable, str(RUN_BLOCK), str(code), block.where], {})
 
     def _finished(self, block: Block, command: list[str], variables: dict[str, str]) -> str:
+        typed: dict[str, Any] = {"input": self._typed} if self._typed else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(
             command,
-            cwd=self.folder,
+            cwd=self._place,
             env=self.environment | variables,
-            stdin=subprocess.DEVNULL,
+            **typed,
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -188,21 +240,32 @@ class PageRun:
     def _adapted(self, text: str) -> str:
         """With the ports of this run in place of the usual ones."""
         text = re.sub(r"(?<=--http-port[ =])\d+", str(self.ports["http"]), text)
+        text = re.sub(r"^trireme chat \w+(?= *(?:#|$))", rf"\g<0> --url http://localhost:{self.ports['http']}", text)
+        for port, here in self.moved.items():
+            text = re.sub(rf"\b{port}\b", here, text)
         return re.sub(r"(?<=:)800[012]\b", lambda match: str(self.ports[_PORTS[match[0]]]), text)
 
     def _compare(self, block: Block) -> None:
         """A text below a block that ran is what it prints, soon where it asks a server; `...` stands for anything."""
         if not block.follows or self._last is None:
             return
-        wanted = ".*".join(map(re.escape, self._adapted(block.text).strip().split("...")))
+        lines = [line for line in self._adapted(block.text).splitlines() if not line.startswith(PROMPT)]
+        level = same_numbers if block.has_other_numbers else str
+        wanted = ".*".join(map(re.escape, level("\n".join(lines)).strip().split("...")))
         deadline = time.monotonic() + SOON_S
-        while not re.fullmatch(wanted, self.printed.strip(), re.DOTALL):
+        while not re.fullmatch(wanted, level(self.printed).strip(), re.DOTALL):
             is_question = self._last.text.startswith("curl ")
             said = f"{block.where}\n{self.printed}\n{self.log[-3000:]}"
             assert is_question, said
             assert time.monotonic() < deadline, said
             time.sleep(0.1)
             self.printed = self._run(self._last)
+
+
+def same_numbers(text: str) -> str:
+    """The text with one number in place of all, and with columns of one width."""
+    text = re.sub(r"\d[\d.,]*", "0", text)
+    return re.sub(r"([ ━─])\1+", r"\1", text)
 
 
 def command_of(statement: str) -> tuple[list[str], dict[str, str]] | None:

@@ -114,6 +114,19 @@ def test_make_targets_exist(page: Path) -> None:
     assert [name for name in named if not name.startswith(".venv/") and name not in targets] == []
 
 
+def test_programs_that_measure_know_the_flags_that_the_pages_give_them() -> None:
+    found = [line for page in PAGES for line in shell_lines(page)]
+    for page in PAGES:
+        sentences = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        found += re.findall(r"`([^`]+)`", sentences)
+    found = [line for line in found if re.match(r"(?:\.venv/bin/)?python3?\s(?:benchmarks|tests/scripts)/", line)]
+    assert len(found) > 10
+    for line in found:
+        _, program, *words = shlex.split(line)
+        known = set(re.findall(r"add_argument\(\s*\"(--[\w-]+)", (ROOT / program).read_text(encoding="utf-8")))
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
+
+
 ANALYZE_NAMES = ("profile", "analyze", "report")
 
 

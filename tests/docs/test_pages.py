@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from forked_commands import fresh_interpreters
 from page_blocks import blocks_of
-from page_run import ROOT, PageRun, command_of
+from page_run import ROOT, PageRun, command_of, same_numbers
 from page_setups import SETUPS, Setup
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
 BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page, ROOT) for page in PAGES}
-MOST_LEFT_OUT = 40
+MOST_LEFT_OUT = 5
 """A page that needs what no test has may say so; the sum of them is watched."""
 RUNNABLE = ("sh", "python", "text", "pbtxt", "toml", "json")
 
@@ -37,12 +37,13 @@ def test_page_does_what_it_says(page: str, tmp_path: Path, request: pytest.Fixtu
     start = fresh_interpreters() if page == "README.md" else nullcontext()  # what everybody types first, from scratch
     with start, setup.surroundings(tmp_path) as variables:
         run = PageRun(tmp_path, variables, ports)
-        setup.prepare(run)
         try:
-            for block in BLOCKS[page]:
-                run.follow(block)
+            setup.prepare(run)
+            blocks = BLOCKS[page]
+            for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+                run.follow(block, below)
         finally:
-            run.stop()
+            run.end()
 
 
 def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +53,9 @@ def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture[str]) -> 
         print(f"\n{len(every) - len(left_out)} blocks of {len(every)} are run or compared; not run:")
         for block in left_out:
             print(f"  {block.where}: {block.reason}")
+        for block in every:
+            if block.missing:
+                print(f"  {block.where}: not on this machine: {', '.join(block.missing)}")
     assert all(block.reason for block in left_out)
     assert len(left_out) <= MOST_LEFT_OUT
 
@@ -77,3 +81,16 @@ def test_only_what_needs_no_shell_runs_without_one() -> None:
         "ls trireme",
     ):
         assert command_of(line) is None
+
+
+def test_comments_above_a_block_say_what_it_needs_and_how_it_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(
+        "<!-- needs: redis-serf, sys, sh -->\n```sh\ntalk\n```\n\n"
+        "<!-- numbers differ -->\n```text\n> Hi\nHello  12.5\n```\n"
+    )
+    command, conversation = blocks_of(tmp_path / "page.md", tmp_path)
+    assert command.missing == ["redis-serf"]
+    assert conversation.typed == "Hi\n"
+    assert (conversation.follows, conversation.has_other_numbers, command.has_other_numbers) == (True, True, False)
+    assert same_numbers("Hello  12.5 ━━━") == same_numbers("Hello     7 ━━━━━")
+    assert same_numbers("Hello 12.5") != same_numbers("Hallo 12.5")
