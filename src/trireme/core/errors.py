@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class ErrorKind(enum.IntEnum):
@@ -35,6 +36,10 @@ _LABELS = {
 }
 
 
+PROMPT_TOO_LONG: Final = ErrorKind.INVALID_ARGUMENT | 1 << 8
+"""The number of a PromptTooLongError where errors cross processes; that of its kind is in the lowest eight bits."""
+
+
 class ServingError(Exception):
     """What went wrong, as the client will read it, and its kind, which the front ends map to a status."""
 
@@ -65,6 +70,10 @@ class NotFoundError(ServingError):
 
 class InvalidArgumentError(ServingError):
     kind = ErrorKind.INVALID_ARGUMENT
+
+
+class PromptTooLongError(InvalidArgumentError):
+    """A prompt is longer than the language model, or its cache, takes."""
 
 
 class UnsupportedMediaError(InvalidArgumentError):

@@ -11,7 +11,7 @@ from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.models.spec import DecoderSpec
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import Listener, Sequence
-from trireme.llm.sampling_params import SamplingError, SamplingParams
+from trireme.llm.sampling_params import LongPromptError, SamplingError, SamplingParams
 from trireme.llm.step_plan import SchedulerLimits
 
 
@@ -74,7 +74,7 @@ class Intake:
             raise SamplingError("the prompt is empty: it has to have at least one token")
         limit = self._spec.max_positions
         if len(tokens) >= limit:
-            raise SamplingError(
+            raise LongPromptError(
                 f"the prompt has {len(tokens)} tokens, and with an answer is longer than the model's context length: "
                 f"the model takes {limit}; shorten it"
             )
@@ -89,7 +89,7 @@ class Intake:
             raise SamplingError(f"'num_beams' is {beams}, but {most} sequences can run at the same time")
         if prompt_size + 1 > room:
             what = f"the cache has room for {room} in all" if not beams else f"for {beams} beams the cache is too small"
-            raise SamplingError(
+            raise LongPromptError(
                 f"the prompt has {prompt_size} tokens, but {what}: shorten it, or enlarge the cache (cache_bytes)"
             )
 

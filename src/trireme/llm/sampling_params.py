@@ -25,6 +25,10 @@ class SamplingError(ValueError):
     """A parameter that cannot be followed; the text says which and why."""
 
 
+class LongPromptError(SamplingError):
+    """The prompt is longer than the model or its cache takes."""
+
+
 class GrammarState(Protocol):
     """How far one sequence has come in a grammar; called by the thread that runs steps alone."""
 

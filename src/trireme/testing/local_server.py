@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena, Attachments
 from trireme.backends.python.worker.worker import Worker
-from trireme.core.errors import ErrorKind, ServingError
+from trireme.core.errors import PROMPT_TOO_LONG, ErrorKind, PromptTooLongError, ServingError
 from trireme.core.tensor import Tensor
 from trireme.testing.metrics import Metrics
 
@@ -185,7 +185,9 @@ class LocalServer:
             tensors, error, parameters = answer
             failure = None
             if error is not None:
-                failure = ServingError(error[1], ErrorKind(error[0]))
+                number, text = error
+                is_long_prompt = number == PROMPT_TOO_LONG
+                failure = PromptTooLongError(text) if is_long_prompt else ServingError(text, ErrorKind(number))
                 failure.__cause__ = self._exception
             self._answers[key].append((tensors, failure, parameters))
         if is_final:

@@ -38,6 +38,10 @@ class RequestError(Exception):
     """The request itself is wrong; its sender is told so."""
 
 
+class LongPromptError(RequestError):
+    """Its prompt is longer than the model takes."""
+
+
 def run_batch(requests: list[InferenceRequest], run: Run, *, is_batching: bool) -> list[InferenceResponse]:
     """The responses beside the requests. Requests whose shapes fit run together; where such an execution fails, each
     runs alone, so that only those that cannot succeed get the error."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
+from trireme.backends.python.pb_utils.errors import ErrorCode, PromptTooLong, TritonError
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
@@ -14,7 +14,7 @@ from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLET
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.engine import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
-from trireme.llm.sampling_params import SamplingError
+from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ def begin_or_refuse(sender: InferenceResponseSender, begin: Callable[[], None]) 
 
 def refusal(error: Exception, code: ErrorCode) -> InferenceResponse:
     """The answer to a request that cannot be followed."""
+    if isinstance(error, LongPromptError):
+        return InferenceResponse(error=PromptTooLong(str(error)))
     return InferenceResponse(error=TritonError(str(error) or type(error).__name__, code))
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trireme.backends.compiled.batching import RequestError
-from trireme.backends.python.pb_utils.errors import TritonError
+from trireme.backends.compiled.batching import LongPromptError, RequestError
+from trireme.backends.python.pb_utils.errors import PromptTooLong, TritonError
 from trireme.backends.python.pb_utils.logger import Logger
 from trireme.backends.python.pb_utils.request import InferenceRequest, parameters_of
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -162,6 +162,8 @@ def response_of(rows: Sequence[Outputs], wanted: set[str], is_batching: bool) ->
 
 def error_response(error: Exception) -> InferenceResponse:
     """What the sender of a request is told that could not be served."""
+    if isinstance(error, LongPromptError):
+        return InferenceResponse(error=PromptTooLong(str(error)))
     if isinstance(error, RequestError):
         return InferenceResponse(error=TritonError(str(error), TritonError.INVALID_ARG))
     if isinstance(error, ClientsLeftError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import orjson
@@ -12,6 +11,7 @@ from trireme.core.errors import (
     ForbiddenError,
     InvalidArgumentError,
     NotFoundError,
+    PromptTooLongError,
     QueueFullError,
     QuotaExceededError,
     ServingError,
@@ -40,10 +40,6 @@ _REFUSALS: Final[dict[type[ServingError], tuple[int, str, str]]] = {
     QueueFullError: (429, "rate_limit_error", "queue_full"),
 }
 """Status, type and code of refusals that have a code of their own."""
-
-
-_LONG_PROMPT: Final = re.compile(r"the prompt has \d+ tokens, ")
-"""How the errors of language models begin whose prompts are too long for the model or its cache."""
 
 
 class FieldError(InvalidArgumentError):
@@ -115,7 +111,7 @@ def encode_api_error(error: ServingError) -> bytes:
         code = "method_not_supported"
     elif type(error) in _REFUSALS:
         code = _REFUSALS[type(error)][2]
-    elif error.kind is ErrorKind.INVALID_ARGUMENT and _LONG_PROMPT.match(error.message):
+    elif isinstance(error, PromptTooLongError):
         code = "context_length_exceeded"
     return b'{"error":{"message":%b,"type":%b,"param":%b,"code":%b}}' % (
         encode_string(error.message),

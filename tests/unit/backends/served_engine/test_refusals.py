@@ -7,15 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from trireme.backends.python.pb_utils.errors import ErrorCode
+from trireme.backends.python.host.tensor_messages import error_message, error_of
+from trireme.backends.python.pb_utils.errors import ErrorCode, PromptTooLong
 from trireme.backends.python.pb_utils.request import InferenceRequest
-from trireme.backends.python.pb_utils.response import InferenceResponse
+from trireme.backends.python.pb_utils.response import InferenceResponse, decode_response, encode_response
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.backends.served_engine.refusals import WishError, begin_each, end_code
+from trireme.core.errors import InvalidArgumentError, PromptTooLongError
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
 from trireme.llm.engine import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
-from trireme.llm.sampling_params import SamplingError
+from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import ChatError, TokenizerError
 
 
@@ -47,6 +49,24 @@ def begin(*asked: Asked, errors: dict[Asked, Exception]) -> list[Any]:
 
     begin_each(cast("list[InferenceRequest]", asked), one)
     return begun
+
+
+def test_a_prompt_that_is_too_long_is_known_as_such_on_its_way_to_the_client_and_to_other_models() -> None:
+    sent: list[InferenceResponse] = []
+
+    class Sender(Asked):
+        def send(self, response: InferenceResponse, flags: int) -> None:
+            sent.append(response)
+            super().send(response, flags)
+
+    long, other = Sender(), Sender()
+    begin(long, other, errors={long: LongPromptError("9 tokens"), other: SamplingError("the prompt has 9 tokens, ")})
+    assert long.answers == [(ErrorCode.INVALID_ARG, "9 tokens")]
+    at_server = [error_of(encode_response(response, None, ())[1]) for response in sent]
+    assert [type(error) for error in at_server] == [PromptTooLongError, InvalidArgumentError]
+    at_caller = decode_response(([], error_message(at_server[0]), None), None)
+    assert isinstance(at_caller.error(), PromptTooLong)
+    assert type(error_of(encode_response(at_caller, None, ())[1])) is PromptTooLongError
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from trireme.core.errors import (
     CancelledError,
     InternalError,
     InvalidArgumentError,
+    PromptTooLongError,
     QueueFullError,
     ServingError,
     UnavailableError,
@@ -173,6 +174,8 @@ def test_model_of_the_list() -> None:
         (UnavailableError("gone"), 503, "server_error", None, None),
         (InternalError("broken"), 500, "server_error", None, None),
         (InvalidArgumentError("wrong"), 400, "invalid_request_error", None, None),
+        (PromptTooLongError("long"), 400, "invalid_request_error", None, "context_length_exceeded"),
+        (InvalidArgumentError("the prompt has 9 tokens, says a model"), 400, "invalid_request_error", None, None),
         (CancelledError("over"), 400, "invalid_request_error", None, None),
     ],
 )

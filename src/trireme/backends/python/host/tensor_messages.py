@@ -8,12 +8,14 @@ from typing import Any, Final
 from trireme.backends.python.channel.messages import INLINE_LIMIT_BYTES
 from trireme.backends.python.host.link import HostLink
 from trireme.core.errors import (
+    PROMPT_TOO_LONG,
     AlreadyExistsError,
     CancelledError,
     ErrorKind,
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    PromptTooLongError,
     ServingError,
     UnavailableError,
     UnsupportedError,
@@ -35,7 +37,7 @@ _ERROR_OF_KIND: Final[dict[int, type[ServingError]]] = {
         AlreadyExistsError,
         CancelledError,
     )
-}
+} | {PROMPT_TOO_LONG: PromptTooLongError}
 
 
 def lend(tensors: Iterable[Tensor], link: HostLink, can_hand_over: bool = True) -> list[TensorMessage]:
@@ -84,5 +86,6 @@ def error_of(message: ErrorMessage) -> ServingError:
 def error_message(error: BaseException) -> ErrorMessage:
     """An error for a worker; anything that is not a ServingError is an internal one."""
     if isinstance(error, ServingError):
-        return int(error.kind), error.message
+        is_long_prompt = isinstance(error, PromptTooLongError)
+        return PROMPT_TOO_LONG if is_long_prompt else int(error.kind), error.message
     return int(ErrorKind.INTERNAL), f"{type(error).__name__}: {error}"

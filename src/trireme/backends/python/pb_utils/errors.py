@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from trireme.backends.python.pb_utils.types import as_text
+from trireme.core.errors import PROMPT_TOO_LONG
 
 
 class TritonModelException(Exception):
@@ -49,6 +50,27 @@ class TritonError:
 
     def code(self) -> ErrorCode:
         return self._code
+
+    def _number(self) -> int:
+        """The code as it crosses to the server."""
+        return int(self._code)
+
+
+class PromptTooLong(TritonError):
+    """The refusal of a prompt that a language model has no room for, which front ends tell with a code of its own."""
+
+    __slots__ = ()
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ErrorCode.INVALID_ARG)
+
+    def _number(self) -> int:
+        return PROMPT_TOO_LONG
+
+
+def error_of(number: int, message: str) -> TritonError:
+    """The error that crossed as this number."""
+    return PromptTooLong(message) if number == PROMPT_TOO_LONG else TritonError(message, ErrorCode(number))
 
 
 def exception_text(error: BaseException) -> str:

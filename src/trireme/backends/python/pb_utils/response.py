@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trireme.backends.python.channel.arena import Arena, Attachments
-from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError, TritonModelException
+from trireme.backends.python.pb_utils.errors import TritonError, TritonModelException, error_of
 from trireme.backends.python.pb_utils.tensor import Tensor, decode_tensor, encode_tensor
 
 Parameters = dict[str, bool | int | str]
@@ -67,7 +67,7 @@ def encode_response(response: InferenceResponse, arena: Arena | None, wanted: Co
     """The response for a message; of outputs that nobody wants the name alone. An empty `wanted` wants all."""
     error = response._error
     if error is not None:
-        return ((), (int(error._code), error._message), response._parameters)
+        return ((), (error._number(), error._message), response._parameters)
     tensors = [
         encode_tensor(tensor, arena) if not wanted or tensor._name in wanted else (tensor._name, "", (), None)
         for tensor in response._tensors
@@ -80,7 +80,7 @@ def decode_response(message: tuple[Any, ...], attachments: Attachments | None) -
     tensors, error, parameters = message
     response: InferenceResponse = object.__new__(InferenceResponse)
     response._tensors = [decode_tensor(tensor, attachments) for tensor in tensors]
-    response._error = None if error is None else TritonError(error[1], ErrorCode(error[0]))
+    response._error = None if error is None else error_of(*error)
     response._parameters = parameters
     return response
 

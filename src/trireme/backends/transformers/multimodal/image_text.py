@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trireme.backends.compiled.batching import RequestError
+from trireme.backends.compiled.batching import LongPromptError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
@@ -80,7 +80,7 @@ class ImageTextToText:
             hint = (
                 "a prompt with images cannot be cut" if tensors else "or set 'truncation' to have its beginning cut off"
             )
-            raise RequestError(
+            raise LongPromptError(
                 f"the prompt has {count} tokens with those of its images, and the model's context has room for {limit} "
                 f"with the answer; shorten it, {hint}"
             )

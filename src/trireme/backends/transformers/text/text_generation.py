@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trireme.backends.compiled.batching import RequestError
+from trireme.backends.compiled.batching import LongPromptError, RequestError
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.transformers.items import Item, Outputs, text_array
 from trireme.backends.transformers.loading import Loaded
@@ -40,7 +40,7 @@ class TextGeneration:
         limit = self._texts.token_limit
         if limit is not None and len(ids) >= limit:
             if not item.options.get("truncation"):
-                raise RequestError(
+                raise LongPromptError(
                     f"the prompt has {len(ids)} tokens, and the model's context has room for {limit} with the answer; "
                     "shorten it, or set the parameter 'truncation' to true to have its beginning cut off"
                 )
