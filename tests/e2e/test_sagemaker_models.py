@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ class TritonPythonModel:
     def initialize(self, args):
         raise MemoryError("out of memory on purpose")
 """
+SERVE = Path(__file__).parents[2] / "examples" / "serve"
 TARGET = "X-Amzn-SageMaker-Target-Model"
 
 
@@ -59,6 +61,24 @@ class SagemakerServer(RunningServer):
 
     def load(self, name: str, archive: Path, **headers: str) -> tuple[int, Any]:
         return self.send("POST", "/models", {"model_name": name, "url": self.unpack(name, archive)}, **headers)
+
+
+class ContainerServer(SagemakerServer):
+    """Started by the command that the platform calls in the image."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        (self.port,) = free_ports(1)
+        self.models = folder / "models"
+        self.models.mkdir(exist_ok=True)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        bound = {"SAGEMAKER_BIND_TO_PORT": str(self.port), "SAGEMAKER_SAFE_PORT_RANGE": f"{self.port}-{self.port}"}
+        self._start(folder, [str(SERVE), str(folder)], PATH=path, **bound, **variables)
+
+    def is_up(self) -> bool:
+        try:
+            return self.send("GET", "/ping")[0] == 200
+        except OSError:
+            return False
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +197,19 @@ def test_without_model_control_nothing_is_loaded(tmp_path: Path, archives: Path)
         status, answer = server.send("POST", "/models", {"model_name": "hash", "url": url})
         assert (status, "not allowed" in answer["error"]) == (400, True)
         assert server.send("GET", "/models") == (200, {"models": []})
+
+
+def test_the_command_of_the_image_serves_one_model(tmp_path: Path, archives: Path) -> None:
+    shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
+    with ContainerServer(tmp_path) as server:
+        server.until(server.is_up, timeout_s=60)
+        status, answer = server.send("POST", "/invocations", int_request(1, 2))
+        assert (status, answer["outputs"][0]["data"]) == (200, [11, 12])
+        assert "Started HTTPService" not in server.log
+
+
+def test_the_command_of_the_image_serves_several_models(tmp_path: Path, archives: Path) -> None:
+    with ContainerServer(tmp_path, SAGEMAKER_MULTI_MODEL="true") as server:
+        server.until(server.is_up, timeout_s=60)
+        assert server.load("abc", archives / "one" / "model_repository") == (200, None)
+        assert invoked(server, "abc", 1, 2) == [11, 12]
