@@ -146,6 +146,11 @@ class EngineCore:
         """Whether steps are still run."""
         return self._thread.is_alive() and not self._closing and not failure_of(self.executor)
 
+    @property
+    def ending(self) -> str:
+        """Why steps are run no more, such as a rank that has ended; "" while they are."""
+        return failure_of(self.executor) or self._closing
+
     def stalled_s(self) -> float:
         """How long the step under way has been waited for, without the time that the executor prepared for it.
 

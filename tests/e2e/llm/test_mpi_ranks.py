@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_server import RunningServer
+from running_server import RunningServer, port_flags, three_ports
 from tiny_language_models import TinyModel, build
 from tiny_tokenizers import byte_level, write_folder
 
@@ -88,3 +89,32 @@ def test_the_others_end_with_the_server(started: Started) -> None:
     server.interrupt(signal.SIGTERM)
     assert other.wait(timeout=20) == 0
     assert not Path(f"/proc/{rank}").exists()
+
+
+class ServerUnderMpirun(RunningServer):
+    """Both processes started by mpirun, as its users do; `process` is mpirun itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ports = three_ports()
+        mpirun = ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe"]
+        self._start(folder, [*mpirun, *COMMAND, "--devices=cpu", *port_flags(self.ports)])
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI")
+def test_mpirun_starts_a_server_and_the_place_of_its_second_rank(tmp_path: Path) -> None:
+    version = tmp_path / "model_repository" / "divided" / "1"
+    model = build("llama", version)
+    write_folder(version, byte_level())
+    (version.parent / "config.pbtxt").write_text(CONFIG)
+    with ServerUnderMpirun(tmp_path) as server:
+        server.wait_until_listening(timeout_s=110)
+        assert text_of(server, "divided") == byte_level().decode(model.continuation(PROMPT, 8))
+        (rank,) = [rank for process in processes_below(server.process.pid) for rank in ranks_below(process)]
+        os.kill(rank, signal.SIGKILL)
+        server.until(lambda: "rank 1 of 2" in server.log, timeout_s=30)
+        server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=60)
+        assert text_of(server, "divided") == byte_level().decode(model.continuation(PROMPT, 8))
+
+
+def processes_below(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -31,6 +31,10 @@ class Steps(Protocol):
     def is_alive(self) -> bool:
         """Whether steps are still run."""
 
+    @property
+    def ending(self) -> str:
+        """Why they are not; "" where that is not known."""
+
     def stalled_s(self) -> float:
         """How long the step under way has been waited for."""
 
@@ -114,7 +118,7 @@ class Caretaker:
             self._wait_for_goodbyes()
         elif not self._core.is_alive:
             self._wait_for_goodbyes()
-            reason = "the engine has ended"
+            reason = self._core.ending or "the engine has ended"
         else:
             return
         if not self._is_ending.is_set():

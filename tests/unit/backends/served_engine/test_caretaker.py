@@ -17,6 +17,7 @@ class Core:
 
     def __init__(self) -> None:
         self.is_alive = True
+        self.ending = ""
         self.stall_s = 0.0
 
     def stalled_s(self) -> float:
@@ -138,3 +139,13 @@ def test_clients_hear_that_a_step_hangs() -> None:
     caretaker.stop()
     words = "a step has not ended within 7 s (step_timeout_s): the model is started anew; ask again"
     assert leave.seen == ([(words, 1)], [], [])
+
+
+def test_the_log_says_what_has_ended_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    core, ended = Core(), Exit()
+    caretaker = Caretaker(core, 10, lambda: None, ended)
+    core.ending, core.is_alive = "rank 1 of 2 (process 7) has ended", False
+    caretaker.start()
+    assert ended.called.wait(10)
+    caretaker.stop()
+    assert "rank 1 of 2 (process 7) has ended: the worker is started anew" in caplog.text
