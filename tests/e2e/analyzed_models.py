@@ -24,6 +24,8 @@ class TritonPythonModel:
             for request in requests
         ]
 """
+SLOW = SLEEP.replace("0.01", "0.08")
+"""So slow that a busy machine does not change its throughput."""
 CALLING = """
 import triton_python_backend_utils as pb_utils
 
@@ -62,6 +64,8 @@ SMALL = (
     "--monitoring-interval=0.1",
 )
 """A space that is searched in seconds."""
+STEADY = (*SMALL, "--measurement-interval=300")
+"""The same with windows so long that a busy machine does not change which configuration is the best."""
 
 Analyze = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -70,6 +74,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def write_models(folder: Path) -> None:
     write_model(folder, "sleeper", SLEEP, CONFIG)
     write_model(folder, "other", SLEEP, CONFIG)
+    write_model(folder, "slow", SLOW, CONFIG)
     write_model(folder, "shapeless", SLEEP, SHAPELESS)
     write_model(folder, "broken", BROKEN, CONFIG)
     write_model(folder, "calling", CALLING, CONFIG)

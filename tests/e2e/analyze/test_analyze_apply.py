@@ -7,24 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from analyzed_models import CONFIG, SLEEP, SMALL, place_words
+from analyzed_models import CONFIG, SLEEP, SLOW, STEADY, place_words
 from running_server import RunningServer, write_model
 
-SLOW = SLEEP.replace("0.01", "0.04")
-"""So slow that a busy machine does not change its throughput."""
 HIDING = SLOW.replace(
     "class TritonPythonModel:",
     """class TritonPythonModel:
     def initialize(self, args):
         written = open(args["model_repository"] + "/config.pbtxt").read()
-        self.pause_s = 0.2 if "instance_group" in written else 0.0
+        self.pause_s = 0.4 if "instance_group" in written else 0.0
 """,
-).replace("time.sleep(0.04)", "time.sleep(0.04 + self.pause_s)")
+).replace("time.sleep(0.08)", "time.sleep(0.08 + self.pause_s)")
 """Slow as soon as its file has been changed, however it was when it was measured."""
 
 
 def run_analyze(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trireme", "analyze", *words, *SMALL]
+    command = [sys.executable, "-m", "trireme", "analyze", *words, *STEADY]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
 
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from analyzed_models import SMALL, Analyze, config_of
+from analyzed_models import SMALL, STEADY, Analyze, config_of
 from running_server import RunningServer
 
 HEADERS = [
@@ -31,21 +31,21 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
 def test_the_default_search_finds_more_throughput_and_leaves_the_model_as_it_was(
     server: RunningServer, analyze: Analyze, tmp_path: Path, protocol: str
 ) -> None:
-    before = config_of(server, "sleeper")
-    done = analyze("sleeper", *SMALL, protocol=protocol)
+    before = config_of(server, "slow")
+    done = analyze("slow", *STEADY, protocol=protocol)
     assert done.returncode == 0, done.stderr
-    assert config_of(server, "sleeper") == before
+    assert config_of(server, "slow") == before
     lines = done.stdout.splitlines()
-    table = lines[lines.index("Result Summary of sleeper:") :]
-    assert table[1].startswith("Model Config Name   ")
-    assert table[2].startswith("sleeper_config_")
-    assert any(line.startswith("sleeper_config_default ") for line in table)
+    table = lines[lines.index("Result Summary of slow:") :]
+    assert table[1].startswith("Model Config Name ")
+    assert table[2].startswith("slow_config_")
+    assert any(line.startswith("slow_config_default ") for line in table)
     assert "times what the model's own configuration does" in done.stdout
     rows = rows_of(tmp_path)
     assert list(rows[0]) == HEADERS
     best = max(rows, key=lambda row: float(row["Throughput (infer/sec)"]))
-    own = [row for row in rows if row["Model Config Path"] == "sleeper_config_default"]
-    assert best["Instance Group"] == "2:CPU"
+    own = [row for row in rows if row["Model Config Path"] == "slow_config_default"]
+    assert best["Instance Group"] == "2:CPU", rows
     assert float(best["Throughput (infer/sec)"]) > 2 * max(float(row["Throughput (infer/sec)"]) for row in own)
 
 
