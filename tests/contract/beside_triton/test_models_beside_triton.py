@@ -165,13 +165,16 @@ class TritonPythonModel:
             sender = request.get_response_sender()
             for number in (1, 2):
                 tensor = pb_utils.Tensor("OUT", np.array([[number]], dtype=np.int32))
-                sender.send(pb_utils.InferenceResponse([tensor]))
+                sender.send(pb_utils.InferenceResponse([tensor]), flags=FLAGS)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
 
-def test_of_two_responses_of_a_model_that_is_not_decoupled_the_first_counts(start: Starter, tmp_path: Path) -> None:
-    write_model(tmp_path, "twice", TWICE)
+@pytest.mark.parametrize("flags", ["0", "pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"])
+def test_of_two_responses_of_a_model_that_is_not_decoupled_the_first_counts(
+    start: Starter, tmp_path: Path, flags: str
+) -> None:
+    write_model(tmp_path, "twice", TWICE.replace("FLAGS", flags))
     server = start()
     found: queue.Queue[Any] = queue.Queue()
     with server.client() as client:
