@@ -13,6 +13,7 @@ from free_ports import free_ports
 from local_hub import LocalHub
 from page_run import ROOT, PageRun
 from PIL import Image
+from tiny_generating_models import generating_model
 from tiny_models import cached, tiny_causal_lm
 
 IDENTITY = """backend: "identity"
@@ -141,6 +142,12 @@ def _model_with_eyes(run: PageRun) -> None:
     run.start_server("trireme serve model_repository")
 
 
+def _model_that_looks(run: PageRun) -> None:
+    """One of the reader's own, and a picture."""
+    shutil.copytree(generating_model("llava"), run.folder / "model_repository/looker")
+    Image.new("RGB", (40, 30), "grey").save(run.folder / "cat.png")
+
+
 def _redis(run: PageRun) -> None:
     """One of the page's own, where the machine has the program."""
     own_models("shout")(run)
@@ -179,7 +186,7 @@ SETUPS: Mapping[str, Setup] = {
     "docs/structured-output.md": Setup(asks_examples=True),
     "docs/token-models.md": Setup(hub={"facebook/opt-125m": "opt"}),
     "docs/tracing.md": Setup(asks_examples=True, prepare=own_models("shout")),
-    "docs/transformers.md": Setup(hub={"Qwen/Qwen2.5-0.5B-Instruct": "qwen2"}),
+    "docs/transformers.md": Setup(prepare=_model_that_looks, hub={"Qwen/Qwen2.5-0.5B-Instruct": "qwen2"}),
     "examples/falcon-7b-trt/README.md": Setup(prepare=weights("falcon", "falcon-7b-instruct")),
     "examples/gaudi/README.md": Setup(hub={"Qwen/Qwen2-1.5B-Instruct": "qwen2", "huggyllama/llama-7b": "llama"}),
     "examples/gptneox/README.md": Setup(prepare=weights("gptneox", "examples/gptneox/h2ogpt-oig-oasst1-512-6_9b")),

@@ -15,7 +15,7 @@ from page_setups import SETUPS, Setup
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
 BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page, ROOT) for page in PAGES}
-MOST_LEFT_OUT = 5
+MOST_LEFT_OUT = 4
 """A page that needs what no test has may say so; the sum of them is watched."""
 RUNNABLE = ("sh", "python", "text", "pbtxt", "toml", "json")
 
