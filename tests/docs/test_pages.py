@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from forked_commands import fresh_interpreters
 from page_blocks import blocks_of
-from page_run import ROOT, PageRun, command_of, same_numbers
+from page_run import ROOT, PageRun, command_of, same_numbers, soon_steady
 from page_setups import SETUPS, Setup
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
@@ -94,3 +94,11 @@ def test_comments_above_a_block_say_what_it_needs_and_how_it_is_compared(tmp_pat
     assert (conversation.follows, conversation.has_other_numbers, command.has_other_numbers) == (True, True, False)
     assert same_numbers("Hello  12.5 ━━━") == same_numbers("Hello     7 ━━━━━")
     assert same_numbers("Hello 12.5") != same_numbers("Hallo 12.5")
+
+
+def test_load_tests_of_pages_do_not_wait_for_a_quiet_machine() -> None:
+    steady = ["-s", "9999"]
+    assert soon_steady(["bin/perf_analyzer", "-m", "a"])[3:] == [*steady, "-p", "500"]
+    assert soon_steady(["bin/trireme", "perf", "-m", "a", "-p", "9"])[6:] == steady
+    for words in ("trireme perf llm -m a", "trireme perf --request-count 9", "trireme models index", "bash -c perf"):
+        assert soon_steady(words.split()) == words.split()
