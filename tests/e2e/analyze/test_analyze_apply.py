@@ -23,7 +23,7 @@ HIDING = SLOW.replace(
 
 def run_analyze(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trireme", "analyze", *words, *STEADY]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
