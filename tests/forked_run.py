@@ -55,6 +55,8 @@ class ForkedRun:
         for name in PRELOADED if len(groups) > 1 else ():
             if name.split(".")[0] in sys.modules:
                 importlib.import_module(name)
+        if len(groups) > 1 and any(hasattr(getattr(item, "obj", None), "hypothesis") for item in session.items):
+            draw_text()
         gc.collect()
         gc.freeze()  # neither copied nor looked through again by the processes to come
         gc.enable()
@@ -234,6 +236,15 @@ def _assigned(session: pytest.Session, connection: Connection[Any, Any]) -> Iter
             return
         for number, following in zip(group, [*group[1:], None], strict=True):
             yield number, session if following is None else session.items[following]
+
+
+def draw_text() -> None:
+    """Has hypothesis sort Unicode's characters, for which each process would take two seconds where no earlier run has
+    left them on disk. The constants in the sources it has read when the tests were collected."""
+    from hypothesis import given, settings
+    from hypothesis import strategies as st
+
+    settings(database=None, deadline=None, max_examples=1)(given(st.text())(lambda text: None))()
 
 
 def groups_of(items: list[pytest.Item]) -> list[list[int]]:

@@ -65,6 +65,17 @@ def test_a_file_stays_in_one_process_and_the_collector_runs_nothing(tmp_path: Pa
     assert len(set((tmp_path / "ended").read_text().split())) in (1, 2)  # once in each process that made it
 
 
+def test_hypothesis_knows_all_characters_before_the_first_test(tmp_path: Path) -> None:
+    code = (
+        "from hypothesis import given, strategies as st\n"
+        "from hypothesis.internal import charmap\n"
+        "def test_characters(): assert charmap._charmap\n"
+        "@given(st.integers())\n"
+        "def test_drawn(number): pass\n"
+    )
+    assert run(tmp_path, one=code, two=code)[:2] == (0, {"passed": 4})
+
+
 def test_a_crash_fails_its_test_and_no_other(tmp_path: Path) -> None:
     code = "def test_a(): pass\ndef test_b(): os.kill(os.getpid(), signal.SIGKILL)\ndef test_c(): pass\n"
     exit_code, counts, printed = run(tmp_path, one=code, two="def test_d(): pass")
