@@ -113,6 +113,39 @@ def many_members(ports: Ports, count: int = 8, members: int = 300_000) -> int:
         return sum(clients.map(partial(send_http, ports), requests))
 
 
+def endless_values(ports: Ports, size: int = 60 * MILLION) -> int:
+    """One string that is not UTF-8, one number, one name, one shape and one stretch of spaces, in each of the APIs that
+    read JSON, several at once."""
+    infer, generate, chat = "/v2/models/text/infer", "/v2/models/text/generate", "/v1/chat/completions"
+    begin = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":['
+    bodies = [
+        (infer, begin + b'"', b"\xff", b'"]}]}'),
+        (infer, b'{"inputs":[{"name":"', b"\xff", b'","datatype":"BYTES","shape":[1],"data":["a"]}]}'),
+        (infer, begin, b"1", b"]}]}"),
+        (infer, b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1', b",1", b'],"data":["a"]}]}'),
+        (infer, begin, b" ", b'"a"]}]}'),
+        (generate, b'{"IN":"', b"\xff", b'"}'),
+        (generate, b'{"', b"\xff", b'":1}'),
+        (chat, b'{"model":"', b"\xff", b'","messages":[]}'),
+    ]
+    with ThreadPoolExecutor(3) as clients:
+        return sum(clients.map(lambda body: _send_filled(ports, size, *body), bodies))
+
+
+def _send_filled(ports: Ports, size: int, path: str, before: bytes, filler: bytes, after: bytes) -> int:
+    """A request whose body is not made at once, so that this process has time for others; waits for the answer."""
+    piece = filler * (MILLION // len(filler))
+    count = size // len(piece)
+    whole = len(before) + count * len(piece) + len(after)
+    with socket.create_connection(("127.0.0.1", ports.http), timeout=120) as connection, contextlib.suppress(OSError):
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {whole}\r\n\r\n".encode() + before)
+        for _ in range(count):
+            connection.sendall(piece)
+        connection.sendall(after)
+        connection.recv(1 << 20)
+    return whole
+
+
 def compressed_calls(ports: Ports, count: int = 2000) -> int:
     """Calls in one write, each a hundred bytes that become half a megabyte."""
     content = grpc.message(grpc.field(1, b"text") + grpc.field(5, b"") * 250_000, is_gzipped=True)
@@ -211,6 +244,7 @@ ATTACKS: dict[str, Attack] = {
         brackets,
         objects_in_turn,
         many_members,
+        endless_values,
         compressed_calls,
         window_updates,
         repeated_settings,

@@ -35,6 +35,7 @@ WHOLE_BYTES: Final = 1 << 20
 _VALUE_BYTES: Final = 100  # as measured
 _NEAR_BYTES: Final = 64
 """As far back a mistake is looked for."""
+_TEXT_BYTES: Final = 6  # of a long string with one character that takes four bytes, in pieces and as one
 _QUICK_EXACT_BYTES: Final = 4 << 10  # of a text that the fast parser does not take
 
 _TO_ESCAPE: Final = re.compile(rb'["\\\x00-\x1f]')
@@ -73,10 +74,10 @@ def parse(text: bytes, is_quick: bool = False) -> Any:
 
 
 def reading_bytes(text: bytes) -> int:
-    """What a text takes at most while it is read, and its tensors are made: as it is, and as values. Those of short
-    strings take most."""
+    """What a text takes at most while it is read, and its tensors are made: in pieces, and as values. Those of
+    short strings take most."""
     commas = sum(text.count(b",", start, start + WHOLE_BYTES) for start in range(0, len(text), WHOLE_BYTES))
-    return 2 * len(text) + _VALUE_BYTES * commas
+    return _TEXT_BYTES * len(text) + _VALUE_BYTES * commas
 
 
 def members(value: dict[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -138,6 +138,14 @@ def test_names_without_end_are_not_taken() -> None:
             reader.read(b'{"a":{"%b":1}}' % (character * (reader.MAX_NAME_CHARS + 1)))
 
 
+@pytest.mark.parametrize("raw", [b"\xff", b"a\xff", b"\xed\xa0\x80"])
+def test_a_string_has_a_limit_for_bytes_that_are_not_text(raw: bytes) -> None:
+    few = raw * 100 + "é".encode() * 2_000_000
+    assert reader.read(b'["%b"]' % few)[0].encode("utf-8", "surrogateescape") == few
+    with pytest.raises(reader.JsonLimitError, match="more than 1048576 bytes that are not UTF-8"):
+        reader.read(b'{"a":"%b"}' % (raw * 1_100_000))
+
+
 def test_spaces_are_passed_over_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, 2, 3, 50):
         monkeypatch.setattr(reader, "_RUN_BYTES", size)

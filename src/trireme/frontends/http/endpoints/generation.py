@@ -101,7 +101,7 @@ class GenerateEndpoints:
         refuse_unread(self._server.calls, exchange, exchange.head.model_name, exchange.head.model_version, error)
 
     def _read(self, exchange: Exchange, call: CalledModel, answer_type: AnswerType) -> None:
-        text = bytes(exchange.body)
+        text = exchange.body = bytes(exchange.body)  # once: a long one may wait to be read
         json_input = "messages" if call.backend in _TAKING_CHATS else ""
         decode = partial(decode_generate, text, input_forms(call), self._max_input_size_bytes, json_input)
         begin = partial(self._begin, exchange, call, answer_type)

@@ -136,6 +136,8 @@ class InferEndpoint:
         """Reads what the body says. From here on errors are told as JSON."""
         text, offset = split_body(body, exchange.head.header_length)
         if len(text) > QUICK_BYTES:
+            if len(text) == len(body):
+                exchange.body = body = text  # one of the two is enough while it waits to be read
             self._decode_long(exchange, call, body, text, offset)
             return
         try:

@@ -119,7 +119,7 @@ class ModelCalls:
         self._check(exchange.head)
         if self._server.tracing.is_on or exchange.head.wants_explanation:
             exchange.received_ns = monotonic_ns()
-        body = bytes(exchange.body)
+        body = exchange.body = bytes(exchange.body)  # once: a long one may wait to be read
         model: object = None
 
         def decode(is_quick: bool = False) -> RequestT:
