@@ -51,7 +51,7 @@ _VALUES_PER_LIST = 4  # which the garbage collector looks at, and nothing else r
 
 _RUN_BYTES = 32 << 10
 _MAX_RAW_BYTES = 1 << 20
-"""Of one string, in pieces that are not UTF-8: they take a hundred times as long to read, and twice the memory."""
+"""Of one string, that are not UTF-8: they take a hundred times as long to read, and twice the memory."""
 _MAX_NUMBER_BYTES = 32 << 10  # as many as a run may have
 _LISTS_PER_STEP = 64  # in a run, where they cost less
 _NUMBERS = re.compile(rb'[^\[\]{}"]*,')
@@ -325,8 +325,7 @@ def _read_string(text: bytes, position: int) -> tuple[str, int, int]:
         end = match.end() if match else position
         if end - position == _RUN_BYTES > 4:
             end = _begin_of_character(text, end)  # so that a run can follow
-        parts.add_bytes(text[position:end])
-        raw_bytes += end - position
+        raw_bytes += parts.add_bytes(text[position:end])
         if raw_bytes > _MAX_RAW_BYTES:
             raise JsonLimitError(
                 f"a string in the JSON text has more than {_MAX_RAW_BYTES} bytes that are not UTF-8, which is the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ TEXT_SLICE_BYTES = 256 << 10
 """Of strings that are written at once."""
 
 _ERRORS = "surrogateescape"
+_ESCAPED = re.compile("[\udc80-\udcff]+")
 
 
 def join_slices(encode: Callable[[list[Any]], bytes], elements: list[Any]) -> bytes:
@@ -57,9 +59,11 @@ class TextJoiner:
         self._pieces.append(self._decoder.decode(b"", True))
         self._pieces.append(text)
 
-    def add_bytes(self, raw: bytes) -> None:
-        """Of a size that does not take long."""
-        self._pieces.append(self._decoder.decode(raw))
+    def add_bytes(self, raw: bytes) -> int:
+        """Of a size that does not take long; how many of them, and of those before, are found not to be UTF-8."""
+        piece = self._decoder.decode(raw)
+        self._pieces.append(piece)
+        return len(piece) - len(_ESCAPED.sub("", piece))
 
     def join(self) -> str:
         """The text."""

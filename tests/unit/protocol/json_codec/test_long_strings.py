@@ -141,7 +141,9 @@ def test_names_without_end_are_not_taken() -> None:
 @pytest.mark.parametrize("raw", [b"\xff", b"a\xff", b"\xed\xa0\x80"])
 def test_a_string_has_a_limit_for_bytes_that_are_not_text(raw: bytes) -> None:
     few = raw * 100 + "é".encode() * 2_000_000
-    assert reader.read(b'["%b"]' % few)[0].encode("utf-8", "surrogateescape") == few
+    scattered = (raw + b"a" * 40_000) * 40  # more than the limit in pieces that have some
+    for text in (few, scattered):
+        assert reader.read(b'["%b"]' % text)[0].encode("utf-8", "surrogateescape") == text
     with pytest.raises(reader.JsonLimitError, match="more than 1048576 bytes that are not UTF-8"):
         reader.read(b'{"a":"%b"}' % (raw * 1_100_000))
 

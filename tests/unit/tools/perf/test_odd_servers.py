@@ -86,6 +86,18 @@ def test_a_server_that_never_answers_is_told_while_it_is_waited_for(
     assert f"Waiting for {place}, which has not answered " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("calls_type", [HttpServerCalls, GrpcServerCalls])
+def test_a_connection_that_nobody_takes_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, calls_type: type[HttpServerCalls | GrpcServerCalls]
+) -> None:
+    def in_vain(*args: object, **settings: object) -> socket.socket:
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", in_vain)
+    with pytest.raises(PerfError, match=r"no connection to 127\.0\.0\.1:1 within 60 s: nobody takes it"):
+        calls_type(parse_address("127.0.0.1:1", 8000), (), None).metadata("m", "")
+
+
 def test_a_page_that_has_no_metrics_is_told() -> None:
     page = b'nv_gpu_utilization{gpu_uuid="x"} full\n'
     with answering(page) as url, pytest.raises(PerfError, match="answered with no page of metrics"):

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trireme.tools.perf.address import Address
-from trireme.tools.perf.control.patience import ANSWER_S, awaiting
+from trireme.tools.perf.control.patience import ANSWER_S, awaiting, connecting
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.wire.http1_responses import error_text
 
@@ -73,6 +73,9 @@ class HttpServerCalls:
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         for is_second in (False, True):
             try:
+                if self._connection.sock is None:
+                    with connecting(self._authority):
+                        self._connection.connect()
                 self._connection.request(method, self._base + path, body, self._headers)
                 response = self._connection.getresponse()
                 content = response.read(_MOST_BYTES)

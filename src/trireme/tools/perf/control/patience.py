@@ -31,3 +31,15 @@ def awaiting(authority: str, question: str) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()  # a load is forked later, which threads would disturb
+
+
+@contextmanager
+def connecting(authority: str) -> Iterator[None]:
+    """Within it a connection is made; a TimeoutError becomes a PerfError that says so."""
+    try:
+        yield
+    except TimeoutError:
+        raise PerfError(
+            f"no connection to {authority} within {ANSWER_S:.0f} s: nobody takes it; is the address right, and no "
+            "firewall between?"
+        ) from None

@@ -8,7 +8,7 @@ import ssl
 
 from trireme.protocol.grpc_frames import MessageFault
 from trireme.tools.perf.address import Address
-from trireme.tools.perf.control.patience import ANSWER_S, awaiting
+from trireme.tools.perf.control.patience import ANSWER_S, awaiting, connecting
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.wire.grpc_headers import call_headers
 from trireme.tools.perf.wire.grpc_requests import frame, unframe
@@ -53,7 +53,8 @@ class UnaryCaller:
             raise PerfError(f"the answer to {method} cannot be read: {error}") from None
 
     def _connect(self) -> socket.socket:
-        plain = socket.create_connection((self._address.host, self._address.port), timeout=ANSWER_S)
+        with connecting(self._address.authority):
+            plain = socket.create_connection((self._address.host, self._address.port), timeout=ANSWER_S)
         if self._context is None:
             return plain
         return self._context.wrap_socket(plain, server_hostname=self._address.host)
