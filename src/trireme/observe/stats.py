@@ -287,14 +287,14 @@ class ModelStats:
         if self.summaries is not None:
             self.counting_failures.guard(self.summaries.cache_miss.observe, end_ns, lookup_and_insert_ns)
 
-    def record_response(self, index: int, ns: int, response: InferenceResponse, is_cancelled: bool) -> None:
+    def record_response(self, index: int, ns: int, response: InferenceResponse, is_given_up: bool) -> None:
         """One response of a stream, `ns` after the one before it or after the start of the execution."""
         index = min(index, MAX_RESPONSE_POSITIONS - 1)
         totals = self._responses.get(index)
         if totals is None:
             totals = self._responses[index] = [0] * 8
         if response.is_empty:
-            at = 6 if is_cancelled else 4
+            at = 6 if is_given_up else 4
         else:
             at = 2 if response.error is not None else 0
         totals[at] += 1

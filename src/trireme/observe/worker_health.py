@@ -25,7 +25,7 @@ class WorkerEvent(NamedTuple):
     reason: str
     """The reason of a failure; "restarted" for the start that followed."""
     text: str = ""
-    """All that is known of a failure, for people: exit code or signal, and the last output."""
+    """What is known of a failure, for people, in a line: exit code or signal."""
 
 
 class WorkerHealth:
@@ -74,7 +74,7 @@ class WorkerHealth:
 
     def note(self, worker: _Worker, reason: str, text: str = "") -> None:
         """Remembers when something happened to a worker."""
-        self.events.append(WorkerEvent(time.time(), *worker, reason, text[:_MAX_TEXT]))
+        self.events.append(WorkerEvent(time.time(), *worker, reason, text.partition("\n")[0][:_MAX_TEXT]))
 
     def forget(self, worker: _Worker) -> None:
         """Takes the series of an instance off the page."""

@@ -156,7 +156,7 @@ class InstanceRunner:
         guard(self._stats.record_measured, durations)
         if request is None:
             return
-        request.measured = durations
+        request.measured = durations if request.measured is None else {**request.measured, **durations}
         if request.trace is not None:
             guard(request.trace.durations.update, durations)
 

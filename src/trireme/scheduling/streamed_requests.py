@@ -42,7 +42,7 @@ class StreamedRequests:
             stream = self._streams[request] = _Stream(self._start_of(request))
         if stream.count == 0 and response.error is None:
             self._stats.record_first_response(request, now_ns)
-        self._stats.record_response(stream.count, now_ns - stream.last_ns, response, request.is_cancelled)
+        self._stats.record_response(stream.count, now_ns - stream.last_ns, response, request.is_given_up)
         stream.count += 1
         stream.last_ns = now_ns
         if response.is_final:

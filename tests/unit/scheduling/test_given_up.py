@@ -70,6 +70,7 @@ def test_stream_whose_client_has_all_that_it_wanted_is_answered_well(bench: Any,
     slowest, failed = requests.records()
     assert ([record.request_id for record in slowest], failed) == (["a"], [])
     assert (bench.stats.success_count, bench.stats.fail_count) == (1, 0)
+    assert [response.cancel.count for response in bench.stats.snapshot().responses.values()] == [0, 0]
 
 
 def test_error_of_the_model_counts_also_where_the_client_has_all_that_it_wanted(bench: Any) -> None:

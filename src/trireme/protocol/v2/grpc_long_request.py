@@ -33,8 +33,10 @@ MAX_NAME_BYTES: Final = 64 << 10
 _ID: Final = 3
 _INPUTS: Final = 5
 _RAW_CONTENTS: Final = 7
-_NESTED: Final = (4, 6)  # parameters and outputs
-_NAMES: Final = (1, 2)  # model, input or output, and version or datatype
+_OUTPUTS: Final = 6
+_NESTED: Final = (4, _OUTPUTS)  # parameters and outputs
+_NAME: Final = 1
+_NAMES: Final = (_NAME, 2)  # model or input, and version or datatype
 _INPUT_SHAPE: Final = 3
 _INPUT_CONTENTS: Final = 5
 _NO_CONTENTS: Final = b"\x2a\x00"
@@ -112,7 +114,8 @@ class _Parts:
                 if kind == _LENGTH and number in _NESTED:
                     for inner, _, begin, end in _fields(message, start, stop):
                         counts.add_fields()
-                        counts.check_name(inner, end - begin if number != _NESTED[0] else 0)
+                        if number == _OUTPUTS and inner == _NAME:
+                            counts.check_name(inner, end - begin)
                 elif kind == _LENGTH:
                     counts.check_name(number, stop - start)
                 counts.add_head(stop - first)

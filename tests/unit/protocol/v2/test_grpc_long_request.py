@@ -242,3 +242,12 @@ def test_what_is_no_tensor_data_has_a_limit() -> None:
 def test_an_id_without_end_is_not_read(decode: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="the id of the request has 300000 bytes, more than the 262144"):
         decode(field(1, b"m") + field(3, b"x" * 300_000))
+
+
+def test_a_parameter_of_an_output_is_no_name() -> None:
+    message = request(300)
+    message.outputs.add(name="OUT").parameters["key"].string_param = "x" * (grpc_long_request.MAX_NAME_BYTES + 1)
+    assert decode_long(message.SerializeToString())[0].model_name == "m"
+    message.outputs.add(name="x" * (grpc_long_request.MAX_NAME_BYTES + 1))
+    with pytest.raises(InvalidArgumentError, match="a name or datatype of the request has 65537 bytes"):
+        decode_long(message.SerializeToString())

@@ -171,8 +171,11 @@ class ModelCalls:
         return call, replace(request, model=base, **({"adapter": adapter} if is_written else {}))
 
     async def _open_when_loaded(self, answer: Answer[RequestT], exchange: Exchange, request: RequestT) -> None:
-        await self._server.calls.wait_until_loaded(request.model, "")
-        self._open(answer, exchange, request)
+        try:
+            await self._server.calls.wait_until_loaded(request.model, "")
+            self._open(answer, exchange, request)
+        except ServingError as error:
+            refuse_unread(self._server.calls, exchange, request.model, "", error)
 
 
 def arrival_or_none(exchange: Exchange) -> Arrival | None:
