@@ -21,8 +21,8 @@ _PARAMETER = "strict_outputs"
 class OutputCheck:
     """Knows the outputs of one model. `known` holds the forms that need no second look; a caller asks it first.
 
-    Where the check is not strict, as in Triton, what is wrong is logged once per output and goes on its way; nothing is
-    logged where the configuration says that it is meant so.
+    What is wrong is logged once per output, unless the configuration says that it is meant so. Where the check is not
+    strict, as in Triton, it goes on its way.
     """
 
     def __init__(self, config: ModelConfig, states: Collection[str], is_strict: bool) -> None:
@@ -47,12 +47,10 @@ class OutputCheck:
         if problem is None:
             return None
         sentence = f"model '{self._model}' {problem}"
-        if self._is_strict:
-            return InternalError(f"{sentence} (--strict-model-outputs=false lets it pass)")
         if name not in self._told and len(self._told) < _MOST_FORMS and not self._is_meant:
             self._told.add(name)
             log.warning("%s", sentence)
-        return None
+        return InternalError(f"{sentence} (--strict-model-outputs=false lets it pass)") if self._is_strict else None
 
     def _problem(self, name: str, datatype: str, shape: tuple[int, ...]) -> str | None:
         promised = self._outputs.get(name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
-SUMMARY = "list, describe, count, load and unload the models of a running server; --live watches them"
+SUMMARY = "the models of a running server: index, config, statistics, load, unload; --live watches them"
 
 _DESCRIPTION = """Without a command: every model and version in the repositories, with its state.
 

@@ -43,14 +43,16 @@ def test_strict_check_refuses_every_time_with_the_words(form: tuple[str, str, tu
     assert form not in strict.known
 
 
-def test_loose_check_warns_once_per_output(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_what_is_wrong_is_logged_once_per_output(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_strict: bool
+) -> None:
     monkeypatch.setattr(logging.getLogger("trireme"), "propagate", True)
-    loose = check(is_strict=False)
-    for shape in ((1, 3), (1, 3), (2, 5)):
-        assert loose.examine("OUTPUT0", "FP32", shape) is None
-    assert loose.examine("OTHER", "FP32", (1,)) is None
+    examined = check(is_strict)
+    for name, shape in (("OUTPUT0", (1, 3)), ("OUTPUT0", (1, 3)), ("OUTPUT0", (2, 5)), ("OTHER", (1,))):
+        assert (examined.examine(name, "FP32", shape) is not None) == is_strict
     assert [record.message.split(" ")[4] for record in caplog.records] == ["'OUTPUT0'", "'OTHER',"]
-    assert ("OUTPUT0", "FP32", (1, 3)) in loose.known
+    assert (("OUTPUT0", "FP32", (1, 3)) in examined.known) != is_strict
 
 
 @pytest.mark.parametrize(
@@ -58,8 +60,8 @@ def test_loose_check_warns_once_per_output(caplog: pytest.LogCaptureFixture, mon
     [
         (True, "false", False, 0),
         (False, "False", False, 0),
-        (False, "true", True, 0),
-        (True, "of my own", True, 0),
+        (False, "true", True, 1),
+        (True, "of my own", True, 1),
         (False, "of my own", False, 1),
     ],
 )
