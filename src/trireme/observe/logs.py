@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from trireme.core.errors import InvalidArgumentError, UnavailableError
 from trireme.observe.files.log_file import LogFile
@@ -67,13 +68,25 @@ class LogSettings:
             setattr(self, name, value)
 
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\n(?=[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\dT\d\d:)")
-"""What would move a terminal's cursor or colour it, and line feeds in front of what looks like a line of its own."""
+_FORGED = re.compile(r"\n(?=[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\dT\d\d:)")
+"""Line feeds in front of what looks like a line of its own."""
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f]|{_FORGED.pattern}")
+"""These, and what would move a terminal's cursor or colour it."""
+
+
+_ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in (*range(0x20), *range(0x7F, 0xA0))}
+del _ESCAPES[ord("\t")], _ESCAPES[ord("\n")]
+_MOST_CHARACTERS: Final = 64 << 10
+"""Of a message: what is longer holds up whoever writes it."""
 
 
 def _escaped(message: str) -> str:
     """The message without characters that do something: names and texts in it may come from anybody."""
-    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode(), message)
+    if len(message) > _MOST_CHARACTERS:
+        message = f"{message[:_MOST_CHARACTERS]}... ({len(message) - _MOST_CHARACTERS} characters more)"
+    if _CONTROLS.search(message) is None:
+        return message
+    return _FORGED.sub(r"\\n", message).translate(_ESCAPES)
 
 
 class LineFormatter(logging.Formatter):

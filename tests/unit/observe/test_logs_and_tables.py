@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trireme.core.errors import ErrorKind, ServingError
-from trireme.observe.logs import LineFormatter, LogSettings, configure
+from trireme.observe.logs import LineFormatter, LogSettings, _escaped, configure
 from trireme.observe.terminal.table import render_table
 
 
@@ -31,6 +31,12 @@ def test_control_characters_are_escaped_and_lines_cannot_be_forged() -> None:
         "no model 'a\\x1b[31m\\r\\x00\\x9b\\nI0605 19:30:49.849066 98 x.py:1] forged"
         "\\n2025-06-05T19:30:49Z I forged\n\tkept'"
     )
+
+
+def test_long_messages_are_cut() -> None:
+    message = _escaped("x" * 70_000 + "\0")
+    assert message == "x" * 65_536 + "... (4465 characters more)"
+    assert _escaped("\x1b\t\0" * 3) == "\\x1b\t\\x00" * 3
 
 
 def test_iso_line_begins_with_the_date() -> None:

@@ -25,6 +25,8 @@ MAX_STRINGS: Final = 4 << 20
 """Elements of `bytes_contents` in one request."""
 MAX_NUMBERS: Final = 16 << 20
 """Elements of all other typed contents in one request."""
+MAX_UNPACKED: Final = 1 << 17
+"""Those of them that are not packed, as no client library writes them: each is a step of its own."""
 MAX_HEAD_BYTES: Final = 16 << 20
 """Of all but tensor data and the id: protobuf reads it without letting other threads run."""
 MAX_NAME_BYTES: Final = 64 << 10
@@ -149,7 +151,8 @@ class _Parts:
             if number == _BYTES_CONTENTS:
                 counts.add_strings()
             else:
-                counts.add_numbers(1 if kind != _LENGTH else _packed_count(message, number, begin, end))
+                counts.add_numbers(_packed_count(message, number, begin, end) if kind == _LENGTH else 1)
+                counts.add_unpacked(kind != _LENGTH)
             if end - first > _PIECE_BYTES:
                 if first < last:
                     yield 0, first, last
@@ -200,7 +203,7 @@ class _Counts:
     """What was found so far; each method raises where it is too much."""
 
     def __init__(self) -> None:
-        self._fields = self._strings = self._numbers = self._head_bytes = 0
+        self._fields = self._strings = self._numbers = self._unpacked = self._head_bytes = 0
 
     def add_fields(self, count: int = 1) -> None:
         self._fields += count
@@ -219,6 +222,14 @@ class _Counts:
         self._numbers += count
         if self._numbers > MAX_NUMBERS:
             raise _too_many(MAX_NUMBERS, "numbers")
+
+    def add_unpacked(self, count: int) -> None:
+        self._unpacked += count
+        if self._unpacked > MAX_UNPACKED:
+            raise InvalidArgumentError(
+                f"the request has more than {MAX_UNPACKED} numbers with a tag each, which is the limit: pack them, or "
+                "send raw contents"
+            )
 
     def add_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes

@@ -251,3 +251,13 @@ def test_a_parameter_of_an_output_is_no_name() -> None:
     message.outputs.add(name="x" * (grpc_long_request.MAX_NAME_BYTES + 1))
     with pytest.raises(InvalidArgumentError, match="a name or datatype of the request has 65537 bytes"):
         decode_long(message.SerializeToString())
+
+
+def test_numbers_with_a_tag_each_have_a_limit_of_their_own() -> None:
+    def message(count: int) -> bytes:
+        entry = field(1, b"IN0") + field(2, b"INT32") + field(5, b"\x10\x01" * count)
+        return field(1, b"m") + field(5, entry)
+
+    assert len(inputs_of(decode_long(message(100_000)))["IN0"]) == 400_000
+    with pytest.raises(InvalidArgumentError, match="more than 131072 numbers with a tag each"):
+        decode_long(message(131_073))

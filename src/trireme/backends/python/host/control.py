@@ -65,7 +65,7 @@ class Control:
         """A line written through `pb_utils.Logger` (LOG)."""
         _, letter, path, line, text = message
         level = _LEVELS.get(letter, logging.INFO)
-        if self._logger.isEnabledFor(level) and self._budget.take(len(text)):
+        if self._logger.isEnabledFor(level) and self._budget.take(len(repr(text))):  # as it is escaped
             self._logger.handle(self._logger.makeRecord(self._logger.name, level, path, line, text, (), None))
 
     def close(self) -> None:

@@ -7,6 +7,9 @@ import enum
 from trireme.backends.python.pb_utils.types import as_text
 from trireme.core.errors import PROMPT_TOO_LONG
 
+_MOST_CHARACTERS = 64 << 10
+"""Of an exception's text that are told."""
+
 
 class TritonModelException(Exception):
     """What pb_utils raises, and what a model may raise anywhere."""
@@ -84,6 +87,8 @@ def exception_text(error: BaseException) -> str:
         if not _is_plumbing(frame.filename)
     ]
     text = "\n".join([f"{type(error).__name__}: {_message_of(error)}", *getattr(error, "__notes__", ())])
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}... ({len(text) - _MOST_CHARACTERS} characters more)"
     return f"{text}\n\nAt:\n{''.join(frames)}" if frames else text
 
 

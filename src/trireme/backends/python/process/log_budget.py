@@ -73,4 +73,5 @@ class LogBudget:
 def dropped_text(count: int) -> str:
     """The line in the log in place of those that are not there."""
     lines = "line of this model's output was" if count == 1 else "lines of this model's output were"
-    return f"{count} {lines} dropped: the log takes {LINES_PER_S} lines a second from one worker"
+    most = f"{LINES_PER_S} lines and {LINES_PER_S * BYTES_PER_LINE} bytes"
+    return f"{count} {lines} dropped: the log takes {most} a second from one worker"

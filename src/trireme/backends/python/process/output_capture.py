@@ -130,7 +130,7 @@ class OutputCapture:
     def _write(self, line: bytes, pipe: _Pipe) -> None:
         text = _text_of(line)
         self._keep(text)
-        if self._logger.isEnabledFor(pipe.level) and self._budget.take(len(text)):
+        if self._logger.isEnabledFor(pipe.level) and self._budget.take(len(repr(text))):  # as it is escaped
             self._log(pipe.level, pipe.stream, text)
 
     def _keep(self, text: str) -> None:

@@ -41,6 +41,7 @@ class TritonPythonModel:
     [
         ("Mute()", "Mute: <its text could not be made: RuntimeError>"),
         ("Leaving()", "Leaving: <its text could not be made: SystemExit>"),
+        ("Base('x' * 70_000)", "Base: " + "x" * (65_536 - 6) + "... (4470 characters more)"),
         ("GeneratorExit()", "GeneratorExit: <EMPTY MESSAGE>"),
         ("Base('mine')", "Base: mine"),
         ("SystemExit(2)", "SystemExit: 2"),
