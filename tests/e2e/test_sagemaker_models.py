@@ -15,13 +15,23 @@ from typing import Any
 import numpy as np
 import pytest
 from free_ports import free_ports
-from running_server import INT_CONFIG, RunningServer, int_request, port_flags, three_ports, write_ensemble, write_model
+from running_server import (
+    INT_CONFIG,
+    START_S,
+    RunningServer,
+    int_request,
+    port_flags,
+    three_ports,
+    write_ensemble,
+    write_model,
+)
 
 ECHO = """
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
+        pb_utils.Logger.log_verbose("the model was asked")
         given = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
         if any((array == 99).any() for array in given):
             raise MemoryError("CUDA out of memory")
@@ -69,10 +79,9 @@ class ContainerServer(SagemakerServer):
     def __init__(self, folder: Path, **variables: str) -> None:
         (self.port,) = free_ports(1)
         self.models = folder / "models"
-        self.models.mkdir(exist_ok=True)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         bound = {"SAGEMAKER_BIND_TO_PORT": str(self.port), "SAGEMAKER_SAFE_PORT_RANGE": f"{self.port}-{self.port}"}
-        self._start(folder, [str(SERVE), str(folder)], PATH=path, **bound, **variables)
+        self._start(folder, [str(SERVE), str(folder)], PATH=path, TMPDIR=str(folder), **bound, **variables)
 
     def is_up(self) -> bool:
         try:
@@ -202,14 +211,42 @@ def test_without_model_control_nothing_is_loaded(tmp_path: Path, archives: Path)
 def test_the_command_of_the_image_serves_one_model(tmp_path: Path, archives: Path) -> None:
     shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
     with ContainerServer(tmp_path) as server:
-        server.until(server.is_up, timeout_s=60)
+        server.until(server.is_up, START_S)
         status, answer = server.send("POST", "/invocations", int_request(1, 2))
         assert (status, answer["outputs"][0]["data"]) == (200, [11, 12])
         assert "Started HTTPService" not in server.log
+        assert "Started Sagemaker HTTPService" in server.log
+        assert "the model was asked" not in server.log
+
+
+def test_the_command_of_the_image_serves_the_model_that_is_named(tmp_path: Path, archives: Path) -> None:
+    """An ensemble with its steps, and no model beside them; the log says as much as is wished."""
+    shutil.copytree(archives / "ensemble" / "model_repository", tmp_path / "model")
+    shutil.copytree(archives / "full" / "model_repository" / "full", tmp_path / "model" / "full")
+    wishes = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "whole", "SAGEMAKER_TRITON_LOG_INFO": "false"}
+    with ContainerServer(tmp_path, **wishes, SAGEMAKER_TRITON_LOG_VERBOSE="true") as server:
+        server.until(server.is_up, START_S)
+        status, answer = server.send("POST", "/invocations", int_request(1, 2))
+        assert (status, answer["outputs"][0]["data"]) == (200, [3, 4])
+        assert "out of memory on purpose" not in server.log
+        assert "Started Sagemaker HTTPService" not in server.log
+        server.until(lambda: "the model was asked" in server.log)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_command_of_the_image_ends_without_the_model_that_is_named(
+    is_told: bool, tmp_path: Path, archives: Path
+) -> None:
+    shutil.copytree(archives / "one" / "model_repository", tmp_path / "model")
+    wishes = {} if is_told else {"SAGEMAKER_TRITON_LOG_ERROR": "false"}
+    with ContainerServer(tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="other", **wishes) as server:
+        assert server.process.wait(START_S) == 1
+        assert ("failed to load 'other': there is no folder of this name" in server.log) == is_told
 
 
 def test_the_command_of_the_image_serves_several_models(tmp_path: Path, archives: Path) -> None:
+    """None is there at first, not even their folder."""
     with ContainerServer(tmp_path, SAGEMAKER_MULTI_MODEL="true") as server:
-        server.until(server.is_up, timeout_s=60)
+        server.until(server.is_up, START_S)
         assert server.load("abc", archives / "one" / "model_repository") == (200, None)
         assert invoked(server, "abc", 1, 2) == [11, 12]
