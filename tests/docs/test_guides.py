@@ -1,4 +1,4 @@
-"""Code of the guides that is no program by itself, and the examples, in a test's own process."""
+"""Code and tables of the guides that are no programs by themselves, and the examples, in a test's own process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trireme.frontends.processes.count import front_end_count
 from trireme.testing import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,3 +51,22 @@ def test_example_model_can_be_tested_without_a_server(name: str) -> None:
     values = [next(iter(answer.values())).ravel().tolist() for answer in answers if len(answer)]
     expected = {"adder": [[2.0] * 4], "shout": [[b"HI!!!"]], "storyteller": [[b"We "], [b"rowed "], [b"through "]]}
     assert values == expected[name]
+
+
+def test_guide_tells_how_many_front_end_processes_are_chosen() -> None:
+    guide = (ROOT / "docs/front-end-processes.md").read_text(encoding="utf-8")
+    lines = [line for line in guide.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    head = next(row for row in rows if row[0] == "cores, instances")
+    table = [row for row in rows if len(row) == len(head) and re.fullmatch(r"[\d to]+", row[0])]
+    cores = [core_count for row in table for core_count in core_counts(row[0])]
+    assert (cores[0], cores[-1]) == (1, 192)
+    for row in table:
+        for core_count in core_counts(row[0]):
+            chosen = [front_end_count(None, core_count, int(count), int(count)) for count in head[1:]]
+            assert chosen == [int(cell) for cell in row[1:]], core_count
+
+
+def core_counts(cell: str) -> list[int]:
+    """Both ends of `1 to 7`, or the one number."""
+    return [int(number) for number in cell.split(" to ")]

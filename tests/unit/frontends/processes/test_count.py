@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from trireme.frontends.processes.count import front_end_count, may_have_front_ends
@@ -59,25 +56,6 @@ def test_models_that_cannot_be_leased_take_cores_and_want_no_process() -> None:
     assert front_end_count(None, 16, 8, 0) == 1
     assert front_end_count(None, 16, 8, 4) == 3
     assert front_end_count(None, 16, 15, 4) == 1
-
-
-def test_the_guide_tells_what_is_chosen() -> None:
-    guide = Path(__file__).parents[4] / "docs" / "front-end-processes.md"
-    lines = [line for line in guide.read_text().splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    head = next(row for row in rows if row[0] == "cores, instances")
-    table = [row for row in rows if len(row) == len(head) and re.fullmatch(r"[\d to]+", row[0])]
-    cores = [core_count for row in table for core_count in core_counts(row[0])]
-    assert (cores[0], cores[-1]) == (1, 192)
-    for row in table:
-        for core_count in core_counts(row[0]):
-            chosen = [front_end_count(None, core_count, int(count), int(count)) for count in head[1:]]
-            assert chosen == [int(cell) for cell in row[1:]], core_count
-
-
-def core_counts(cell: str) -> list[int]:
-    """Both ends of `1 to 7`, or the one number."""
-    return [int(number) for number in cell.split(" to ")]
 
 
 @pytest.mark.parametrize("has_leases", [False, True])
