@@ -10,18 +10,10 @@ from pathlib import Path
 import pytest
 from running_server import RunningServer, write_ensemble, write_model
 
-COPY = """
-import triton_python_backend_utils as pb_utils
+sys.path.insert(0, str(Path(__file__).parent))
 
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())]
-            )
-            for request in requests
-        ]
-"""
+from copying_model import COPY
+
 STREAM = """
 import numpy as np
 import triton_python_backend_utils as pb_utils

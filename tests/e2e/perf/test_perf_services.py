@@ -10,21 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copying_model import COPY
 from other_services import tensorflow_serving, torchserve
 from running_server import write_model
-
-COPY = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [
-            pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())]
-            )
-            for request in requests
-        ]
-"""
 
 
 def perf(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,16 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from copying_model import COPY
 from running_server import RunningServer, write_model
-
-COPY = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        given = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for array in given]
-"""
 
 
 @pytest.fixture(scope="module")
