@@ -22,6 +22,8 @@ from running_server import exchange, int_request
 
 GRPC_STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 REQUEST = json.dumps(int_request(1, 2)).encode()
+LOST_S = 120.0
+"""A client that still has a connection after so long has a server that does not end."""
 
 
 def test_a_process_that_dies_takes_its_connections_alone_and_is_replaced(served: ProcessServer) -> None:
@@ -206,14 +208,22 @@ def test_the_server_ends_soon_under_load(folder: Path) -> None:
 
 def test_calls_that_come_when_the_server_ends_are_told_that_it_stops(folder: Path) -> None:
     """And not that they were not answered in time: none of them was begun."""
-    with ProcessServer(folder, 2, "--load-model=echo") as server, ThreadPoolExecutor(8) as pool:
+    flags = ("--load-model=echo", "--load-model=slow")
+    with ProcessServer(folder, 2, *flags) as server, ThreadPoolExecutor(8) as pool:
         server.wait_until_ready()
         callers = [pool.submit(call_until_lost, server) for _ in range(8)]
         server.until(lambda: server.statistics("echo")["inference_count"] > 200)
+        under_way = [server.connect() for _ in range(3)]  # one after the other: so long the server ends, at least
+        for connection in under_way:
+            connection.request("POST", "/v2/models/slow/infer", REQUEST)
+        server.until(lambda: server.value("nv_inference_pending_request_count", model="slow", version="1") == 2)
         assert server.interrupt(signal.SIGTERM) == 0
         told = set[str]().union(*(caller.result() for caller in callers))
+        assert [connection.getresponse().status for connection in under_way] == [200] * 3
     stopping = "[request id: <id_unknown>] Server is stopping, scheduler for model has stopped accepting new inference"
-    assert {words for words in told if "erver is s" in words} <= {f"{stopping} requests", GRPC_STOPPING}
+    told_of_the_end = {words for words in told if "erver is s" in words}
+    assert f"{stopping} requests" in told_of_the_end
+    assert told_of_the_end <= {f"{stopping} requests", GRPC_STOPPING}
 
 
 def test_front_ends_end_with_a_server_that_is_killed(folder: Path) -> None:
@@ -271,8 +281,10 @@ def ask_until(served: ProcessServer, is_over: threading.Event) -> list[str]:
 def call_until_lost(served: ProcessServer) -> set[str]:
     """What the calls of one client are told that are not answered, up to the end of its connection."""
     told = set[str]()
+    deadline = time.monotonic() + LOST_S
     with triton.InferenceServerClient(f"127.0.0.1:{served.ports['grpc']}") as client:
         while not any("onnect" in words or "Stream removed" in words for words in told):
+            assert time.monotonic() < deadline, told
             try:
                 client.infer("echo", [tensor(1, 2)])
             except triton.InferenceServerException as error:
