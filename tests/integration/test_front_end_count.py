@@ -15,6 +15,7 @@ from trireme.config.model_config import InstanceGroupConfig
 from trireme.config.options.parser import parse_options
 from trireme.frontends.connection_slots import ConnectionSlots
 from trireme.frontends.processes.starter import start_starter
+from trireme.observe.recent.requests import RecentRequests
 
 
 def _wait_for_the_end(sock: socket.socket, side: socket.socket) -> None:
@@ -72,15 +73,17 @@ def test_the_options_and_the_models_instances_decide_when_they_are_known(
 
     async def run() -> None:
         starter = start_starter(_wait_for_the_end)
-        metrics = SimpleNamespace(others=[])
+        metrics = SimpleNamespace(others=[], requests=RecentRequests())
         arguments = cast(Any, (lambda: [_config(0), config], _server(), metrics, ConnectionSlots()))
         processes = front_ends.open_front_ends(options, starter, *arguments)
         if processes is None:
             assert expected is None
             assert starter.control.fileno() == -1  # it has ended
             assert not metrics.others
+            assert not metrics.requests.lacks_leased
         else:
             assert len(processes.connection_counts) == expected
+            assert metrics.requests.lacks_leased == ("--frontend-leases=false" not in flags)
             await processes.close(0)
 
     asyncio.run(run())
@@ -92,7 +95,7 @@ def test_no_configuration_is_read_for_a_number_that_is_given(caplog: pytest.LogC
 
     async def run() -> None:
         starter = start_starter(_wait_for_the_end)
-        metrics = SimpleNamespace(others=[])
+        metrics = SimpleNamespace(others=[], requests=RecentRequests())
         arguments = cast(Any, (lambda: pytest.fail("the models have no say"), _server(), metrics, ConnectionSlots()))
         processes = front_ends.open_front_ends(options, starter, *arguments)
         assert processes is not None

@@ -66,6 +66,8 @@ def open_front_ends(
     processes = FrontendProcesses(starter, count, server.calls, slots)
     lessor = Lessor(processes, server) if _leases_workers(options) else None
     metrics.others.append(FrontEndMetrics(processes, lessor))
+    if metrics.requests is not None:
+        metrics.requests.lacks_leased = lessor is not None
     processes.start()
     if lessor is not None:
         lessor.start()

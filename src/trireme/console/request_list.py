@@ -29,6 +29,7 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     return {
         "minutes": KEPT_MINUTES,
         "is_recording": requests.excerpts.is_open,
+        "lacks_leased": requests.lacks_leased,
         "slowest": _described(slowest[:_MOST], steps, requests.excerpts),
         "failed": _described(failed[:_MOST], steps, requests.excerpts),
     }

@@ -103,4 +103,5 @@ def test_list_of_one_model_leaves_out_the_others() -> None:
     for name in ("a", "b"):
         watched(requests, name).record_failure(made(0, 0), BACKEND, 5, f"{name} broke")
     assert [entry["message"] for entry in request_list(requests, "b")["failed"]] == ["b broke"]
-    assert request_list(requests, "c") == {"minutes": 10, "is_recording": False, "slowest": [], "failed": []}
+    nothing = {"minutes": 10, "is_recording": False, "lacks_leased": False, "slowest": [], "failed": []}
+    assert request_list(requests, "c") == nothing

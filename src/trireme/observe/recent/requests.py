@@ -178,6 +178,8 @@ class RecentRequests:
     def __init__(self, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
         self.excerpts = RecentExcerpts()
+        self.lacks_leased = False
+        """Whether requests may run on workers leased to other processes, of which nothing single is told here."""
         self._watches: list[RequestWatch] = []
         self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
         self._next_turn_ns = clock() + _SLICE_NS

@@ -8,6 +8,7 @@ import {contentNode} from "./content.js";
 const MOST_TIMES = 20;
 const NOT_RECORDING = "What was in a request is shown while requests are recorded.";
 const RECORDING = "Requests are being recorded: what was in one is shown until the recording ends.";
+const LACKS_LEASED = "Those that ran on workers leased to front-end processes are counted, but not listed here.";
 
 const REASONS = {
   REFUSED: "Refused",
@@ -36,13 +37,14 @@ export async function requestList(place, address) {
   return load;
 }
 
-function requestTable({minutes, is_recording: isRecording, slowest, failed}) {
+function requestTable({minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed}) {
   const which = `The five slowest of each minute and model, and the last failures, of the last ${minutes} minutes.`;
+  const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING].filter(Boolean);
   const groups = slowest.map((entry) => [entry]);
   return h(
     "div",
     {class: "stack"},
-    h("p", {class: "quiet"}, `${which} ${isRecording ? RECORDING : NOT_RECORDING}`),
+    h("p", {class: "quiet"}, said.join(" ")),
     list("Failed", alike(failed), "No request has failed.", true),
     list("Slowest", groups, "No request was answered.", false),
   );
