@@ -63,7 +63,7 @@ def test_guide_tells_how_many_front_end_processes_are_chosen() -> None:
     assert (cores[0], cores[-1]) == (1, 192)
     for row in table:
         for core_count in core_counts(row[0]):
-            chosen = [front_end_count(None, core_count, int(count), int(count)) for count in head[1:]]
+            chosen = [front_end_count(core_count, int(count), int(count)) for count in head[1:]]
             assert chosen == [int(cell) for cell in row[1:]], core_count
 
 

@@ -293,7 +293,7 @@ class _Application:
         """Those that hold the sockets of clients, where there are any."""
         if self._starter is None:
             return None
-        from trireme.app.front_ends import open_front_ends  # most servers do without
+        from trireme.app.front_ends import open_front_ends  # which small machines do without
 
         around = self._registry.available_configs, self._server, self._metrics, shared.slots
         self._processes = open_front_ends(self._options, self._starter, *around)

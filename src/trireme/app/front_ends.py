@@ -84,7 +84,7 @@ def _chosen_count(options: ServerOptions, find_configs: Callable[[], Sequence[Mo
     counts = [(may_be_leased(config), _instance_count(config)) for config in find_configs()]
     most = max((count for _, count in counts), default=0)
     most_leasable = max((count for is_leasable, count in counts if is_leasable), default=0)
-    return front_end_count(None, core_count(), most, most_leasable if has_leases else None)
+    return front_end_count(core_count(), most, most_leasable if has_leases else None)
 
 
 def _instance_count(config: ModelConfig) -> int:

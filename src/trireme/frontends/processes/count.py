@@ -12,14 +12,12 @@ _MOST_WITH_LEASES: Final = 8
 """More than that have not been measured."""
 
 
-def front_end_count(wished: int | None, core_count: int, instance_count: int, leasable_count: int | None) -> int:
-    """The number that was wished for; where none was, one for every two cores that the instances of the model with most
-    of them leave. 1 means that the server process itself holds the connections.
+def front_end_count(core_count: int, instance_count: int, leasable_count: int | None) -> int:
+    """One for every two cores that the instances of the model with most of them leave. 1 means that the server process
+    itself holds the connections.
 
     The server process takes a core as well, unless it leases workers, of which `leasable_count` is the most that one
     model has (None: it leases none); then each front-end process is to get one, and one stays."""
-    if wished is not None:
-        return wished
     if not may_have_front_ends(None, core_count):
         return 1
     if leasable_count is not None:
