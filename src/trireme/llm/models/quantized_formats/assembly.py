@@ -23,10 +23,13 @@ def nibbles(words: npt.NDArray[Any], axis: int) -> Codes:
     return small_numbers(words, 4, axis)
 
 
-def small_numbers(words: npt.NDArray[Any], bits: int, axis: int) -> Codes:
-    """The same for numbers of one to eight bits; those that do not divide a word go on in the next one."""
+def small_numbers(words: npt.NDArray[Any], bits: int, axis: int, *, is_padded: bool = False) -> Codes:
+    """The same for numbers of one to eight bits; those that do not divide a word go on in the next one.
+
+    With `is_padded` none does: a word has as many as are whole in it, and bits that mean nothing after them.
+    """
     common = math.gcd(bits, 32)
-    span, count = bits // common, 32 // common
+    span, count = (1, 32 // bits) if is_padded else (bits // common, 32 // common)
     unsigned = np.moveaxis(words.view(np.uint32), axis, 0)
     unsigned = np.pad(unsigned, [(0, -len(unsigned) % span), *[(0, 0)] * (unsigned.ndim - 1)]) if span > 1 else unsigned
     spans = unsigned.reshape(-1, span, *unsigned.shape[1:])

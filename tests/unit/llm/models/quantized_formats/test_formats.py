@@ -200,8 +200,9 @@ def block_settings(size: int) -> dict[str, Any]:
     return {**compressed("float-quantized"), "config_groups": {"group_0": {"weights": weights}}}
 
 
-def compressed(named: str) -> dict[str, Any]:
-    return {"quant_method": "compressed-tensors", "format": named, "ignore": ["lm_head"], "config_groups": {}}
+def compressed(named: str, bits: int = 4) -> dict[str, Any]:
+    groups = {"group_0": {"weights": {"num_bits": bits, "type": "int"}}}
+    return {"quant_method": "compressed-tensors", "format": named, "ignore": ["lm_head"], "config_groups": groups}
 
 
 GPTQ = {"quant_method": "gptq", "bits": 4}
@@ -222,9 +223,9 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]]
     "packed, with zeros": (compressed("pack-quantized"), packed(), "int4"),
     "packed, by row": (compressed("pack-quantized"), packed(size=-1, is_symmetric=True), "int4"),
     "packed, act-order": (compressed("pack-quantized"), packed(seed=2), ""),
-    "packed, eight bits": (compressed("pack-quantized"), packed(bits=8, is_symmetric=True), ""),
-    "packed, three bits": (compressed("pack-quantized"), packed(bits=3, is_symmetric=True), ""),
-    "packed, six bits with zeros": (compressed("pack-quantized"), packed(bits=6), ""),
+    "packed, eight bits": (compressed("pack-quantized", 8), packed(bits=8, is_symmetric=True), ""),
+    "packed, three bits": (compressed("pack-quantized", 3), packed(bits=3, is_symmetric=True), ""),
+    "packed, six bits with zeros": (compressed("pack-quantized", 6), packed(bits=6), ""),
     "int8, with zeros": (compressed("int-quantized"), shifted(is_by_row=True), ""),
     "int8, one scale and zero": (compressed("naive-quantized"), shifted(is_by_row=False), ""),
     "int8": (compressed("int-quantized"), eight(torch.int8, is_by_row=True), "int8"),
