@@ -11,6 +11,13 @@ export async function logView(body, model) {
   const empty = h("p", {class: "quiet"}, model ? "The log says nothing about this model." : "The log is empty.");
   replace(body, list, empty);
   let last = 0;
+  const toEnd = () => (list.scrollTop = list.scrollHeight);
+  // The first lines come before the list is on the page, where nothing can be scrolled yet.
+  const appeared = new ResizeObserver(() => {
+    if (!list.clientHeight) return;
+    toEnd();
+    appeared.disconnect();
+  });
 
   async function more() {
     const lines = await get(last ? `${path}/after/${last}` : path);
@@ -28,11 +35,15 @@ export async function logView(body, model) {
     while (list.children.length > MOST) list.firstChild.remove();
     empty.hidden = list.children.length > 0;
     list.hidden = !empty.hidden;
-    if (isAtEnd) list.scrollTop = list.scrollHeight;
+    if (isAtEnd) toEnd();
   }
   await more();
+  appeared.observe(list);
   const timer = setInterval(() => {
     if (!document.hidden) more().catch(() => {});
   }, EVERY_MS);
-  return () => clearInterval(timer);
+  return () => {
+    clearInterval(timer);
+    appeared.disconnect();
+  };
 }

@@ -1,0 +1,43 @@
+"""The log as it is read: its newest line, and those that come behind it."""
+
+from __future__ import annotations
+
+import pytest
+from browser import Page
+from running_server import RunningServer
+
+LIST = "document.querySelector('[role=log]')"
+REST = f"({LIST}.scrollHeight - {LIST}.scrollTop - {LIST}.clientHeight)"
+LOW_LIST = """(() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(".log { max-height: 40px !important; }");
+  document.adoptedStyleSheets = [sheet];
+})()"""
+
+
+def write_lines(page: Page, server: RunningServer) -> None:
+    """Has the server log something about a model, until the page shows it."""
+    before = page.run(f"{LIST}.children.length")
+    assert server.ask("POST", "/v2/repository/models/longs/unload", {})[0] == 200
+    assert server.ask("POST", "/v2/repository/models/longs/load", {})[0] == 200
+    server.until_ready("longs")
+    page.until(f"{LIST}.children.length > {before} && {LIST}.lastChild.textContent.includes('load model')")
+
+
+@pytest.mark.parametrize("view", ["server", "model/longs/1/log"])
+def test_newest_line_is_in_sight_and_followed_until_somebody_reads_further_up(
+    page: Page, server: RunningServer, view: str
+) -> None:
+    page.run(LOW_LIST)  # a few lines are more than it shows
+    page.run(f"location.hash = '#/{view}'")
+    page.until(f"!!{LIST} && {LIST}.clientHeight > 0 && {LIST}.children.length > 0")
+    write_lines(page, server)
+    page.run("location.hash = '#/api'")
+    page.until(f"!{LIST}")
+    page.run(f"location.hash = '#/{view}'")
+    page.until(f"!!{LIST} && {LIST}.clientHeight > 0 && {LIST}.scrollTop > 0 && {REST} < 2")
+    write_lines(page, server)
+    page.until(f"{REST} < 2")
+    page.run(f"{LIST}.scrollTop = 0")
+    write_lines(page, server)
+    assert page.run(f"{LIST}.scrollTop") == 0
