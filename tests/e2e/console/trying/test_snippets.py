@@ -15,6 +15,14 @@ from PIL import Image
 from running_server import RunningServer
 from try_form import answer, beep, open_form, run_in, run_snippet, send, set_field, snippet, until_answered
 
+KEEP_ANSWER = """(() => {
+  const fetch = window.fetch;
+  window.fetch = async (path, options) => {
+    const answer = await fetch(path, options);
+    if (path.includes("/infer")) window.keptAnswer = (await answer.clone().text()).slice(-40);
+    return answer;
+  };
+})()"""
 WAYS = ("curl", "Python, tritonclient", "JavaScript")
 
 
@@ -126,6 +134,23 @@ def test_snippet_sends_a_picture_that_the_server_decodes(
     said = run_in(tmp_path, snippet(page, way), way)
     assert "@it's <here>" in said
     assert "102" in said
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, requests", "JavaScript"])
+def test_lines_of_a_text_beside_a_picture_end_as_they_were_written(
+    page: Page, server: RunningServer, tmp_path: Path, way: str
+) -> None:
+    Image.new("RGB", (32, 24), (51, 102, 255)).save(tmp_path / "blue.png")
+    open_form(page, server, "photo")
+    page.choose_file("input[type=file]", tmp_path / "blue.png")
+    page.type("[aria-label=NOTE]", "one\ntwo")
+    page.run(KEEP_ANSWER)
+    send(page)
+    until_answered(page, "two")
+    said = page.until("window.keptAnswer")
+    assert json.dumps("one\ntwo") in said
+    printed = run_in(tmp_path, snippet(page, way), way)
+    assert json.dumps("one\ntwo")[1:-1] in printed
 
 
 @pytest.mark.parametrize("way", ["curl", "Python, requests", "JavaScript"])

@@ -77,13 +77,16 @@ export function formFields(inputs) {
   });
 }
 
+// A form changes where the lines of a text end, and leaves what is in a file as it is.
+export const isBroken = (text) => /[\r\n]/.test(text);
+
 // A form where the server is to make pixels of a picture, which it does of forms alone.
 function bodyOf(inputs, parameters, wantsBinary) {
   if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
   const form = new FormData();
   for (const {name, file, blob, value} of formFields(inputs)) {
     if (blob) form.append(name, blob, file);
-    else form.append(name, value);
+    else form.append(name, isBroken(value) ? new Blob([value]) : value);
   }
   return {body: form};
 }

@@ -3,7 +3,7 @@ import {copyButton, h, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
 import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
 import {python, requests, tritonclient} from "./python.js";
-import {formFields} from "./requests.js";
+import {formFields, isBroken} from "./requests.js";
 
 const MOST_VALUES = 64;
 const ANSWER = "answer.bin"; // where an answer goes that is not for JSON
@@ -84,8 +84,9 @@ function script(address, {text, form, saved, isRaw}, isStream) {
     ? `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`
     : "console.log(await answer.json());";
   const read = (name) => `await readFile(${JSON.stringify(name)})`;
+  const said = (text) => (isBroken(text) ? `new Blob([${JSON.stringify(text)}])` : JSON.stringify(text));
   const value = (part) =>
-    part.file ? `new Blob([${read(part.file)}]), ${JSON.stringify(part.file)}` : JSON.stringify(part.value);
+    part.file ? `new Blob([${read(part.file)}]), ${JSON.stringify(part.file)}` : said(part.value);
   const part = (one) => `form.append(${JSON.stringify(one.name)}, ${value(one)});`;
   return [
     ...(used.length ? [`import {${used.join(", ")}} from "node:fs/promises";`, ""] : []),
