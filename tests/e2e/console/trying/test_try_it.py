@@ -208,6 +208,7 @@ def test_error_of_the_model_is_shown(page: Page, server: RunningServer) -> None:
     page._browser.events.clear()  # a browser writes every answer of 500 into its log
 
 
+CELL = "document.querySelector(%s)"
 LARGE = (1 << 53) + 1
 
 
@@ -229,6 +230,36 @@ def test_large_whole_numbers_stay_what_they_are(page: Page, server: RunningServe
     body = next(line for line in script.split("\n") if line.startswith("  body: "))
     sent = page.run(f"({body.removeprefix('  body: ').removesuffix(',')})")
     assert json.loads(sent)["inputs"][0]["data"] == [LARGE, -LARGE]
+
+
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1])
+def test_whole_number_of_64_bits_that_is_out_of_range_is_refused(page: Page, server: RunningServer, value: int) -> None:
+    open_form(page, server, "longs")
+    set_field(page, "[aria-label='IN value 1']", str(value))
+    send(page)
+    until_answered(page, f"IN: {value} is not between {-(1 << 63)} and {(1 << 63) - 1}, as INT64 is.")
+    set_field(page, "[aria-label='IN value 1']", str((1 << 63) - 1))
+    set_field(page, "[aria-label='IN value 2']", str(-(1 << 63)))
+    send(page)
+    until_answered(page, str((1 << 63) - 1))
+    assert str(-(1 << 63)) in answer(page)
+
+
+@pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1])
+def test_field_takes_no_whole_number_that_is_out_of_range(page: Page, server: RunningServer, value: int) -> None:
+    open_form(page, server, "numbers")
+    cell = "[aria-label='IN value 1']"
+    set_field(page, cell, str(value))
+    send(page)
+    page.until(f"document.activeElement === document.querySelector({json.dumps(cell)})")
+    state = page.run(
+        f"(({{validity}}) => [validity.rangeOverflow, validity.rangeUnderflow])({CELL % json.dumps(cell)})"
+    )
+    assert state == [value > 0, value < 0]
+    assert "The answer appears here." in answer(page)
+    set_field(page, cell, str((1 << 31) - 2))
+    send(page)
+    until_answered(page, str((1 << 31) - 1))
 
 
 def test_large_whole_numbers_in_streams_and_bodies(page: Page, server: RunningServer) -> None:

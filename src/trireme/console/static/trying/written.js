@@ -57,7 +57,8 @@ function grid(input, serving) {
     replace(node, h("div", {class: "row"}, free), table);
   };
   draw();
-  return {node, read: async () => ({shape: batched(serving, sizes), data: cells.map(valueOf)})};
+  const values = () => cells.map((cell) => fitting(input, valueOf(cell)));
+  return {node, read: async () => ({shape: batched(serving, sizes), data: values()})};
 }
 
 function valueOf({type, checked, value}) {
@@ -66,11 +67,28 @@ function valueOf({type, checked, value}) {
   return Number.isSafeInteger(number) || !/^-?\d+$/.test(value) ? number : BigInt(value);
 }
 
+// Whole numbers that a datatype does not hold would arrive as others.
+function rangeOf(datatype) {
+  const [, sign, digits] = /^(U?)INT(\d+)$/.exec(datatype) || [];
+  if (!digits) return null;
+  const size = 2n ** BigInt(sign ? digits : digits - 1);
+  return {min: sign ? 0n : -size, max: size - 1n};
+}
+
+function fitting({name, datatype}, value) {
+  const range = rangeOf(datatype);
+  if (range && (value < range.min || value > range.max))
+    throw new Error(`${name}: ${value} is not between ${range.min} and ${range.max}, as ${datatype} is.`);
+  return value;
+}
+
 function cellOf(input, at, value) {
   const label = {"aria-label": `${input.name} value ${at + 1}`};
   if (input.datatype === "BOOL") return h("input", {type: "checkbox", checked: value === true, ...label});
   const step = /FP|BF/.test(input.datatype) ? "any" : "1";
-  return h("input", {type: "number", step, value: String(value === undefined ? 0 : value), ...label});
+  const range = /64/.test(input.datatype) ? null : rangeOf(input.datatype); // browsers compare doubles
+  const limits = range && {min: String(range.min), max: String(range.max)};
+  return h("input", {type: "number", step, ...limits, value: String(value === undefined ? 0 : value), ...label});
 }
 
 function sizeField(at, size, resize) {
