@@ -59,6 +59,16 @@ CLASSES = (
 """
 )
 
+SHAPE = (
+    _HEAD
+    + """
+    def run(self, request):
+        pixels = pb_utils.get_input_tensor_by_name(request, "PIXELS").as_numpy()
+        others = (0, 2, 3) if pixels.shape[1] == 3 else (0, 1, 2)
+        return answer(SHAPE=np.array(pixels.shape), MEANS=pixels.mean(axis=others).astype(np.float32))
+"""
+)
+
 DETECTOR = (
     _HEAD
     + """
@@ -187,6 +197,8 @@ def write_all(folder: Path) -> None:
     pixels = 'input { name: "PIXELS" data_type: TYPE_FP32 dims: [3, 8, 8] }'
     classes = write_model(folder, "classes", CLASSES, f'backend: "python"\nmax_batch_size: 4\n{pixels}\n{scores}\n')
     (classes / "labels.txt").write_text("red\n<u>green</u>\nblue\n")
+    for name, dims in (("one_picture", "1 3 8 8"), ("pictures", "-1 8 8 3")):
+        write_model(folder, name, SHAPE, config(f"PIXELS FP32 {dims}", "SHAPE INT64 4, MEANS FP32 -1"))
     found = "box INT32 -1 4, label STRING -1, score FP32 -1, mask UINT8 -1 -1 -1, size INT32 1"
     write_model(folder, "detector", DETECTOR, config("image STRING 1", found))
     decoded = 'parameters { key: "image_input" value { string_value: "PIXELS" } }'

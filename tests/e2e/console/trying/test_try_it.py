@@ -64,6 +64,21 @@ def test_image_becomes_pixels_and_classes_become_bars(page: Page, server: Runnin
     assert shown.index("blue") < shown.index("<u>green</u>") < shown.index("red")
 
 
+@pytest.mark.parametrize(("model", "shape"), [("one_picture", "1 3 8 8"), ("pictures", "1 8 8 3")])
+def test_image_becomes_a_batch_of_one(
+    page: Page, server: RunningServer, tmp_path: Path, model: str, shape: str
+) -> None:
+    picture = tmp_path / "blue.png"
+    Image.new("RGB", (32, 24), (0, 51, 255)).save(picture)
+    open_form(page, server, model)
+    page.choose_file("input[type=file]", picture)
+    send(page)
+    until_answered(page, "MEANS")
+    shown = " ".join(answer(page).split())
+    assert shape in shown
+    assert "0 0.2 1" in shown
+
+
 def test_boxes_and_masks_are_drawn_on_the_image(page: Page, server: RunningServer, tmp_path: Path) -> None:
     picture = tmp_path / "sea.png"
     Image.new("RGB", (60, 40), (200, 220, 255)).save(picture)

@@ -62,7 +62,9 @@ function waysOf(input, serving) {
   return ways;
 }
 
-function isPictureShape(dims) {
+// A picture may stand in a batch that the model has among its dimensions.
+function isPictureShape(all) {
+  const dims = all.length === 4 && [1, -1].includes(all[0]) ? all.slice(1) : all;
   if (dims.length !== 3) return false;
   const hasChannels = [1, 3].includes(dims[0]) || [1, 3].includes(dims[2]);
   return hasChannels && dims.filter((size) => size === -1 || size >= 8).length === 2;

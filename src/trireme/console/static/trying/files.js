@@ -37,8 +37,9 @@ function pixels(input, serving, picked) {
 }
 
 async function pixelsOf(blob, input, factor) {
-  const isFirst = [1, 3].includes(input.dims[0]);
-  const [channels, height, width] = isFirst ? input.dims : [input.dims[2], input.dims[0], input.dims[1]];
+  const dims = input.dims.slice(-3);
+  const isFirst = [1, 3].includes(dims[0]);
+  const [channels, height, width] = isFirst ? dims : [dims[2], dims[0], dims[1]];
   const image = await createImageBitmap(blob);
   const [high, wide] = [height === -1 ? image.height : height, width === -1 ? image.width : width];
   const brush = new OffscreenCanvas(wide, high).getContext("2d");
@@ -54,7 +55,8 @@ async function pixelsOf(blob, input, factor) {
       values[isFirst ? channel * high * wide + at : at * channels + channel] = value * factor;
     }
   }
-  return {shape: isFirst ? [channels, high, wide] : [high, wide, channels], values};
+  const shape = isFirst ? [channels, high, wide] : [high, wide, channels];
+  return {shape: input.dims.length === 4 ? [1, ...shape] : shape, values};
 }
 
 function samples(input, serving) {
