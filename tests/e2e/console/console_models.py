@@ -105,6 +105,25 @@ SOUND = (
 """
 )
 
+TALLY = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.sum = 0
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+                self.sum = 0
+            self.sum += int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0])
+            tensor = pb_utils.Tensor("SUM", np.array([self.sum], np.int32))
+            responses.append(pb_utils.InferenceResponse([tensor]))
+        return responses
+"""
+
 SAME = ADD_ONE.replace("given + 1", "given")
 
 HINTED = (
@@ -214,6 +233,7 @@ def write_all(folder: Path) -> None:
     write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))
     hints = 'input { name: "MORE" data_type: TYPE_FP32 dims: [1] optional: true }'
     write_model(folder, "hinted", HINTED, f"{config('IN INT32 1', 'OUT INT32 1, HINT FP32 1')}\n{hints}\n")
+    write_model(folder, "tally", TALLY, config("IN INT32 1", "SUM INT32 1", "sequence_batching {}"))
     editions = write_model(folder, "editions", ADD_ONE, f"{numbers}\nversion_policy {{ all {{}} }}")
     shutil.copytree(editions / "1", editions / "2")
     (editions / "2" / "model.py").write_text(ADD_ONE.replace("given + 1", "given + 1000"))

@@ -214,6 +214,22 @@ def test_ensemble_shows_the_steps_of_the_request(page: Page, server: RunningServ
     assert page.run("document.querySelectorAll('.wf .name').length") == 3
 
 
+def test_second_request_of_a_sequence_goes_on_with_it(page: Page, server: RunningServer) -> None:
+    open_form(page, server, "tally")
+    boxes = "[...document.querySelectorAll('.row.field input[type=checkbox]')]"
+    ticked = f"{boxes}.map((box) => box.checked).join()"
+    for given, is_last, total, left in ((1000, False, 1000, "false,false"), (200, True, 1200, "true,false")):
+        set_field(page, "[aria-label='IN value 1']", str(given))
+        page.run(f"{boxes}[1].checked = {json.dumps(is_last)}")
+        send(page)
+        until_answered(page, str(total))
+        page.until(f"{ticked} === '{left}'")
+    set_field(page, "[aria-label='IN value 1']", "34")
+    send(page)
+    until_answered(page, "34")
+    assert answer(page).split()[-1] == "34"
+
+
 def test_error_of_the_model_is_shown(page: Page, server: RunningServer) -> None:
     open_form(page, server, "numbers")
     set_field(page, "[aria-label='IN value 1']", "666")

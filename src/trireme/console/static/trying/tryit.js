@@ -64,6 +64,7 @@ class Trial {
       const context = {labels: serving.labels, image: this.image};
       const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
       await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
+      if (this.sequence) this.sequence.sent(parameters);
     } catch (error) {
       this.tell(error, signal.aborted);
     } finally {
@@ -113,5 +114,10 @@ function sequenceFields() {
     h("label", {}, end, " last request"),
   );
   const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
-  return {node, read};
+  // What comes behind the last request of a sequence is the first one of another.
+  const sent = ({sequence_end: isOver}) => {
+    start.checked = isOver;
+    end.checked = false;
+  };
+  return {node, read, sent};
 }
