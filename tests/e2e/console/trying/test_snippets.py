@@ -101,6 +101,17 @@ def fill_in(page: Page, server: RunningServer, tmp_path: Path, kind: str) -> lis
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_snippet_prints_an_answer_that_is_no_number(
+    page: Page, server: RunningServer, tmp_path: Path, way: str
+) -> None:
+    open_form(page, server, "hinted")  # 666 is no number to it
+    set_field(page, "[aria-label='MORE value 1']", "666")
+    send(page)
+    until_answered(page, "NaN")
+    assert "nan" in run_in(tmp_path, snippet(page, way), way).lower()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_snippet_of_a_model_with_any_name(page: Page, server: RunningServer, way: str) -> None:
     open_form(page, server, quote(ODD_NAME, safe=""))
     set_field(page, "[aria-label='IN value 1']", "41")

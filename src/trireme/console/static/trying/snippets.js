@@ -19,7 +19,8 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
   const version = detail.versions.length > 1 ? `/versions/${detail.version}` : "";
   const address = `${location.origin}/v2/models/${encodeURIComponent(detail.name)}${version}/infer`;
   const isRaw = !isStream && detail.serving.outputs.some((output) => HALVES[output.datatype]);
-  const sent = {...bodyOf(inputs, parameters, isRaw), isRaw};
+  const isFloat = detail.serving.outputs.some((output) => /^FP/.test(output.datatype));
+  const sent = {...bodyOf(inputs, parameters, isRaw), isRaw, isFloat};
   const isPicture = inputs.some((input) => input.form);
   return snippetBox(
     {
@@ -73,7 +74,7 @@ function literal(body) {
   return text === JSON.stringify(JSON.parse(text)) ? `JSON.stringify(${text})` : JSON.stringify(text);
 }
 
-function script(address, {text, form, saved, isRaw}, isStream) {
+function script(address, {text, form, saved, isRaw, isFloat}, isStream) {
   const headers = [
     ...(hasKey() ? ["Authorization: `Bearer ${key}`"] : []),
     ...(isStream ? ['Accept: "text/event-stream"'] : []),
@@ -82,7 +83,9 @@ function script(address, {text, form, saved, isRaw}, isStream) {
   const used = [...(text ? [] : ["readFile"]), ...(isRaw ? ["writeFile"] : [])];
   const whole = isRaw
     ? `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`
-    : "console.log(await answer.json());";
+    : isFloat
+      ? "console.log(await answer.text()); // JSON, but for NaN and Infinity, which it may hold"
+      : "console.log(await answer.json());";
   const read = (name) => `await readFile(${JSON.stringify(name)})`;
   const said = (text) => (isBroken(text) ? `new Blob([${JSON.stringify(text)}])` : JSON.stringify(text));
   const value = (part) =>
