@@ -119,6 +119,22 @@ def test_input_that_is_made_of_a_picture_gets_a_file() -> None:
     assert line.startswith("curl h:1/v2/models/m/infer -F data=@picture.jpg  #")
 
 
+def test_decoupled_model_is_streamed_to_with_a_file_too() -> None:
+    many = {"decoupled": True}
+    declared = {"image_input": {"string_value": "data"}}
+    pixels, sounds = [tensor("data", "TYPE_FP32", [3, 224, 224])], [tensor("audio", "TYPE_STRING", [1])]
+    picture = model(input=pixels, parameters=declared, model_transaction_policy=many)
+    sound = model(
+        backend="transformers",
+        input=sounds,
+        output=[tensor("label", "TYPE_STRING", [-1])],
+        model_transaction_policy=many,
+    )
+    lines = curl_lines("h:1", [picture]) + curl_lines("h:1", [sound])
+    assert lines[0].startswith("curl -N h:1/v2/models/m/generate_stream -F data=@picture.jpg  #")
+    assert "| curl -N h:1/v2/models/m/generate_stream -d @-" in lines[1]
+
+
 def test_type_that_json_cannot_carry_is_said_so() -> None:
     half = model(input=[tensor("x", "TYPE_FP16", [1])], output=[tensor("y", "TYPE_FP16", [1])])
     (line,) = curl_lines("h:1", [half])

@@ -34,7 +34,8 @@ def _model_lines(base_url: str, model: ModelConfig) -> list[str]:
     inputs = sample_inputs(model)
     picture = model.parameters.get(IMAGE_INPUT, "")
     if [tensor.name for tensor in inputs] == [picture]:
-        return [f"curl {url}/infer -F {shlex.quote(picture)}=@picture.jpg  # with a file of yours for picture.jpg"]
+        start = f"curl -N {url}/generate_stream" if model.is_decoupled else f"curl {url}/infer"
+        return [f"{start} -F {shlex.quote(picture)}=@picture.jpg  # with a file of yours for picture.jpg"]
     binary = next((tensor for tensor in inputs if tensor.datatype in _BINARY_ONLY), None)
     if binary is not None:
         return [
@@ -68,7 +69,8 @@ def _file_line(url: str, model: ModelConfig, inputs: Sequence[TensorConfig], nam
     content = f'"{name}": "\'$(base64 -w0 {file})\'"'
     rest = json.dumps(others)[1:-1].replace("'", "'\\''")
     body = f"'{{{content}{', ' if rest else ''}{rest}}}'"
-    return f"echo {body} | curl {url}/generate -d @-  # with a file of yours for {file}"
+    call = f"curl -N {url}/generate_stream" if model.is_decoupled else f"curl {url}/generate"
+    return f"echo {body} | {call} -d @-  # with a file of yours for {file}"
 
 
 def _is_text_to_text(model: ModelConfig) -> bool:
