@@ -76,7 +76,8 @@ def greeting(options: ServerOptions) -> Callable[[Sequence[ModelConfig]], None]:
 
 
 def greeting_lines(options: ServerOptions, models: Sequence[ModelConfig]) -> list[str]:
-    """The lines of the greeting."""
+    """The lines of the greeting; of a model with several versions, the last one's configuration counts."""
+    models = list({model.name: model for model in models}.values())
     noun = "model" if len(models) == 1 else "models"
     lines = ["", f"Trireme {__version__} serves {len(models)} {noun}. Ctrl+C stops it."]
     is_tls = options.http_use_ssl or options.http_use_ssl_mutual

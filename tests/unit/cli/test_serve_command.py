@@ -11,7 +11,9 @@ from trireme import __version__
 from trireme.cli import main as trireme_command
 from trireme.cli import serve
 from trireme.cli import tritonserver as tritonserver_command
+from trireme.config.model_config import ModelConfig
 from trireme.config.options.server import ServerOptions
+from trireme.proto import model_config_pb2
 
 
 def test_without_a_folder_it_explains(
@@ -135,6 +137,18 @@ def test_wrong_value_shows_what_the_option_takes(
     assert told[2].startswith(lines[2])
     assert told[3].startswith("\t")
     assert told[-1] == "'trireme serve --help' lists every option."
+
+
+def test_greeting_counts_models_and_not_their_versions() -> None:
+    inputs = ([{"name": name, "data_type": "TYPE_INT32", "dims": [1]}] for name in ("old", "new"))
+    messages = [model_config_pb2.ModelConfig(name="m", input=entries) for entries in inputs]
+    versions = [ModelConfig.from_message(message) for message in messages]
+    other = ModelConfig.from_message(model_config_pb2.ModelConfig(name="other"))
+    lines = serve.greeting_lines(ServerOptions(), [*versions, other])
+    assert any("serves 2 models." in line for line in lines)
+    (line,) = (line for line in lines if "/v2/models/m/" in line)
+    assert '"new"' in line
+    assert any("serves 1 model." in line for line in serve.greeting_lines(ServerOptions(), versions))
 
 
 def test_greeting_says_that_other_machines_can_reach_it() -> None:
