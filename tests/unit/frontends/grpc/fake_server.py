@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +62,8 @@ class FakeInference:
             name: FakeModel(name, name, name in ("repeat", "endless", "silent"))
             for name in ("ident", "later", "held", "broken", "params", "repeat", "endless", "silent", "empty", "twice")
         }
+
+        self.on_refused: Callable[[InferenceRequest, str], None] | None = None
 
     def find(self, name: str, version: str) -> FakeModel:
         if name not in self.models:

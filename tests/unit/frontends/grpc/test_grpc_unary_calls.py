@@ -58,9 +58,13 @@ def test_errors_are_trailers_only_with_percent_encoding(client, tools) -> None:
 
 
 def test_a_decoupled_model_refuses_a_unary_call(client, tools) -> None:
+    told = []
+    client.server.inference.on_refused = lambda request, message: told.append((request.model_name, message))
     fields, _ = client.answers_of(client.infer(tools.infer_request("repeat")))
     assert fields["grpc-status"] == "12"
-    assert fields["grpc-message"] == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+    message = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+    assert fields["grpc-message"] == message
+    assert told == [("repeat", message)]
 
 
 @pytest.mark.parametrize(("model", "count"), [("empty", 0), ("twice", 2)])

@@ -125,6 +125,8 @@ def test_a_header_length_outside_the_body(client: Any, post: Any, value: str, sh
     [
         ("/v2/models/ident/versions/1/infer", b"{", ("ident", "1", "failed to parse the request JSON")),
         ("/v2/models/ident/infer", b'{"inputs": "%b' % (b"x" * 200_000), ("ident", "", "failed to parse")),
+        ("/v2/models/stream/infer", b"{}", ("stream", "", "decoupled transaction policy")),
+        ("/v2/models/stream/versions/1/infer", b"x" * 200_000, ("stream", "1", "decoupled transaction policy")),
         ("/v2/models/ident/versions/1/generate", b"{", ("ident", "1", "failed to parse")),
         ("/v2/models/ident/generate_stream", b'{"x": "%b' % (b"x" * 200_000), ("ident", "", "failed to parse")),
         ("/v1/chat/completions", b'{"model":"ident","messages":[', ("", "", "JSON")),

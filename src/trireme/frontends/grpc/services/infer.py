@@ -60,7 +60,9 @@ class InferCall(UnaryCall):
             self.visit.model = template.model_name
         inference = context.calls.open(template.model_name, template.model_version)
         if inference.is_decoupled:
-            raise UnsupportedError(_DECOUPLED)
+            error = UnsupportedError(_DECOUPLED)
+            context.calls.refuse_unread(template.model_name, template.model_version, error)
+            raise error
         respond = self._respond_late if context.response_delay_s else self.respond
         request = self._request = request_of(self, template, request_id, raw_contents, respond)
         arrival = arrival_of(self)

@@ -129,7 +129,9 @@ class InferEndpoint:
     def _open(self, head: RequestHead) -> CalledModel:
         call = self._calls.open(head.model_name, head.model_version)
         if call.is_decoupled and not head.accepts_events:
-            raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            error = UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            self._calls.refuse_unread(head.model_name, head.model_version, error)
+            raise error
         return call
 
     def _decode(self, exchange: Exchange, call: CalledModel, body: Buffer) -> None:
