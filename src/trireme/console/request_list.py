@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ Steps = dict[int, list[RequestRecord]]
 def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     """Of one model, or of all for ""."""
     slowest, failed = requests.records()
+    failed_counts, refused_counts = requests.counts()
     steps: Steps = {}
     for record in (*slowest, *failed):
         if record.parent_id:
@@ -32,7 +34,13 @@ def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
         "lacks_leased": requests.lacks_leased,
         "slowest": _described(slowest[:_MOST], steps, requests.excerpts),
         "failed": _described(failed[:_MOST], steps, requests.excerpts),
+        "failed_counts": _of_model(failed_counts, model),
+        "refused_counts": _of_model(refused_counts, model),
     }
+
+
+def _of_model(counts: Counter[str], model: str) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if not model or name == model}
 
 
 def _described(records: Sequence[RequestRecord], steps: Steps, excerpts: RecentExcerpts) -> list[dict[str, Any]]:

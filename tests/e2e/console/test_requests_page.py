@@ -69,6 +69,14 @@ def test_recorded_request_shows_what_it_brought_and_got(page: Page, server: Runn
     page.until(f"{text}.includes('9191')")
 
 
+def test_failures_that_are_not_kept_are_counted(page: Page, server: RunningServer) -> None:
+    before = json.loads(server.ask("GET", "/console/api/requests/numbers")[2])["failed_counts"].get("numbers", 0)
+    for _ in range(25):
+        server.infer("numbers", 666, 1)
+    page.go(console_of(server, "requests"))
+    page.until_text(f"the last 20 of {before + 25}")
+
+
 def test_what_the_server_could_not_read_is_among_the_refusals(page: Page, server: RunningServer) -> None:
     server.ask("POST", "/v1/chat/completions", {"model": "scribe", "messages": "nobody reads this"})
     page.go(console_of(server, "requests"))

@@ -103,5 +103,26 @@ def test_list_of_one_model_leaves_out_the_others() -> None:
     for name in ("a", "b"):
         watched(requests, name).record_failure(made(0, 0), BACKEND, 5, f"{name} broke")
     assert [entry["message"] for entry in request_list(requests, "b")["failed"]] == ["b broke"]
-    nothing = {"minutes": 10, "is_recording": False, "lacks_leased": False, "slowest": [], "failed": []}
-    assert request_list(requests, "c") == nothing
+    assert request_list(requests, "b")["failed_counts"] == {"b": 1}
+    assert request_list(requests, "c") == {
+        "minutes": 10,
+        "is_recording": False,
+        "lacks_leased": False,
+        "slowest": [],
+        "failed": [],
+        "failed_counts": {},
+        "refused_counts": {},
+    }
+
+
+def test_all_failures_are_counted_though_the_last_are_kept() -> None:
+    requests = RecentRequests(clock=lambda: 0)
+    stats = watched(requests, "a")
+    for number in range(30):
+        stats.record_failure(made(0, 0), BACKEND, number, "broke")
+    for _ in range(70):
+        requests.refuse(made(0, 0), "never")
+    listed = request_list(requests)
+    assert [entry["reason"] for entry in listed["failed"]].count("REFUSED") == 50
+    assert len(listed["failed"]) == 50 + 20
+    assert (listed["failed_counts"], listed["refused_counts"]) == ({"a": 30}, {"m": 70})

@@ -5,7 +5,7 @@ Under load a request costs one comparison: only those that are slower than the s
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -23,6 +23,8 @@ _SLICE_NS: Final = 60_000_000_000
 _SLOWEST: Final = 5
 _FAILED: Final = 20
 _REFUSED: Final = 50
+_MOST_NAMES: Final = 1000
+"""Names of models, as clients say them, whose refusals of one minute are counted apart."""
 _MOST_ENDED: Final = 100
 """Models that are gone and whose requests are still told of."""
 _MAX_MESSAGE: Final = 1000
@@ -71,7 +73,17 @@ class Watched(Protocol):
 class RequestWatch:
     """Watches over the requests of one model version. Used on the event loop's thread."""
 
-    __slots__ = ("_excerpts", "_failed", "_name", "_past", "_slowest", "_stats", "_version")
+    __slots__ = (
+        "_excerpts",
+        "_failed",
+        "_failed_count",
+        "_name",
+        "_past",
+        "_past_failed_counts",
+        "_slowest",
+        "_stats",
+        "_version",
+    )
 
     def __init__(self, stats: Watched, excerpts: RecentExcerpts) -> None:
         self._stats: Watched | None = stats
@@ -80,6 +92,8 @@ class RequestWatch:
         self._slowest: list[RequestRecord] = []  # of the present minute
         self._past: deque[list[RequestRecord]] = deque(maxlen=KEPT_MINUTES)
         self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
+        self._failed_count = 0  # in the present minute, kept or not
+        self._past_failed_counts: deque[int] = deque(maxlen=KEPT_MINUTES)
 
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
         """Takes a request that was answered well; how slow the next one has to be to be taken. One that its client gave
@@ -109,12 +123,15 @@ class RequestWatch:
         if self._failed and (self._failed[-1].own_id, self._failed[-1].end_ns) == (id(request), end_ns):
             return
         why = CANCELED if request.is_given_up else reason
+        self._failed_count += 1
         self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
 
     def turn(self, oldest_ns: int) -> None:
         """A minute is over."""
         self._past.append(self._slowest)
         self._slowest = []
+        self._past_failed_counts.append(self._failed_count)
+        self._failed_count = 0
         if self._stats is not None:
             self._stats.slow_ns = 0
         while self._failed and self._failed[0].end_ns < oldest_ns:
@@ -124,6 +141,16 @@ class RequestWatch:
         """The model goes: what is kept of its requests keeps neither its counts nor its scheduler. Its last requests
         are still taken."""
         self._stats = None
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self._name
+
+    @property
+    def failed_count(self) -> int:
+        """How many failed in all minutes, of which the last ones are kept."""
+        return max(sum(self._past_failed_counts) + self._failed_count, len(self._failed))
 
     @property
     def is_over(self) -> bool:
@@ -172,8 +199,8 @@ class RequestWatch:
 
 
 class RecentRequests:
-    """All watches of one server. Bounded by the number of models: a hundred records at most for each version that is
-    there, and for a hundred that are gone."""
+    """All watches of one server. Bounded by the number of models: the slowest of each minute and the last failures of
+    each version that is there, and of a hundred that are gone."""
 
     def __init__(self, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
@@ -182,6 +209,8 @@ class RecentRequests:
         """Whether requests may run on workers leased to other processes, of which nothing single is told here."""
         self._watches: list[RequestWatch] = []
         self._refused: deque[RequestRecord] = deque(maxlen=_REFUSED)
+        self._refused_counts: Counter[str] = Counter()  # of the present minute, kept or not
+        self._past_refused_counts: deque[Counter[str]] = deque(maxlen=KEPT_MINUTES)
         self._next_turn_ns = clock() + _SLICE_NS
 
     def watch(self, stats: Watched) -> RequestWatch:
@@ -209,6 +238,8 @@ class RecentRequests:
             now_ns, request.model_name[:_MAX_ID], version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
         )
         self._refused.append(record._replace(excerpt_number=self.excerpts.keep(request)))
+        if record.model in self._refused_counts or len(self._refused_counts) < _MOST_NAMES:
+            self._refused_counts[record.model] += 1
 
     def pass_time(self) -> None:
         """To be called now and then: when a minute is over, another set of slowest requests begins."""
@@ -220,6 +251,8 @@ class RecentRequests:
         for watch in self._watches:
             watch.turn(oldest_ns)
         self._drop_ended()
+        self._past_refused_counts.append(self._refused_counts)
+        self._refused_counts = Counter()
         while self._refused and self._refused[0].end_ns < oldest_ns:
             self._refused.popleft()
 
@@ -234,6 +267,13 @@ class RecentRequests:
         slowest.sort(key=lambda record: record.total_ns, reverse=True)
         failed.sort(key=lambda record: record.end_ns, reverse=True)
         return slowest, failed
+
+    def counts(self) -> tuple[Counter[str], Counter[str]]:
+        """How many failed and how many were refused, by model; `records` has the last of them."""
+        failed: Counter[str] = Counter()
+        for watch in self._watches:
+            failed[watch.name] += watch.failed_count
+        return +failed, sum(self._past_refused_counts, self._refused_counts)
 
 
 def _kept(trace: Trace | None) -> Trace | None:

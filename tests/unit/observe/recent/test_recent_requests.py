@@ -72,6 +72,23 @@ def test_all_is_forgotten_after_ten_minutes() -> None:
         watched.now_ns += MINUTE_NS
         watched.requests.pass_time()
     assert watched.requests.records() == ([], [])
+    assert watched.requests.counts() == ({}, {})
+
+
+def test_failures_of_every_minute_are_counted_until_they_are_forgotten() -> None:
+    watched = Watched()
+    for _ in range(3):
+        for number in range(30):
+            watched.stats.record_failure(made(watched.now_ns), BACKEND, watched.now_ns + number, "no")
+            watched.requests.refuse(made(watched.now_ns), "never")
+        watched.now_ns += MINUTE_NS
+        watched.requests.pass_time()
+    assert watched.requests.counts() == ({"m": 90}, {"m": 90})
+    watched.now_ns += 8 * MINUTE_NS
+    for _ in range(8):
+        watched.requests.pass_time()
+        watched.now_ns += MINUTE_NS
+    assert watched.requests.counts() == ({"m": 60}, {"m": 60})
 
 
 def test_failure_has_its_message_and_a_refusal_too() -> None:

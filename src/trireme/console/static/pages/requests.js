@@ -37,15 +37,17 @@ export async function requestList(place, address) {
   return load;
 }
 
-function requestTable({minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed}) {
-  const which = `The five slowest of each minute and model, and the last failures, of the last ${minutes} minutes.`;
+function requestTable(found) {
+  const {minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed} = found;
+  const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
+  const which = `${slow}, and the last failures of these.`;
   const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING].filter(Boolean);
   const groups = slowest.map((entry) => [entry]);
   return h(
     "div",
     {class: "stack"},
     h("p", {class: "quiet"}, said.join(" ")),
-    list("Failed", alike(failed), "No request has failed.", true),
+    list("Failed", alike(failed, found), "No request has failed.", true),
     list("Slowest", groups, "No request was answered.", false),
   );
 }
@@ -56,14 +58,29 @@ function list(title, groups, empty, isFailed) {
   return h("section", {class: "stack"}, h("h2", {}, title), found);
 }
 
-// What fails in the same way again and again is one line, the last time it happened.
-function alike(entries) {
+// What fails in the same way again and again is one line, the last time it happened. Of a model that has failed more
+// often than is kept, each line knows how many are listed, and how many there were.
+function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
   const groups = new Map();
   for (const entry of entries) {
     const key = JSON.stringify([entry.model, entry.reason, entry.message]);
     groups.set(key, [...(groups.get(key) || []), entry]);
   }
+  for (const group of groups.values()) {
+    const {model, reason} = group[0];
+    const isRefused = reason === "REFUSED";
+    const listed = entries.filter((one) => one.model === model && (one.reason === "REFUSED") === isRefused).length;
+    const all = (isRefused ? refusedCounts : failedCounts)[model];
+    if (all > listed) Object.assign(group, {listed, all});
+  }
   return [...groups.values()];
+}
+
+// How often it happened, or what is known of that where not all are kept.
+function often({length, listed, all}) {
+  if (!all) return length > 1 ? `× ${length}` : "";
+  const last = length === listed ? "the last" : `${length} of the last`;
+  return `${last} ${listed} of ${count(all)}`;
 }
 
 function line(group, isFailed) {
@@ -86,7 +103,7 @@ function summary(group, isFailed) {
     h("span", {class: "name"}, entry.model || "no model named"),
     entry.version && h("span", {class: "quiet"}, `version ${entry.version}`),
     entry.id && h("span", {class: "mono quiet"}, entry.id),
-    group.length > 1 && h("b", {}, `× ${group.length}`),
+    often(group) && h("b", {}, often(group)),
     entry.batch > 1 && h("span", {class: "quiet"}, `${count(entry.batch)} rows`),
     isFailed && h("span", {class: `state ${kind}`}, REASONS[entry.reason] || entry.reason),
     isFailed && entry.message && h("span", {class: "said"}, entry.message.split("\n")[0]),
