@@ -156,6 +156,8 @@ def test_why_a_load_failed_stays_to_be_read(browser: Browser, tmp_path: Path) ->
         page.until_text("load failed for model 'broken'")
         time.sleep(2.5)  # as long as it takes the figures to move twice
         assert "load failed for model 'broken'" in page.text()
+        page.until_text("The model failed to load, so there are no charts of it.")
+        assert "Charts appear here" not in page.text()
         page.go(console_of(server, "model/broken/newest/config"))
         page.until_text("The model does not serve. This is its own file")
         assert "data_type: TYPE_INT32" in page.run("document.querySelector('pre.code').textContent")

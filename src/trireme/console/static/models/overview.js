@@ -51,6 +51,9 @@ const WORKER_WORDS = {
   not_started: "Could not be started",
 };
 
+const NOT_YET = "Charts appear here when the model has been loaded for some seconds.";
+const FAILED = "The model failed to load, so there are no charts of it. Why stands above.";
+
 export async function overviewView(body, {address, detail}) {
   const charts = CHARTS.map(([options, ...series]) => [chart(options), series, options.isOfExecutions]);
   const devices = Object.keys(detail.devices || {}).map((label) => [
@@ -58,7 +61,7 @@ export async function overviewView(body, {address, detail}) {
     chart({title: `${label}, share of time busy`, format: share, least: 1}),
   ]);
   const events = h("div");
-  const empty = h("p", {class: "quiet"}, "Charts appear here when the model has been loaded for some seconds.");
+  const empty = h("p", {class: "quiet"});
   const graph = h("div", {class: "graph"});
   const isEnsemble = detail.serving && detail.serving.is_ensemble;
   const nodes = [...charts, ...devices.map(([, one]) => [one])].map(([one]) => one.node);
@@ -76,6 +79,7 @@ export async function overviewView(body, {address, detail}) {
   );
   const draw = (found) => {
     empty.hidden = drawCharts(charts, devices, found);
+    empty.textContent = hasFailed(found) ? FAILED : NOT_YET;
     replace(events, workers(found.events));
     if (isEnsemble && found.serving) replace(graph, ensembleGraph(found.serving));
   };
@@ -88,6 +92,10 @@ export async function overviewView(body, {address, detail}) {
     for (const [one] of charts) one.stop();
     for (const [, one] of devices) one.stop();
   };
+}
+
+function hasFailed({state, reason}) {
+  return state === "UNAVAILABLE" && reason && reason !== "unloaded";
 }
 
 // A chart of nothing is left out, as those of workers are where a model has none. Returns whether there are any.
