@@ -164,6 +164,28 @@ def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, brow
         page.close()
 
 
+def test_figures_of_a_server_that_is_gone_look_old_and_say_their_time(folder: Path, browser: Browser) -> None:
+    colours = (
+        "[...document.querySelectorAll('.lines td[data-label=Requests], .fact dd, #vitals b')]"
+        ".map((one) => getComputedStyle(one).color)"
+    )
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server))
+        page.until("!!document.querySelector('.lines tbody td')")
+        page.until_text("Live")
+        assert "Figures as of" not in page.text()
+        fresh = page.run(colours)
+        server.process.kill()
+        page.until("/Figures as of \\d\\d:\\d\\d:\\d\\d\\./.test(document.querySelector('#vitals').innerText)")
+        quiet = page.run("getComputedStyle(document.querySelector('.quiet')).color")
+        old = page.run(colours)
+        assert set(old) == {quiet}
+        assert fresh
+        assert quiet not in fresh
+        page.close()
+
+
 def test_open_page_does_not_hold_up_the_end_of_the_server(folder: Path, browser: Browser) -> None:
     with RunningServer(folder) as server:
         server.wait_until_listening()

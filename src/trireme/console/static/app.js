@@ -1,5 +1,5 @@
 // Which view is shown: the part of the address behind #, and the line of vital signs above it.
-import {failed, h, replace, setText, share, span} from "./parts/dom.js";
+import {clock, failed, h, replace, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
 import {follow, listen, live} from "./parts/live.js";
 import {modelsView} from "./models/table.js";
@@ -68,8 +68,11 @@ const noView = (place) => void replace(place, h("h1", {}, "There is no such page
 // Only texts that have changed are touched; the line is made anew where it has other parts than before.
 function vitals() {
   const line = document.getElementById("vitals");
-  const {isConnected, problem} = live;
-  const signs = [["", isConnected ? "Live" : problem || "Connecting…"], ...signsOf(live.server)];
+  const {isConnected, problem, takenAt} = live;
+  const isOld = Boolean(takenAt) && !isConnected;
+  const asOf = isOld ? ` Figures as of ${clock(takenAt / 1000)}.` : "";
+  document.body.classList.toggle("old", isOld);
+  const signs = [["", isConnected ? "Live" : (problem || "Connecting…") + asOf], ...signsOf(live.server)];
   const form = signs.map(([label]) => label).join();
   if (line.dataset.form !== form) {
     line.dataset.form = form;

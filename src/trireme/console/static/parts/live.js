@@ -5,7 +5,7 @@ const SPARK = 60;
 const STEP_MS = 10000;
 const listeners = new Set();
 export const rows = new Map();
-export const live = {server: null, isConnected: false, problem: ""};
+export const live = {server: null, isConnected: false, problem: "", takenAt: 0};
 
 export const idOf = (row) => `${row.name}\u0000${row.version}`;
 
@@ -48,6 +48,7 @@ function take(event) {
     }
   }
   live.server = event.server;
+  live.takenAt = now;
   tell(event.whole ? null : changed);
 }
 
