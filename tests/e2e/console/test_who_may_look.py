@@ -147,6 +147,9 @@ def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, brow
         page.type("#key", client)
         page.click("dialog button.main")
         page.until("document.querySelector('main').innerText.includes(\"is not allowed to use 'statistics'\")")
+        assert "trireme keys new FILE NAME --groups statistics (" in page.run(
+            "document.querySelector('.notice.bad').innerText"
+        )
         assert "holds no models" not in page.text()
         assert "0 of 0" not in page.text()
         page.go(console_of(server, "api"))
@@ -154,7 +157,9 @@ def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, brow
         page.run(f"sessionStorage.setItem('trireme-key', {watcher!r}); location.reload()")
         page.until_text("is not allowed to use 'metadata'")
         page.go(console_of(server, "server"))
-        page.until_text("is not allowed to use 'logging'")
+        page.until_text(
+            "is not allowed to use 'logging'. A key that is: trireme keys new FILE NAME --groups statistics,logging"
+        )
         for part in ("Versions", "Flags in force", "Devices", "Limits"):
             assert part in page.text()
         for tab, group in (("config", "model-config"), ("log", "logging")):

@@ -1,5 +1,5 @@
 // The table of all models, kept up to date line by line.
-import {bytes, count, h, rate, replace, setText, stateOf} from "../parts/dom.js";
+import {advised, bytes, count, h, rate, replace, setText, stateOf} from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
@@ -69,7 +69,7 @@ class ModelsTable {
   // `changed` are the ids of rows that differ from before; null where all of them may.
   refresh(changed) {
     if (!live.server) {
-      setText(this.empty, live.problem); // nothing is known of the models yet
+      this.#say(advised(live.problem), "notice bad"); // nothing is known of the models yet
       return;
     }
     const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
@@ -93,7 +93,12 @@ class ModelsTable {
     this.node.setAttribute("aria-rowcount", found.length + 1);
     this.lines.set(found.map(idOf));
     const text = rows.size ? "No model fits the filter." : "The repository holds no models.";
-    setText(this.empty, found.length ? "" : text);
+    this.#say(found.length ? "" : text, "quiet");
+  }
+
+  #say(text, look) {
+    this.empty.className = look;
+    setText(this.empty, text);
   }
 
   #summarize() {

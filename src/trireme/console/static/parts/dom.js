@@ -40,7 +40,14 @@ export function announce(text) {
 }
 
 // In the place of what could not be shown.
-export const failed = (error) => h("p", {class: "notice bad", role: "alert"}, error.message);
+export const failed = (error) => h("p", {class: "notice bad", role: "alert"}, advised(error.message));
+
+// A key that lacks a group: how to come by one that has it.
+export function advised(text) {
+  const [, group] = /is not allowed to use '([a-z-]+)'$/.exec(text) || [];
+  const groups = [...new Set(["statistics", group])].join();
+  return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
+}
 
 export const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
 
