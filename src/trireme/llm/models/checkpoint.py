@@ -295,7 +295,7 @@ class SafetensorsFile(TensorFile):
             raise self._damaged(f"describes tensor '{name}' without type, shape or place") from None
         if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
             raise self._damaged(f"describes tensor '{name}' with sizes that are not whole numbers")
-        if dtype not in _DTYPES:
+        if not isinstance(dtype, str) or dtype not in _DTYPES:
             raise self._damaged(f"has tensor '{name}' of type {dtype}, which is not known here")
         if not begin <= end <= self._data_bytes:
             what = f"bytes {begin} to {end}, but the file has {self._data_bytes} bytes of tensors"

@@ -25,7 +25,7 @@ def write(path: Path, header: dict[str, Any], data: bytes = b"") -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+def entry(dtype: Any, shape: list[int], begin: int, end: int) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
@@ -92,6 +92,8 @@ def test_tensors_of_several_types_are_not_joined() -> None:
         ({"one": entry("F32", [-4], 0, 16)}, bytes(16), "not whole numbers"),
         ({"one": entry("F32", [2**40, 2**40], 0, 16)}, bytes(16), "16 bytes for tensor 'one'"),
         ({"one": entry("Q4", [4], 0, 16)}, bytes(16), "type Q4"),
+        ({"one": entry([], [4], 0, 16)}, bytes(16), r"type \[\]"),
+        ({"one": entry({}, [4], 0, 16)}, bytes(16), "type {}"),
         ({"one": {"dtype": "F32"}}, bytes(16), "without type, shape or place"),
         ({"one": 3}, bytes(16), "without type, shape or place"),
     ],

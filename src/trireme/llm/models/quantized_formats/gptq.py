@@ -56,10 +56,13 @@ class GptqFormat:
             log.info("GPTQ: matrices are unpacked to 16 bits: %s", why)
 
 
-def _known(bits: float) -> int:
-    if bits not in _BITS:
-        raise CheckpointError(f"a GPTQ checkpoint of {bits:g} bits is not known here; known are 2, 3, 4 and 8")
-    return int(bits)
+def _known(bits: object) -> int:
+    """The number, which some checkpoints have as a text; raises CheckpointError."""
+    for known in _BITS:
+        if bits in (known, str(known)):
+            return known
+    told = f"{bits:g}" if isinstance(bits, int | float) else repr(bits)
+    raise CheckpointError(f"a GPTQ checkpoint of {told} bits is not known here; known are 2, 3, 4 and 8")
 
 
 def _is_in_order(places: Any, groups: int) -> bool:

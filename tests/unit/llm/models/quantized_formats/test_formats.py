@@ -210,6 +210,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]]
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, awq, "int4"),
     "awq, gemv": ({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}, gemv, "int4"),
     "gptq": ({**GPTQ}, gptq(), "int4"),
+    "gptq, bits as a text": ({**GPTQ, "bits": "4"}, gptq(), "int4"),
     "gptq, symmetric": ({**GPTQ}, gptq(is_symmetric=True), "int4"),
     "gptq, second version": ({**GPTQ, "checkpoint_format": "gptq_v2"}, gptq(offset=0), "int4"),
     "gptq, one group": ({**GPTQ, "group_size": -1}, gptq(size=-1), "int4"),
@@ -318,6 +319,9 @@ def test_layers_that_were_left_out_are_joined_with_the_others(
     [
         ({"quant_method": "bitsandbytes"}, r"quantized with 'bitsandbytes', which is not known here; known are awq"),
         ({"quant_method": "gptq", "bits": 5}, "of 5 bits is not known here; known are 2, 3, 4 and 8"),
+        ({"quant_method": "gptq", "bits": None}, "of None bits is not known here; known are 2, 3, 4 and 8"),
+        ({"quant_method": "gptq", "bits": [4]}, r"of \[4\] bits is not known here; known are 2, 3, 4 and 8"),
+        ({"quant_method": "gptq", "bits": "x"}, "of 'x' bits is not known here; known are 2, 3, 4 and 8"),
         ({"quant_method": "gptq", "checkpoint_format": "marlin"}, "in the layout 'marlin' is not known here"),
         ({"quant_method": "awq", "version": "gemv_fast"}, "in the layout 'gemv_fast' is not known here"),
         ({"quant_method": "awq", "bits": 8}, "of 8 bits is not known here"),
