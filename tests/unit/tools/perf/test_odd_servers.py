@@ -66,6 +66,16 @@ def test_a_description_that_cannot_be_read_is_told(body: bytes) -> None:
     assert "Error" not in str(refusal.value)  # in words, not by the name of an exception
 
 
+def test_an_answer_of_nothing_but_brackets_is_no_json() -> None:
+    with answering(b"[" * 200_000) as url:
+        calls = HttpServerCalls(parse_address(url, 8000), (), None)
+        try:
+            with pytest.raises(PerfError, match="the server's answer to /v2/models/m is no JSON"):
+                look_up(PerfOptions(model_name="m"), calls)
+        finally:
+            calls.close()
+
+
 @pytest.mark.parametrize("kind", [HttpServerCalls, GrpcServerCalls])
 def test_a_server_that_never_answers_is_told_while_it_is_waited_for(
     kind: type[ServerCalls], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

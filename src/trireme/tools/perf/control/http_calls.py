@@ -62,7 +62,7 @@ class HttpServerCalls:
     def _get(self, path: str) -> dict[str, Any]:
         try:
             found = json.loads(self._ask("GET", path, None))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise PerfError(f"the server's answer to {path} is no JSON: is this a server of the v2 protocol?") from None
         return found if isinstance(found, dict) else {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trireme.core.datatype import BYTES, NUMPY_DTYPE
+from trireme.core.datatype import BYTES, ITEM_SIZE, NUMPY_DTYPE
 from trireme.core.elements import element_count, encode_bytes
 from trireme.tools.perf.data.tensors import InputTensor
 from trireme.tools.perf.errors import PerfError
@@ -14,6 +14,8 @@ from trireme.tools.perf.options import InputOptions
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .?!"
 _LARGEST_WHOLE = 127
 """Random whole numbers stay where every type, and most vocabularies, have them."""
+_MOST_BYTES = 2 << 30
+"""Of an input that is made up: no message of gRPC can have more. The shapes are those that a server says."""
 
 
 def known_shape(spec: TensorSpec, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -44,12 +46,30 @@ def generated_tensors(
         if spec.is_optional and spec.name not in options.shapes and any(dim < 0 for dim in spec.shape):
             continue
         shape = known_shape(spec, options.shapes)
-        if spec.datatype == BYTES:
-            data = _strings(shape, options, is_zero, rng)
-        else:
-            data = _numbers(spec, shape, is_zero, rng)
+        _check_size(spec, shape, options)
+        try:
+            if spec.datatype == BYTES:
+                data = _strings(shape, options, is_zero, rng)
+            else:
+                data = _numbers(spec, shape, is_zero, rng)
+        except MemoryError:
+            raise PerfError(f"input '{spec.name}' has a shape that there is not enough memory for") from None
         tensors.append(InputTensor(spec.name, spec.datatype, shape, data))
     return tuple(tensors)
+
+
+def _check_size(spec: TensorSpec, shape: tuple[int, ...], options: InputOptions) -> None:
+    """Raises PerfError where the values are more than can be sent, at the dimension that makes them so."""
+    if spec.datatype == BYTES:
+        size = 4 + (options.string_length if options.string_data is None else len(options.string_data))
+    else:
+        size = ITEM_SIZE.get(spec.datatype, 1)
+    for dim in () if 0 in shape else shape:
+        size *= dim
+        if size > _MOST_BYTES:
+            raise PerfError(
+                f"input '{spec.name}' has a shape of more than {_MOST_BYTES >> 30} GiB, too much to be made up and sent"
+            )
 
 
 def _strings(shape: tuple[int, ...], options: InputOptions, is_zero: bool, rng: np.random.Generator) -> bytes:

@@ -142,9 +142,7 @@ def error_text(status: int, body: bytes) -> str:
     try:
         document = json.loads(events[0] if events else body)
         found = document["error"] if "error" in document else document["message"]
-    except (ValueError, KeyError, TypeError):
+        return str(found.get("message", found) if isinstance(found, dict) else found)
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = body.decode("utf-8", "replace").strip()
         return text or f"the server answered with status {status}"
-    if isinstance(found, dict):
-        found = found.get("message", found)
-    return str(found)

@@ -41,6 +41,21 @@ def test_random_numbers_are_finite_and_the_same_for_every_run() -> None:
     assert np.isfinite(np.frombuffer(first.data, "<f4")).all()
 
 
+@pytest.mark.parametrize("datatype", ["INT8", "FP32", "BF16", "BYTES"])
+@pytest.mark.parametrize("shape", [(2**36,), (2**40, 2**40), (2**62,) * 100_000], ids=["long", "square", "many"])
+@pytest.mark.parametrize("source", ["random", "zero"])
+def test_shapes_that_are_too_large_are_refused_before_values_are_made(
+    source: str, shape: tuple[int, ...], datatype: str
+) -> None:
+    with pytest.raises(PerfError, match="input 'N' has a shape of more than 2 GiB, too much to be made up and sent"):
+        load_dataset(model(TensorSpec("N", datatype, shape)), InputOptions(sources=(source,)), 0)
+
+
+def test_a_large_dimension_beside_one_of_zero_is_none() -> None:
+    spec = TensorSpec("N", "FP32", (2**40, 0))
+    assert load_dataset(model(spec), InputOptions(), 0).streams[0][0].tensors[0].data == b""
+
+
 def test_strings_are_random_or_given() -> None:
     tensor = load_dataset(model(TEXTS), InputOptions(string_length=7), 0).streams[0][0].tensors[0]
     assert [len(text) for text in decode_bytes(tensor.data)] == [7, 7]

@@ -53,4 +53,5 @@ def test_errors_have_words() -> None:
     assert error_text(400, b'data: {"error":"1 is unlucky"}\n\n') == "1 is unlucky"
     assert error_text(400, b"data: [DONE]\n\n") == "data: [DONE]"
     assert error_text(502, b"a proxy's words") == "a proxy's words"
+    assert error_text(502, b"[" * 200_000) == "[" * 200_000
     assert error_text(502, b"") == "the server answered with status 502"
