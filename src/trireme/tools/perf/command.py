@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from trireme import __version__
 from trireme.core.exit_codes import INTERRUPTED
+from trireme.observe.terminal.plain_text import shown_lines
 from trireme.tools.perf.command_line.reading import make_parser, options_of
 from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.run import run_llm
@@ -43,7 +44,7 @@ def _reporting(program: str, act: Callable[[], int]) -> int:
         print(f"Error: {error}\n'{program} --help' lists every option.", file=sys.stderr)
         return error.exit_code
     except PerfError as error:
-        print(error, file=sys.stderr)
+        print(shown_lines(str(error)), file=sys.stderr)  # it may be in the words of the server
         return error.exit_code
     except KeyboardInterrupt:  # before anything was measured
         return INTERRUPTED

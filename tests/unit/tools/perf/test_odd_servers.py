@@ -12,11 +12,12 @@ import pytest
 from meanwhile import serving
 
 from trireme.tools.perf.address import parse_address
+from trireme.tools.perf.command import run_command
 from trireme.tools.perf.control import http_calls, patience, unary_call
 from trireme.tools.perf.control.grpc_calls import GrpcServerCalls
 from trireme.tools.perf.control.http_calls import HttpServerCalls
 from trireme.tools.perf.control.port import ServerCalls
-from trireme.tools.perf.errors import PerfError
+from trireme.tools.perf.errors import GENERIC_ERROR, PerfError
 from trireme.tools.perf.load.schedules import read_intervals
 from trireme.tools.perf.measure.device_metrics import MetricsPoller
 from trireme.tools.perf.options import MetricsOptions, PerfOptions
@@ -24,14 +25,14 @@ from trireme.tools.perf.run import look_up
 
 
 @contextmanager
-def answering(body: bytes) -> Iterator[str]:
+def answering(body: bytes, status: int = 200) -> Iterator[str]:
     """The address of a server that says this to everything."""
 
     class Answers(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -106,6 +107,13 @@ def test_a_connection_that_nobody_takes_is_told_as_such(
     monkeypatch.setattr(socket, "create_connection", in_vain)
     with pytest.raises(PerfError, match=r"no connection to 127\.0\.0\.1:1 within 60 s: nobody takes it"):
         calls_type(parse_address("127.0.0.1:1", 8000), (), None).metadata("m", "")
+
+
+def test_words_of_a_server_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(b'{"error": "\\u001b[2J\\u001b]0;mine\\u0007 no\\nsecond"}', status=400) as url:
+        assert run_command("perf", ["-m", "m", "-u", url]) == GENERIC_ERROR
+    told = capsys.readouterr().err
+    assert told.startswith("error: failed to get model metadata: \\x1b[2J\\x1b]0;mine\\x07 no\nsecond")
 
 
 def test_a_page_that_has_no_metrics_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trireme.observe.terminal.plain_text import shown_name
 from trireme.tools.perf.measure.device_metrics import merged
 from trireme.tools.perf.measure.server_stats import ServerStats
 from trireme.tools.perf.measure.window import Summary
@@ -153,7 +154,7 @@ def _ensemble(stats: ServerStats, head: str, total: int, depth: int, is_cached: 
         lines = [f"{head} (overhead {overhead} usec + queue {queue} usec + compute {compute} usec)", ""]
     lines.append(f"{indent}Composing models: ")
     for part in stats.parts:
-        lines.append(f"{indent}{part.name}, version: {part.version}")
+        lines.append(f"{indent}{shown_name(part.name)}, version: {part.version}")
         lines += _server(part, depth + 1, is_cached)
     return lines
 

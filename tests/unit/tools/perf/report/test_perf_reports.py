@@ -100,6 +100,8 @@ def test_an_ensemble_lists_its_models() -> None:
     assert "    Avg request latency: 100 usec (overhead 0 usec + queue 20 usec + compute 140 usec)\n\n" in text
     assert "  Composing models: \n  a, version: 1\n      Inference count: 3\n" in text
     assert "\n\n  b, version: 2\n      Inference count: 3\n" in text
+    odd = ServerStats("e", "1", COUNTS, (ServerStats("\x1b[2J", "1", COUNTS),))
+    assert "\n  \\x1b[2J, version: 1\n" in level_text(summary(odd), PerfOptions(), MODEL)
 
 
 def test_a_cache_shows_hits_and_misses() -> None:
