@@ -19,6 +19,11 @@ from trireme.tools.perf.wire.http1_responses import EventSplitter, error_text
 
 _BINARY_LENGTH = "Inference-Header-Content-Length"
 _EVENTS = "text/event-stream"
+_MOST_BYTES = 2 << 30
+"""Of an answer: as many as a message of gRPC can have. What its tensors take is not known before, where shapes vary."""
+_MOST_JSON_BYTES = 64 << 20
+"""Of an answer about models, and of an error's."""
+_PIECE_BYTES = 1 << 20
 
 
 class HttpClient:
@@ -106,8 +111,9 @@ class HttpClient:
 
     def _json(self, method: str, path: str) -> Any:
         try:
-            return json.loads(self._exchange(method, path, None if method == "GET" else b"{}")[0])
-        except ValueError:
+            body = None if method == "GET" else b"{}"
+            return json.loads(self._exchange(method, path, body, most_bytes=_MOST_JSON_BYTES)[0])
+        except (ValueError, RecursionError):
             raise UnreachableError(f"what answers at {self.place} is no server of the v2 protocol") from None
 
     def _object(self, path: str) -> dict[str, Any]:
@@ -117,13 +123,18 @@ class HttpClient:
         return found
 
     def _exchange(
-        self, method: str, path: str, body: bytes | None, json_length: int | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        json_length: int | None = None,
+        most_bytes: int = _MOST_BYTES,
     ) -> tuple[bytes, int | None]:
         """The content, and the length of its JSON part where binary data follows."""
         with self.borrowed() as connection:
             response = self._ask(connection, method, path, body, json_length, "*/*")
             try:
-                content = response.read()
+                content = self._content(response, most_bytes)
             except (OSError, http.client.HTTPException) as error:
                 raise self._failure(error) from None
             length = response.headers.get(_BINARY_LENGTH)
@@ -147,13 +158,31 @@ class HttpClient:
             connection.request(method, self._address.base + path, body, headers)
             response = connection.getresponse()
             if response.status != 200:
-                text = error_text(response.status, response.read())
+                text = error_text(response.status, self._content(response, _MOST_JSON_BYTES))
                 raise answer_error(text, response.status == 404)
         except ClientError:
             raise
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from None
         return response
+
+    def _content(self, response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+        """To its end; raises AnswerError where that does not come in time, and what http.client raises."""
+        is_too_long = response.length is not None and response.length > most_bytes  # as it is announced
+        pieces, size = [], 0
+        try:
+            while not is_too_long and (piece := response.read(_PIECE_BYTES)):
+                pieces.append(piece)
+                size += len(piece)
+                is_too_long = size > most_bytes
+            content = b"".join(pieces)
+        except MemoryError:
+            raise AnswerError(f"there is not enough memory for the answer of {self.place}") from None
+        if is_too_long:
+            raise AnswerError(f"the answer of {self.place} is longer than {most_bytes >> 20} MiB")
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return content
 
     def _failure(self, error: Exception) -> UnreachableError:
         return connection_failure(error, self.place, self._timeout_s, is_grpc=False)

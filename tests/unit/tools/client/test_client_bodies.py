@@ -5,18 +5,32 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 import pytest
+from meanwhile import serving
 
 from trireme.core.tensor import Tensor
+from trireme.tools.client import http_client
 from trireme.tools.client.connect import ConnectionOptions, connect
-from trireme.tools.client.errors import AnswerError, ClientError, InputError, UnknownModelError, answer_error
+from trireme.tools.client.errors import (
+    AnswerError,
+    ClientError,
+    InputError,
+    UnknownModelError,
+    UnreachableError,
+    answer_error,
+)
 from trireme.tools.client.failures import connection_failure
 from trireme.tools.client.http_bodies import decode_answer, decode_flat, encode_call, encode_flat, event_answer
+from trireme.tools.client.http_client import HttpClient
 from trireme.tools.client.messages import InferCall
 from trireme.tools.client.model import nearest, served_model
+from trireme.tools.perf.address import parse_address
 
 CALL = InferCall(
     "m",
@@ -168,3 +182,69 @@ def test_failures_say_what_to_look_at(error: Exception, is_grpc: bool, words: st
     failure: ClientError = connection_failure(error, "there", 5.0, is_grpc)
     assert words in str(failure)
     assert failure.exit_code == 3
+
+
+@contextmanager
+def answering(head: str, body: bytes, is_endless: bool = False) -> Iterator[HttpClient]:
+    """A client of a server that says this to everything, and the body without an end until nobody listens."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(f"HTTP/1.1 {head}\r\n\r\n".encode())
+            with suppress(OSError):
+                self.wfile.write(body)
+                while is_endless:
+                    self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        yield HttpClient(parse_address(f"127.0.0.1:{server.server_port}", 8000), (), None, 30.0)
+
+
+CHUNK = b"10000\r\n" + b" " * (1 << 16) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("200 OK\r\nContent-Length: 9999999999999", b" " * (1 << 16)),
+        ("200 OK\r\nTransfer-Encoding: chunked", CHUNK),
+        ("200 OK\r\nConnection: close", b" " * (1 << 16)),
+        ("400 Bad Request\r\nTransfer-Encoding: chunked", CHUNK),
+    ],
+)
+def test_an_answer_without_an_end_is_not_read_to_it(head: str, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_MOST_JSON_BYTES", 4 << 20)
+    with answering(head, body, is_endless=True) as client, pytest.raises(AnswerError, match="is longer than 4 MiB"):
+        client.metadata("m", "")
+
+
+def test_answers_with_tensors_may_be_longer_than_those_about_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_MOST_JSON_BYTES", 1 << 20)
+    content = b" " * (3 << 20) + b"{}"
+    with answering(f"200 OK\r\nContent-Length: {len(content)}", content) as client:
+        assert client.post("/v2/models/m/infer", b"") == content
+        with pytest.raises(AnswerError, match="is longer than 1 MiB"):
+            client.metadata("m", "")
+    with (
+        answering("200 OK\r\nContent-Length: 9999999999999", b"") as client,
+        pytest.raises(AnswerError, match="is longer than 2048 MiB"),
+    ):
+        client.post("/v2/models/m/infer", b"")
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "words"),
+    [
+        ("200 OK\r\nContent-Length: 9", b"{}", "the connection to .* broke: IncompleteRead"),
+        ("200 OK\r\nTransfer-Encoding: chunked", b"9\r\n{}", "the connection to .* broke: IncompleteRead"),
+        ("200 OK\r\nContent-Length: 200000", b"[" * 200_000, "is no server of the v2 protocol"),
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_no_json_is_told(head: str, body: bytes, words: str) -> None:
+    with answering(head, body) as client, pytest.raises(UnreachableError, match=words):
+        client.metadata("m", "")
