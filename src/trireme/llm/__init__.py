@@ -1,6 +1,6 @@
 """A language-model engine with in-flight batching, usable alone: `from trireme.llm import Engine`."""
 
-from trireme.llm.engine import EngineBusyError, EngineClosedError
+from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import SamplingError, SamplingParams

@@ -18,7 +18,7 @@ from typing import Any
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.beams.group import BeamGroup
 from trireme.llm.executors.port import Executor, StepResult, failure_of
-from trireme.llm.intake import Intake
+from trireme.llm.intake import EngineBusyError, EngineClosedError, Intake
 from trireme.llm.options import EngineOptions
 from trireme.llm.prefix_cache import BlockKeys
 from trireme.llm.request import FinishReason, Listener, Sequence, SequenceOutput, TokenLogprobs
@@ -33,14 +33,6 @@ from trireme.llm.warm_up import WarmUps
 log = logging.getLogger(__name__)
 
 _Flight = tuple[StepPlan, Any]
-
-
-class EngineClosedError(RuntimeError):
-    """The engine takes no more requests; the text says why."""
-
-
-class EngineBusyError(RuntimeError):
-    """The engine has as much to do as it may; the text names the limit."""
 
 
 class EngineCore:
@@ -144,7 +136,7 @@ class EngineCore:
     @property
     def is_alive(self) -> bool:
         """Whether steps are still run."""
-        return self._thread.is_alive() and not self._closing and not failure_of(self.executor)
+        return self._thread.is_alive() and not self.ending
 
     @property
     def ending(self) -> str:

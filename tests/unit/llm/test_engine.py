@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from trireme.llm.engine import EngineBusyError, EngineClosedError, EngineCore
+from trireme.llm.engine import EngineCore
 from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import StepResult
+from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.options import EngineOptions
 from trireme.llm.request import FinishReason, SequenceOutput

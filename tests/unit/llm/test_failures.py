@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from trireme.llm import Engine, EngineOptions
-from trireme.llm.engine import EngineClosedError
 from trireme.llm.executors.numpy.executor import NumpyExecutor
+from trireme.llm.intake import EngineClosedError
 from trireme.llm.models.catalog import load_weights, read_spec
 from trireme.llm.request import FinishReason, SequenceOutput
 from trireme.llm.sampling_params import SamplingError, SamplingParams

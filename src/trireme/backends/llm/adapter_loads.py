@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from trireme.llm.engine import EngineBusyError
+from trireme.llm.intake import EngineBusyError
 
 
 class AdapterLoads:

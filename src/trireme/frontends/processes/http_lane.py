@@ -21,7 +21,7 @@ from trireme.frontends.http.routing import Router, route
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection, ConnectionOwner
-from trireme.frontends.processes.infer_lane import ErrorMessage, decode_error
+from trireme.frontends.processes.infer_lane import decode_error
 from trireme.frontends.processes.line import Message
 from trireme.protocol.http1.compression import IDENTITY
 from trireme.protocol.json_codec.text import SlowTextError
@@ -311,9 +311,9 @@ class HttpClientConnection(ClientConnection):
             if self.inflight.held_bytes:
                 self.tell_unsent()
         elif kind == messages.FAIL:
-            self._respond(exchange, document, InferenceResponse.of_error(_error_in(message)))
+            self._respond(exchange, document, InferenceResponse.of_error(decode_error(message[2])))
         elif kind == messages.REFUSE:
-            exchange.send_error(_error_in(message))
+            exchange.send_error(decode_error(message[2]))
         elif self._closes:  # the server process reads nothing more of the client
             if self._lane_owner.is_stopping and request is not None:
                 exchange.send_error(stopping_error(request.id))
@@ -385,11 +385,6 @@ class HttpClientConnection(ClientConnection):
 
     def close_after(self, exchange: Exchange) -> None:
         """Answers to plain requests tell their length."""
-
-
-def _error_in(message: Message) -> ServingError:
-    error: ErrorMessage = message[2]
-    return decode_error(error)
 
 
 def _ignore(response: InferenceResponse) -> None:

@@ -18,6 +18,7 @@ from trireme.core.errors import InternalError, InvalidArgumentError, ServingErro
 from trireme.proto import service_pb2
 from trireme.protocol.v2.grpc_contents import EncodedPiece
 from trireme.protocol.v2.grpc_request import InferTemplate, id_of, parse_head
+from trireme.protocol.v2.grpc_response import varint
 
 MAX_FIELDS: Final = 16_384
 """Inputs, outputs, parameters, raw contents, and the fields and dimensions of each of them, together."""
@@ -111,7 +112,7 @@ class _Parts:
                 self.request_id = id_of(message, start, stop)
             elif kind == _LENGTH and number == _INPUTS:
                 described = b"".join(self._input(start, stop))
-                self.head += bytes((_INPUTS << 3 | _LENGTH,)), _written_varint(len(described)), described
+                self.head += bytes((_INPUTS << 3 | _LENGTH,)), varint(len(described)), described
             else:
                 if kind == _LENGTH and number in _NESTED:
                     for inner, _, begin, end in _fields(message, start, stop):
@@ -196,7 +197,7 @@ def _load(message: Buffer, pieces: list[Piece]) -> Iterator[Any]:
         elif number in _ENCODED:
             yield EncodedPiece(_ENCODED[number], data)
         else:
-            yield read(bytes((number << 3 | _LENGTH,)) + _written_varint(len(data)) + data)
+            yield read(bytes((number << 3 | _LENGTH,)) + varint(len(data)) + data)
 
 
 class _Counts:
@@ -293,15 +294,6 @@ def _fields(message: Buffer, position: int, end: int) -> Iterator[tuple[int, int
         if position > end:
             raise IndexError
         yield tag >> 3, kind, start, position
-
-
-def _written_varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
 
 
 def _varint(message: Buffer, position: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import pytest
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.adapter_loads import AdapterLoads
 from trireme.backends.llm.settings import Settings, read_settings
-from trireme.llm.engine import EngineBusyError
+from trireme.llm.intake import EngineBusyError
 
 
 def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
