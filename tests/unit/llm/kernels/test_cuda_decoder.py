@@ -61,8 +61,10 @@ class Runner:
         self.weights = weights
         self.decoder = CudaDecoder(self.spec, weights, cache, 64, DEVICE, dtype, **settings)
 
-    def run(self, tokens: list[int], slots: list[int], positions: list[int], singles: int) -> Any:
-        """Logits of every row; the rows behind the first `singles` are one chunk."""
+    def run(
+        self, tokens: list[int], slots: list[int], positions: list[int], singles: int, ends: list[int] | None = None
+    ) -> Any:
+        """Logits of every row, or of `ends` alone; the rows behind the first `singles` are one chunk."""
         x = self.weights.embedding[torch.tensor(tokens, device=DEVICE)] * self.spec.embedding_scale
         rest = range(singles, len(tokens))
         tiles = [[slots[row], row, min(CHUNK_ROWS, len(tokens) - row), positions[row]] for row in rest[::CHUNK_ROWS]]
@@ -73,7 +75,12 @@ class Runner:
             1,
             torch.tensor(tiles, dtype=torch.int32, device=DEVICE) if tiles else None,
         )
-        return self.decoder.logits(self.decoder.run(x.contiguous(), step)).float().cpu().numpy()
+        return self.logits(x, step, ends)
+
+    def logits(self, x: Any, step: StepTensors, ends: list[int] | None) -> Any:
+        wanted = None if ends is None else torch.tensor(ends, dtype=torch.int32, device=DEVICE)
+        found = self.decoder.run(x.contiguous(), step, wanted)
+        return self.decoder.logits(found).float().cpu().numpy() if len(found) else found
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -93,6 +100,20 @@ def test_logits(name: str, tiny_model: Any) -> None:
     assert np.abs(mixed[1:] - expected[8:]).max() < 1e-3, "a chunk beside one token"
     both = runner.run([TOKENS[-1]] * 2, [0, 1], [size - 1] * 2, 2)
     assert np.abs(both - expected[-1]).max() < 1e-3, "two tokens of two sequences"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_rows_that_are_asked_for_alone(name: str, tiny_model: Any) -> None:
+    """A chunk that nothing is read from yet, then one of which two rows are, beside one token."""
+    model = tiny_model(name)
+    runner = Runner(model.folder, 2)
+    expected = model.logits(TOKENS)
+    size = len(TOKENS)
+    assert len(runner.run(TOKENS[:7], [1] * 7, list(range(7)), 0, ends=[])) == 0
+    runner.run(TOKENS[:-1], [0] * (size - 1), list(range(size - 1)), 0, ends=[size - 2])
+    rows, slots, positions = [TOKENS[-1], *TOKENS[7:]], [0] + [1] * (size - 7), [size - 1, *range(7, size)]
+    mixed = runner.run(rows, slots, positions, 1, ends=[0, 3, size - 7])
+    assert np.abs(mixed - expected[[size - 1, 9, size - 1]]).max() < 1e-3
 
 
 @pytest.mark.parametrize("name", ["llama", "falcon 7b", "qwen 3", "phi"])
@@ -157,10 +178,13 @@ def test_logits_of_a_quantized_folder_are_those_of_its_numbers(
         if DEVICE.type == "cuda":  # it rounds inputs as well, beside floats of eight bits: of four bits the head alone
             exact = {"fp8": 0.15, "int4": 0.05}.get(method, exact)
         assert error < exact
+    last = packed.run(TOKENS, [1] * size, list(range(size)), 0, ends=[size - 1])
+    whole = packed.run(TOKENS, [1] * size, list(range(size)), 0)
+    assert np.abs(last - whole[-1:]).max() < 0.05 * np.abs(whole[-1]).max(), "a row that is asked for alone"
 
 
-def chunks(runner: Runner, *parts: tuple[int, int, list[int]]) -> Any:
-    """Logits of every row of chunks: `(slot, first position, tokens)`."""
+def chunks(runner: Runner, *parts: tuple[int, int, list[int]], ends: list[int] | None = None) -> Any:
+    """Logits of every row of chunks, or of `ends` alone: `(slot, first position, tokens)`."""
     tokens, slots, positions, tiles = [], [], [], []
     for slot, start, own in parts:
         for offset in range(0, len(own), CHUNK_ROWS):
@@ -173,7 +197,7 @@ def chunks(runner: Runner, *parts: tuple[int, int, list[int]]) -> Any:
         *(torch.tensor(values, dtype=torch.int32, device=DEVICE) for values in (slots, positions)),
         0, 1, torch.tensor(tiles, dtype=torch.int32, device=DEVICE),
     )  # fmt: skip
-    return runner.decoder.logits(runner.decoder.run(x.contiguous(), step)).float().cpu().numpy()
+    return runner.logits(x, step, ends)
 
 
 @pytest.mark.parametrize("name", ["llama", "falcon 7b", "qwen 3"])
@@ -185,6 +209,8 @@ def test_batch_invariant_to_the_last_bit(name: str, tiny_model: Any) -> None:
     alone = chunks(runner, (0, 0, TOKENS))
     beside = chunks(runner, *others, (0, 0, TOKENS))
     assert np.array_equal(beside[-len(TOKENS) :], alone)
+    last = len(TOKENS) - 1
+    assert np.array_equal(chunks(runner, (0, 0, TOKENS), *others, ends=[3, last]), alone[[3, last]])
     begun = chunks(runner, (3, 0, TOKENS[:7]), others[0])
     assert np.array_equal(begun[:7], alone[:7])
     for position in range(7, len(TOKENS)):

@@ -98,11 +98,22 @@ class CudaDecoder:
             return 1
         return max(1, min(16, 2 * self.processors // self.spec.head_count))
 
-    def run(self, x: torch.Tensor, step: StepTensors) -> torch.Tensor:
-        """Embeddings in, the last layer's output out, both `[rows, hidden]`."""
-        for index, layer in enumerate(self.weights.layers):
-            x = self._parallel(x, index, layer, step) if self.spec.is_parallel else self._serial(x, index, layer, step)
-        return x
+    def run(self, x: torch.Tensor, step: StepTensors, ends: torch.Tensor | None = None) -> torch.Tensor:
+        """Embeddings in, the last layer's output out, both `[rows, hidden]`; with `ends` that of those rows alone.
+
+        Of the others the last layer makes keys and values: what is behind them nobody reads.
+        """
+        run_layer = self._parallel if self.spec.is_parallel else self._serial
+        *layers, last = self.weights.layers
+        for index, layer in enumerate(layers):
+            x = run_layer(x, index, layer, step)
+        if ends is None:
+            return run_layer(x, len(layers), last, step)
+        if not self.spec.is_parallel:
+            return self._serial(x, len(layers), last, step, ends)
+        if not self.is_batch_invariant:  # another cut of a product may be another last bit
+            last = last.apart(self.spec)
+        return self._parallel_ends(x, len(layers), last, step, ends)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Of rows of the last layer's output."""
@@ -114,15 +125,18 @@ class CudaDecoder:
             logits = torch.tanh(logits / self.spec.logit_softcap) * self.spec.logit_softcap
         return logits
 
-    def _serial(self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors) -> torch.Tensor:
+    def _serial(
+        self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors, ends: torch.Tensor | None = None
+    ) -> torch.Tensor:
         assert layer.o is not None
         assert layer.up is not None
         assert layer.mlp_norm is not None
         qkv = self._products.product(x, layer.qkv, norm=layer.attention_norm)
-        attended = torch.empty(
-            (x.shape[0], self.spec.head_count * self.spec.head_size), dtype=self.dtype, device=self.device
-        )
-        self._attend(qkv, index, layer, step, attended)
+        attended = self._attended(qkv, index, layer, step)
+        if ends is not None:
+            if not len(ends):
+                return x[:0]
+            attended, x = attended.index_select(0, ends), x.index_select(0, ends)
         x = self._products.product(attended, layer.o, residual=x)
         inner = self._products.product(x, layer.up, norm=layer.mlp_norm, is_up=True)
         return self._products.product(inner, layer.down, residual=x)
@@ -154,10 +168,35 @@ class CudaDecoder:
             qkv = self._products.product(x, layer.qkv, norm=layer.attention_norm)
             row[:, width:inner] = self._products.product(x, layer.up, norm=layer.mlp_norm, is_up=True)
         self._attend(qkv, index, layer, step, row[:, :width])
-        if layer.o is not None:
-            x = self._products.product(row[:, :width], layer.o, residual=x)
-            return self._products.product(row[:, width:inner], layer.down, residual=x)
-        return self._products.product(row[:, :inner], layer.down, residual=x)
+        return self._added(x, row[:, :inner], layer)
+
+    def _parallel_ends(
+        self, x: torch.Tensor, index: int, layer: Layer, step: StepTensors, ends: torch.Tensor
+    ) -> torch.Tensor:
+        """What becomes of some of the rows: with the first matrices apart, all behind keys and values is theirs."""
+        if layer.up is None:
+            return self._parallel(x, index, layer, step).index_select(0, ends)
+        qkv = self._products.product(x, layer.qkv, norm=layer.attention_norm)
+        attended = self._attended(qkv, index, layer, step).index_select(0, ends)
+        if not len(ends):
+            return x[:0]
+        x = x.index_select(0, ends)
+        inner = self._products.product(x, layer.up, norm=layer.mlp_norm, is_up=True)
+        return self._added(x, torch.cat([attended, inner], 1), layer)
+
+    def _added(self, x: torch.Tensor, row: torch.Tensor, layer: Layer) -> torch.Tensor:
+        """What attention and MLP, side by side in a row, add to the input of their layer."""
+        if layer.o is None:
+            return self._products.product(row, layer.down, residual=x)
+        width = self.spec.head_count * self.spec.head_size
+        x = self._products.product(row[:, :width], layer.o, residual=x)
+        return self._products.product(row[:, width:], layer.down, residual=x)
+
+    def _attended(self, qkv: torch.Tensor, index: int, layer: Layer, step: StepTensors) -> torch.Tensor:
+        width = self.spec.head_count * self.spec.head_size
+        attended = torch.empty((qkv.shape[0], width), dtype=self.dtype, device=self.device)
+        self._attend(qkv, index, layer, step, attended)
+        return attended
 
     def _attend(self, qkv: torch.Tensor, index: int, layer: Layer, step: StepTensors, out: torch.Tensor) -> None:
         spec, cache = self.spec, self.cache

@@ -249,8 +249,8 @@ class CudaExecutor:
         count, samples = sizes.tokens, sizes.samples
         rows, tiles, ends, slots_of_ends = inputs.split([4 * count, 4 * sizes.tiles, samples, samples])
         x, slots, positions = self._begin(rows, count)
-        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), sizes.splits))
-        return self._choose_largest(x.index_select(0, ends), slots_of_ends)
+        x = self._decoder.run(x, StepTensors(slots, positions, 0, 1, tiles.view(-1, 4), sizes.splits), ends)
+        return self._choose_largest(x, slots_of_ends)
 
     def _mixed(self, chunks: Items[Chunk]) -> _Handle:
         """Single tokens first, then chunks; not recorded, as no two such steps are alike."""
@@ -266,11 +266,16 @@ class CudaExecutor:
         with self._preparing((count.bit_length(), singles.bit_length(), splits, len(ends).bit_length())):
             x, slots, positions = self._begin(rows, count)
             tiles_there = tiles.view(-1, 4) if singles < len(ordered) else None
-            x = self._decoder.run(x, StepTensors(slots, positions, singles, splits, tiles_there))
-            prompts = self._prompt_reports(chunks, ordered, x)
+            step = StepTensors(slots, positions, singles, splits, tiles_there)
+            if any(chunk.prompt_targets for chunk in chunks):
+                x = self._decoder.run(x, step)
+                prompts = self._prompt_reports(chunks, ordered, x)
+                x = x.index_select(0, ends_there)
+            else:
+                x, prompts = self._decoder.run(x, step, ends_there), None
             if not len(ends):
-                return self._finish([], x[:0], slots[:0], prompts)
-            logits, tokens = self._choose_largest(x.index_select(0, ends_there), slots.index_select(0, ends_there))
+                return self._finish([], x, slots[:0], prompts)
+            logits, tokens = self._choose_largest(x, slots.index_select(0, ends_there))
         places = iter(range(len(ends)))
         rows_of = {id(chunk): [next(places) for _ in chunk.sampled] for chunk in ordered}
         order = [row for chunk in chunks for row in rows_of[id(chunk)]]

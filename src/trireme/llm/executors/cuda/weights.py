@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -43,6 +43,16 @@ class Layer:
     down: Product
     qk_weight: torch.Tensor | None
     qk_bias: torch.Tensor | None
+
+    def apart(self, spec: DecoderSpec) -> Layer:
+        """With attention's first matrix and the MLP's for themselves, in the same memory; as it is where they must be
+        multiplied as one."""
+        weight, bias = self.qkv.weight, self.qkv.bias
+        if self.up is not None or not isinstance(weight, torch.Tensor):
+            return self
+        upper = weight.shape[0] - spec.qkv_size
+        up = Product(weight[:upper], None if bias is None else bias[:upper])
+        return replace(self, up=up, qkv=Product(weight[upper:], None if bias is None else bias[upper:]))
 
 
 @dataclass(frozen=True, slots=True)
