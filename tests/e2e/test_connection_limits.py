@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,19 +95,27 @@ def test_a_client_beyond_the_limit_is_served_once_another_has_left(server: Runni
     for _ in range(2):
         before, waiting = socket.create_connection(("127.0.0.1", server.ports["http"])), server.connect()
         waiting.connect()
-        before.close()
-        time.sleep(0.2)
+        leave(before)
         waiting.request("POST", "/v2/models/copy/infer", json.dumps({"inputs": [tensor]}))
         answer = waiting.getresponse()
         assert (answer.status, json.loads(answer.read())["outputs"][0]["data"]) == (200, [7])
+        if waiting.sock is not None:  # it came when the other one had left
+            leave(waiting.sock)
     before = socket.create_connection(("127.0.0.1", server.ports["http"]))
     with RawGrpc(server.ports["grpc"]) as client:
-        before.close()
-        time.sleep(0.2)
+        leave(before)
         path = "/inference.GRPCInferenceService/ServerMetadata"
         for stream in (1, 3):
             client.send(grpc.headers(stream, path), grpc.data(stream, grpc.message(b"")))
             assert client.read_until(grpc.DATA, stream, with_end=False)
+
+
+def leave(client: socket.socket) -> None:
+    """Ends the connection, and returns when the server has noticed."""
+    with client:
+        client.settimeout(20)
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize("server", [("--max-connections-per-address=3",)], indirect=True)

@@ -60,6 +60,14 @@ class TritonPythonModel:
                 resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         elif what == 6:
             self.send_memory_that_can_be_cut_short()
+        elif what == 7:
+            self.wait_to_be_let_go()
+
+    def wait_to_be_let_go(self):
+        mark = os.path.join(FOLDER, "waiting")
+        open(mark, "w").close()
+        while os.path.exists(mark):
+            time.sleep(0.01)
 
     def send_memory_that_can_be_cut_short(self):
         from trireme.backends.python.pb_utils import runtime as pb_runtime
@@ -70,7 +78,7 @@ class TritonPythonModel:
         time.sleep(30)
 """
 MODELS = ("busy", "fragile", "poisoned", "shared", "failing", "patient")
-EXIT, CRASH, LEAVE, SLEEP, ALLOCATE, UNSEALED = range(1, 7)
+EXIT, CRASH, LEAVE, SLEEP, ALLOCATE, UNSEALED, WAIT = range(1, 8)
 
 
 @pytest.fixture(scope="module")
@@ -206,17 +214,26 @@ def test_inputs_that_kill_every_worker_are_refused_and_others_are_served(server:
     assert server.infer("poisoned", EXIT, 7)[0] == 503
 
 
-def test_inputs_that_only_shared_their_batches_with_a_killer_are_not_refused(server: RunningServer) -> None:
+def count_of_waiting(server: RunningServer, model: str) -> float:
+    return server.value("nv_inference_pending_request_count", model=model, version="1")
+
+
+def test_inputs_that_only_shared_their_batches_with_a_killer_are_not_refused(
+    server: RunningServer, model_folder: Path
+) -> None:
+    waiting = model_folder / "shared" / "1" / "waiting"
     outcomes = []
     for _ in range(4):
         server.until_ready("shared")
         with ThreadPoolExecutor(3) as clients:
-            clients.submit(server.infer, "shared", SLEEP, 150)
-            server.until(lambda: server.value("nv_inference_pending_request_count", model="shared", version="1") == 0)
-            time.sleep(0.03)
+            clients.submit(server.infer, "shared", WAIT)
+            server.until(waiting.exists)
             killer = clients.submit(server.infer, "shared", EXIT, 9)
             neighbour = clients.submit(server.infer, "shared", 0, 9)
-        outcomes.append((killer.result()[0], neighbour.result()[0]))
+            both = [killer, neighbour]
+            server.until(lambda both=both: both[0].done() or count_of_waiting(server, "shared") == len(both))
+            waiting.unlink()
+        outcomes.append(tuple(outcome.result()[0] for outcome in both))
     assert outcomes == [(500, 500), (500, 500), (500, 200), (503, 200)]
 
 
