@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 import forked_commands
+import left_processes
 
 # Some hundred servers and workers start in a run: what one of them has compiled, the next one reads.
 sys.dont_write_bytecode = False
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TRIREME_FRONTEND_PROCESSES"] = str(count)
     if config.getoption("--frontend-leases"):
         os.environ["TRIREME_FRONTEND_LEASES"] = "true"
+    left_processes.watch(config, spared=forked_commands.starter_pids)
     if config.getoption("forks") > 1:
         from forked_run import ForkedRun
 

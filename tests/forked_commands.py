@@ -132,6 +132,7 @@ class Starter(StarterLink):
             env=_variables,
         )
         theirs.close()
+        starter_pids.add(self._process.pid)
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -147,6 +148,8 @@ _variables: Mapping[str, str] = {}
 _starters: dict[bool, StarterLink] = {}
 """By whether they have imported frameworks."""
 _may_have_frameworks = False
+starter_pids: set[int] = set()
+"""Of those that this process has started, which live as long as it does."""
 
 
 def install() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running_server import RunningServer, port_flags, three_ports
@@ -98,6 +99,13 @@ class ServerUnderMpirun(RunningServer):
         self.ports = three_ports()
         mpirun = ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe"]
         self._start(folder, [*mpirun, *COMMAND, "--devices=cpu", *port_flags(self.ports)])
+
+    def __exit__(self, *error: Any) -> None:
+        self.process.terminate()  # which it passes on; killed, it would leave both behind
+        try:
+            self.process.wait(30)
+        finally:
+            super().__exit__(*error)
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI")
