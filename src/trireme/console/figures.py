@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from operator import sub
 from typing import NamedTuple
@@ -26,6 +27,8 @@ class Reading(NamedTuple):
     sums_ns: tuple[int, int, int, int, int]
     """Of answered requests, altogether: from arrival to answer, in the queue, input, execution, output."""
     buckets: tuple[int, ...]
+    slowest_ns: int = 0
+    """No request that was answered since the reading before took longer."""
 
     def has_counts_of(self, stats: ModelStats) -> bool:
         """Whether no request has been answered or has failed since."""
@@ -57,7 +60,35 @@ class Figures(NamedTuple):
 IDLE = Figures(*(0.0 for _ in Figures._fields))
 
 
-def read(stats: ModelStats, now_s: float) -> Reading:
+class Slowest:
+    """The longest latency of a model's requests, for two readers that each begin again when they have read it."""
+
+    __slots__ = ("_live_ns", "_step_ns")
+
+    def __init__(self) -> None:
+        self._live_ns = self._step_ns = 0
+
+    def take_live(self, stats: ModelStats) -> int:
+        """Since the last call of this, or of `take_step` where nobody watches."""
+        self._fetch(stats)
+        found, self._live_ns = self._live_ns, 0
+        return found
+
+    def take_step(self, stats: ModelStats, is_watched: bool) -> int:
+        """Since the last call of this."""
+        self._fetch(stats)
+        found, self._step_ns = self._step_ns, 0
+        if not is_watched:
+            self._live_ns = 0
+        return found
+
+    def _fetch(self, stats: ModelStats) -> None:
+        self._live_ns = max(self._live_ns, stats.slowest_ns)
+        self._step_ns = max(self._step_ns, stats.slowest_ns)
+        stats.slowest_ns = 0
+
+
+def read(stats: ModelStats, now_s: float, slowest_ns: int = 0) -> Reading:
     """The counts of this moment."""
     return Reading(
         now_s,
@@ -75,7 +106,14 @@ def read(stats: ModelStats, now_s: float) -> Reading:
             stats.compute_output_ns,
         ),
         tuple(stats.request_buckets),
+        slowest_ns,
     )
+
+
+def figures_over(window: Sequence[Reading]) -> Figures:
+    """From the first of these readings to the last."""
+    slowest_ns = max((reading.slowest_ns for reading in itertools.islice(window, 1, None)), default=0)
+    return figures_between(window[0], window[-1]._replace(slowest_ns=slowest_ns))
 
 
 def figures_between(before: Reading, now: Reading) -> Figures:
@@ -92,7 +130,7 @@ def figures_between(before: Reading, now: Reading) -> Figures:
     inferences = now.inference_count - before.inference_count
     micro = 1000 * (answered or 1)
     total, queue, given, run, taken = map(sub, now.sums_ns, before.sums_ns)
-    p50_us, p99_us = quantiles_us(list(map(sub, now.buckets, before.buckets)))
+    p50_us, p99_us = quantiles_us(list(map(sub, now.buckets, before.buckets)), now.slowest_ns)
     return Figures(
         answered / seconds,
         failed / seconds,
@@ -113,9 +151,9 @@ def _nothing_counted(at_s: float, now: Reading) -> Reading:
     return Reading(at_s, now.began_ns, 0, 0, 0, 0, 0, (0, 0, 0, 0, 0), (0,) * len(now.buckets))
 
 
-def quantiles_us(counts: Sequence[int]) -> tuple[float, float]:
+def quantiles_us(counts: Sequence[int], slowest_ns: int = 0) -> tuple[float, float]:
     """The latencies that half of the requests, and 99 of 100, stayed under, as far as buckets tell: in proportion
-    within one."""
+    within one. None is above that of the slowest request, where it is known."""
     total = sum(counts)
     if not total:
         return 0.0, 0.0
@@ -126,17 +164,19 @@ def quantiles_us(counts: Sequence[int]) -> tuple[float, float]:
         if count:
             reached = below + count
             if p50_us < 0 and reached >= middle:
-                p50_us = _within(at, (middle - below) / count)
+                p50_us = _within(at, (middle - below) / count, slowest_ns)
             if reached >= most:
-                return p50_us, _within(at, (most - below) / count)
+                return p50_us, _within(at, (most - below) / count, slowest_ns)
             below = reached
         at += 1
-    return p50_us, _within(at - 1, 1.0)
+    return p50_us, _within(at - 1, 1.0, slowest_ns)
 
 
-def _within(bucket: int, share: float) -> float:
-    """The latency in this share of a bucket; what lies above every bound is taken for the last one."""
-    if bucket >= len(DEFAULT_BOUNDS_NS):
-        return DEFAULT_BOUNDS_NS[-1] / 1000
+def _within(bucket: int, share: float, slowest_ns: int) -> float:
+    """The latency in this share of a bucket, which ends at the slowest request; without that, what lies above every
+    bound is taken for the last one."""
     lower_ns = DEFAULT_BOUNDS_NS[bucket - 1] if bucket else 0
-    return (lower_ns + (DEFAULT_BOUNDS_NS[bucket] - lower_ns) * share) / 1000
+    upper_ns = DEFAULT_BOUNDS_NS[bucket] if bucket < len(DEFAULT_BOUNDS_NS) else slowest_ns
+    if lower_ns < slowest_ns < upper_ns:
+        upper_ns = slowest_ns
+    return (lower_ns + (max(lower_ns, upper_ns) - lower_ns) * share) / 1000

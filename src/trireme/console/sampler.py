@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from trireme.console.engine_figures import ENGINE_COLUMNS, EngineReading, engine_figures, read_engine
-from trireme.console.figures import IDLE, Figures, Reading, figures_between, read
+from trireme.console.figures import IDLE, Figures, Reading, Slowest, figures_between, figures_over, read
 from trireme.console.history import STEP_S, History
 from trireme.console.probes import Probes
 from trireme.console.rows import Fixed, Key, Row, absent_row, fixed_of, key_of, serving_row
@@ -47,6 +47,7 @@ class Sampler:
         self._engine_steps: dict[Key, EngineReading] = {}
         self._windows: dict[Key, deque[Reading]] = {}
         self._live_known: dict[Key, tuple[tuple[int, ...], Figures]] = {}  # and the counts that they were made of
+        self._slowest: dict[Key, Slowest] = {}
         self._memory: dict[Key, int] = {}
         self._shown: dict[Key, tuple[tuple[Any, ...], Row, Fixed]] = {}  # what a row was made of, and the row
         self._cpu_seconds: dict[Key, float] = {}
@@ -128,7 +129,7 @@ class Sampler:
     def last_figures(self, key: Key) -> Figures:
         """Those of the last five seconds while somebody watches, else of the last step."""
         window = self._windows.get(key)
-        live = figures_between(window[0], window[-1]) if window else IDLE
+        live = figures_over(window) if window else IDLE
         return self._step_figures.get(key, IDLE) if live is IDLE else live
 
     def machine_state(self) -> dict[str, Any]:
@@ -151,9 +152,9 @@ class Sampler:
             window = self._windows[key] = deque([self._steps.get(key) or read(stats, now_s)], _WINDOW)
         last = window[-1]
         if last.has_counts_of(stats):
-            reading = last._replace(at_s=now_s)  # most models of many are idle at any moment
+            reading = last._replace(at_s=now_s, slowest_ns=0)  # most models of many are idle at any moment
         else:
-            reading = read(stats, now_s)
+            reading = read(stats, now_s, self._slowest_of(key).take_live(stats))
             if reading.began_ns != last.began_ns:
                 window.clear()  # what another copy has counted says nothing
                 window.append(reading)
@@ -164,7 +165,7 @@ class Sampler:
         counts = len(window), first.success_count, first.error_count, reading.success_count, reading.error_count
         known = self._live_known.get(key)
         if known is None or known[0] != counts:
-            known = self._live_known[key] = counts, figures_between(first, reading)
+            known = self._live_known[key] = counts, figures_over(window)
         return known[1]
 
     def _live(self) -> None:
@@ -184,7 +185,8 @@ class Sampler:
         now_s = time.monotonic()
         for model in self._server.registry.models.serving():
             key = model.name, model.version
-            reading = readings[key] = read(model.stats, now_s)
+            slowest_ns = self._slowest_of(key).take_step(model.stats, self._live_timer is not None)
+            reading = readings[key] = read(model.stats, now_s, slowest_ns)
             before = self._steps.get(key, reading)
             figures = self._step_figures[key] = figures_between(before, reading)
             values[key] = [*_charted(figures), model.stats.pending_count(), *self._used(key, model, before, now_s)]
@@ -194,7 +196,7 @@ class Sampler:
                 self._engine_steps[key] = engine
         self._steps = readings
         self._step_figures = {key: self._step_figures[key] for key in readings}
-        for known in (self._memory, self._cpu_seconds, self._engine_steps):
+        for known in (self._memory, self._cpu_seconds, self._engine_steps, self._slowest):
             for gone in known.keys() - readings.keys():
                 del known[gone]
         self.models.add(time.time(), values)
@@ -205,6 +207,9 @@ class Sampler:
         if self._live_timer is not None:
             self._read_repositories()
         self.busy_s += time.thread_time() - began
+
+    def _slowest_of(self, key: Key) -> Slowest:
+        return self._slowest.setdefault(key, Slowest())
 
     def _used(self, key: Key, model: Model, before: Reading, now_s: float) -> tuple[float, float]:
         """Cores and memory of the model's processes."""

@@ -137,6 +137,7 @@ class ModelStats:
         "request_buckets",
         "request_ns",
         "slow_ns",
+        "slowest_ns",
         "success_count",
         "summaries",
         "version",
@@ -164,6 +165,7 @@ class ModelStats:
         self._measured: dict[str, list[int]] = {}
         # How many latencies of answered requests fell under each of DEFAULT_BOUNDS_NS, and above them all.
         self.request_buckets = [0] * (len(DEFAULT_BOUNDS_NS) + 1)
+        self.slowest_ns = 0  # of answered requests, at least; whoever reads it sets it back
         self.queue_buckets = self.request_buckets[:]
         self.compute_buckets = self.request_buckets[:]
         self.summaries: LatencySummaries | None = None  # set where the metrics options ask for summaries
@@ -205,6 +207,8 @@ class ModelStats:
             request_ns += latency
             queue_ns += wait
             request_buckets[_bucket(latency)] += 1
+            if latency > self.slowest_ns:
+                self.slowest_ns = latency
             queue_buckets[_bucket(wait)] += 1
             inference_count += request.batch_size
             if latency >= self.slow_ns:
@@ -274,6 +278,7 @@ class ModelStats:
         self.request_ns += latency
         self.queue_ns += wait
         self.request_buckets[_bucket(latency)] += 1
+        self.slowest_ns = max(self.slowest_ns, latency)
         self.queue_buckets[_bucket(wait)] += 1
         self.last_arrival_ns = request.arrival_ns
         if self.summaries is not None:

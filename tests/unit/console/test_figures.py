@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trireme.console.figures import IDLE, figures_between, quantiles_us, read
+from trireme.console.figures import IDLE, Slowest, figures_between, figures_over, quantiles_us, read
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.observe.failure_reasons import BACKEND
@@ -71,10 +71,36 @@ def test_quantile_lies_in_its_bucket_in_proportion() -> None:
     assert quantiles_us([0] * 19) == (0, 0)
 
 
-def test_quantiles_may_lie_above_every_request_and_stay_in_the_bucket_of_one() -> None:
+def test_quantiles_are_not_above_the_slowest_request() -> None:
+    counts = [0] * 19
+    counts[4] = 100  # between 1 and 2.5 ms
+    assert quantiles_us(counts, 1_100_000) == (pytest.approx(1050), pytest.approx(1099))
+    counts[18] = 100  # above every bound
+    assert quantiles_us(counts, 80_000_000_000) == (2500, pytest.approx(79_600_000))
+
+
+def answer(stats: ModelStats, latency_ns: int) -> None:
+    stats.record_batch([request(0, 0)], 1, 0, latency_ns, BatchTiming(0, 1, 0))
+
+
+def test_slowest_request_is_that_of_the_window_and_each_reader_has_its_own() -> None:
+    stats, slowest = ModelStats("m", 1), Slowest()
+    answer(stats, 90_000_000)
+    slowest.take_step(stats, is_watched=False)
+    window = [read(stats, 0.0)]
+    for second, latencies in enumerate(((1_050_000, 1_100_000), (1_080_000,)), 1):
+        for latency_ns in latencies:
+            answer(stats, latency_ns)
+        window.append(read(stats, second, slowest.take_live(stats)))
+    assert figures_over(window).p99_us <= 1_100
+    assert slowest.take_step(stats, is_watched=True) == 1_100_000
+    answer(stats, 2_000_000)
+    assert slowest.take_step(stats, is_watched=True) == 2_000_000
+    assert slowest.take_live(stats) == 2_000_000
+    assert slowest.take_step(stats, is_watched=True) == 0
+
+
+def test_request_from_the_cache_may_be_the_slowest() -> None:
     stats = ModelStats("m", 1)
-    before = read(stats, 0.0)
-    for _ in range(10):
-        stats.record_batch([request(0, 0)], 1, 0, 1_100_000, BatchTiming(0, 1, 0))
-    found = figures_between(before, read(stats, 1.0))
-    assert 1_100 < found.p50_us < found.p99_us <= 2_500
+    stats.record_cache_hit(request(0, 0), 10, 3_000)
+    assert Slowest().take_live(stats) == 3_000

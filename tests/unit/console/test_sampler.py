@@ -117,3 +117,22 @@ def test_what_clients_gave_up_are_no_errors_of_the_model(monkeypatch: pytest.Mon
         assert world.sampler.models.columns_of(KEY)["failures_per_s"][-1] == 3 / 12
 
     asyncio.run(test())
+
+
+def test_no_quantile_is_above_the_slowest_request_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.step()
+        world.answer(9)  # of 8 us each, in a bucket that ends at 100 us
+        world.step()
+        world.sampler.watch()
+        world.live()
+        world.answer(9)
+        row = world.live()
+        world.step()
+        world.sampler.stop()
+        assert 0 < row["p50"] <= row["p99"] <= 8
+        assert 0 < world.sampler.last_figures(KEY).p99_us <= 8
+        assert all(0 < value <= 8 for value in world.sampler.models.columns_of(KEY)["p99_us"][1:] if value is not None)
+
+    asyncio.run(test())

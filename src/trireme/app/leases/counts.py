@@ -11,6 +11,7 @@ from trireme.observe.stats import ModelStats
 
 _REASONS: Final = tuple(FAILURE_REASONS)
 _BUCKET_COUNT: Final = len(DEFAULT_BOUNDS_NS) + 1
+_UPPER_NS: Final = *DEFAULT_BOUNDS_NS, DEFAULT_BOUNDS_NS[-1]
 MAX_BATCH_SIZES: Final = 64
 _ROW: Final = 5
 _HEAD: Final = 11
@@ -61,6 +62,7 @@ def add_counts(stats: ModelStats, before: Sequence[int], now: Sequence[int]) -> 
     for at, reason in enumerate(_REASONS, _HEAD):
         stats.fail_counts[reason] += delta[at]
     at = _HEAD + len(_REASONS)
+    stats.slowest_ns = max(stats.slowest_ns, _longest_ns(delta[at : at + _BUCKET_COUNT]))
     for buckets in (stats.request_buckets, stats.queue_buckets, stats.compute_buckets):
         for index in range(_BUCKET_COUNT):
             buckets[index] += delta[at + index]
@@ -71,3 +73,8 @@ def add_counts(stats: ModelStats, before: Sequence[int], now: Sequence[int]) -> 
         totals = stats.batches.setdefault(now[row], [0, 0, 0, 0])
         for index in range(4):
             totals[index] += delta[row + 1 + index]
+
+
+def _longest_ns(buckets: Sequence[int]) -> int:
+    """What the slowest of these requests took at most; what lies above every bound is taken for the last one."""
+    return max((bound for bound, count in zip(_UPPER_NS, buckets, strict=True) if count), default=0)

@@ -9,6 +9,7 @@ from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.response import InferenceResponse
 from trireme.observe.failure_reasons import BACKEND
+from trireme.observe.latency import DEFAULT_BOUNDS_NS
 from trireme.observe.stats import ModelStats
 
 
@@ -30,6 +31,7 @@ def test_the_server_has_counted_what_all_processes_have() -> None:
     assert server.queue_buckets == alone.queue_buckets
     assert server.compute_buckets == alone.compute_buckets
     assert server.fail_counts == alone.fail_counts
+    assert alone.slowest_ns <= server.slowest_ns <= DEFAULT_BOUNDS_NS[0]  # as far as buckets tell
     assert ours.request_count == 6
     ours.close()
     theirs.close()
