@@ -1,13 +1,14 @@
 """Processor time per request of each process of the server, with one process and with front-end processes.
 
     python benchmarks/front_ends.py --processes 1,2,4 --instances 1,8 --clients 64,256
-    python benchmarks/front_ends.py --processes 1,2,4,1,2,4 --instances 1 --clients 1
+    python benchmarks/front_ends.py --processes 1,2 --leases on --instances 8 --clients 1 --rounds 5
+    python benchmarks/front_ends.py --processes 1,2,4,8 --leases on --instances 8 --plot docs/pictures/front-ends.svg
 
 Beside it: the mean batch, how long a client waits for an answer on average, from the command to ready, and the memory
 that is a front-end process's own, at the start and behind the load. The time that a process takes for a request says what
-it can do at most, also on a machine where it shares the cores with the load; what the whole server does says `serving.py`,
-where there are cores for all. The model and the requests are the same. The load comes from wrk and h2load (Debian: wrk,
-nghttp2-client).
+it can do at most, also on a machine where it shares the cores with the load; what the whole server does says the number of
+requests per second, where there are cores for all. `--plot` draws that over the number of processes, `--json` keeps it. The
+load comes from wrk and h2load (Debian: wrk, nghttp2-client).
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from line_chart import Panel, line_chart
 from serving import CONFIG, MODEL, free_port
 
 WARM_UP_S = 1
@@ -36,21 +41,74 @@ def main() -> None:
     parser.add_argument("--clients", default="64,256")
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--leases", default="off", help="off, on, or both: off,on")
+    parser.add_argument("--rounds", type=int, default=1, help="times that all of it is measured, in turns")
+    parser.add_argument("--json", type=pathlib.Path, help="where to keep the numbers")
+    parser.add_argument("--plot", type=pathlib.Path, help="where to draw requests per second over processes, as SVG")
     arguments = parser.parse_args()
+    print("processes leases instances protocol clients requests/s  batch  waits  server  front ends  ceiling")
+    print("                                                                  us  us/req    us/req  requests/s")
+    rows = list(measured_rows(arguments))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([vars(row) for row in rows], indent=1))
+    if arguments.plot:
+        arguments.plot.write_text(plot(rows))
+
+
+def measured_rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """All that is asked for, printed as it comes."""
     instances = [int(text) for text in arguments.instances.split(",")]
-    print("processes leases instances protocol clients  requests  batch  waits  server  front ends  ceiling")
-    print("                                                                us  us/req    us/req  requests/s")
+    numbers = [int(text) for text in arguments.processes.split(",")] * arguments.rounds
     with tempfile.TemporaryDirectory() as folder:
         write_models(pathlib.Path(folder), instances)
-        numbers = [int(text) for text in arguments.processes.split(",")]
         for count, leases in ((number, leases) for number in numbers for leases in arguments.leases.split(",")):
             with Server(pathlib.Path(folder), count, leases) as server:
                 for instance_count in instances:
                     for clients in (int(text) for text in arguments.clients.split(",")):
                         for protocol in ("http", "grpc"):
                             server.load(protocol, instance_count, clients, WARM_UP_S)
-                            print(server.measure(protocol, instance_count, clients, arguments.seconds), flush=True)
+                            row = server.measure(protocol, instance_count, clients, arguments.seconds)
+                            print(row, flush=True)
+                            yield row
                 print(server.cost(), flush=True)
+
+
+def plot(rows: list[Row]) -> str:
+    """A panel per protocol, a line per number of clients: the median of the rounds, in thousands per second."""
+    panels = []
+    for protocol, title in (("http", "HTTP"), ("grpc", "gRPC")):
+        lines: dict[str, dict[int, float]] = {}
+        groups: dict[tuple[str, int], list[float]] = {}
+        for row in rows:
+            if row.protocol == protocol:
+                line = f"{row.clients} clients, {row.instances} instances, leases {row.leases}"
+                groups.setdefault((line, row.processes), []).append(row.per_s / 1000)
+        for (line, count), rates in groups.items():
+            lines.setdefault(line, {})[count] = statistics.median(rates)
+        panels.append(Panel(title, lines))
+    return line_chart("Thousands of requests per second", "front-end processes", panels)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one load was answered with."""
+
+    processes: int
+    leases: str
+    instances: int
+    protocol: str
+    clients: int
+    per_s: float
+    mean_batch: float
+    wait_us: float
+    server_us: float
+    front_ends_us: float
+    ceiling_per_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.processes:9} {self.leases:>6} {self.instances:9} {self.protocol:8} {self.clients:7} {self.per_s:10,.0f}"
+            f" {self.mean_batch:6.2f} {self.wait_us:6.0f} {self.server_us:7.1f} {self.front_ends_us:9.1f} {self.ceiling_per_s:11,.0f}"
+        )
 
 
 class Server:
@@ -64,7 +122,7 @@ class Server:
         command = [str(pathlib.Path(sys.executable).with_name("tritonserver")), "--model-repository", str(folder)]
         command += [f"--{kind}-port={port}" for kind, port in self._ports.items()]
         command += [f"--frontend-processes={count}", "--log-info=false"]
-        command += ["--frontend-leases=true"] if leases == "on" else []
+        command += [f"--frontend-leases={'true' if leases == 'on' else 'false'}"]
         self._began_s = time.monotonic()
         self._ready_s = 0.0
         self._first_mb: list[float] = []
@@ -92,18 +150,25 @@ class Server:
             line += f"; MB of a front-end process's own {_range(self._first_mb)}, now {_range(self._own_mb())}"
         return line
 
-    def measure(self, protocol: str, instances: int, clients: int, seconds: int) -> str:
-        """A line of the table."""
+    def measure(self, protocol: str, instances: int, clients: int, seconds: int) -> Row:
+        """A row of the table."""
         pids = self._front_ends()
         counts, times = self._counts(instances), [cpu_s(pid) for pid in (self._process.pid, *pids)]
         self.load(protocol, instances, clients, seconds)
         spent = [after - before for after, before in zip(map(cpu_s, (self._process.pid, *pids)), times, strict=True)]
         requests, executions = (after - before for after, before in zip(self._counts(instances), counts, strict=True))
-        server_us, front_us = 1e6 * spent[0] / requests, 1e6 * sum(spent[1:]) / requests
-        busiest_us = max([server_us, *(1e6 * each / requests for each in spent[1:])])
-        return (
-            f"{self._count:9} {self._leases:>6} {instances:9} {protocol:8} {clients:7} {requests:9} {requests / executions:6.2f}"
-            f" {1e6 * seconds * clients / requests:6.0f} {server_us:7.1f} {front_us:9.1f} {1e6 / busiest_us:11,.0f}"
+        return Row(
+            processes=self._count,
+            leases=self._leases,
+            instances=instances,
+            protocol=protocol,
+            clients=clients,
+            per_s=requests / seconds,
+            mean_batch=requests / executions,
+            wait_us=1e6 * seconds * clients / requests,
+            server_us=1e6 * spent[0] / requests,
+            front_ends_us=1e6 * sum(spent[1:]) / requests,
+            ceiling_per_s=requests / max(spent),
         )
 
     def load(self, protocol: str, instances: int, clients: int, seconds: int) -> None:
