@@ -146,6 +146,43 @@ def _send_filled(ports: Ports, size: int, path: str, before: bytes, filler: byte
     return whole
 
 
+def gzip_bombs(ports: Ports, count: int = 40, size: int = 256 << 20) -> int:
+    """Bodies that become more than is allowed, from as many clients at once."""
+    return _send_inflating(ports, count, b'{"inputs":[', size)
+
+
+def inflated_texts(ports: Ports, count: int = 40, size: int = 63 << 20) -> int:
+    """Bodies that become as much as is allowed, and have to be read to their end to be refused."""
+    return _send_inflating(ports, count, b'{"inputs":[', size)
+
+
+def inflated_short_texts(ports: Ports, count: int = 1500, size: int = 1 << 20) -> int:
+    """The same, with many that become little."""
+    return _send_inflating(ports, count, b'{"inputs":[', size)
+
+
+def inflated_messages(ports: Ports, count: int = 40, size: int = 250 << 20) -> int:
+    """gRPC messages that become a quarter of a gigabyte each, and are long to read, from as many clients at once."""
+    content = grpc.message(grpc.field(1, b"text") + b"\x2a\0" * (size // 2), is_gzipped=True)
+    raw = grpc.headers(1, grpc.INFER, "gzip") + grpc.data(1, content)
+
+    def send(_: int) -> int:
+        with RawGrpc(ports.grpc, timeout_s=120) as client:
+            client.send(raw)
+            client.read_until(grpc.HEADERS, 1)
+        return len(raw)
+
+    with ThreadPoolExecutor(count) as clients:
+        return sum(clients.map(send, range(count)))
+
+
+def _send_inflating(ports: Ports, count: int, begin: bytes, size: int) -> int:
+    body = gzip.compress(begin + b" " * size, 9)
+    raw = http_request("/v2/models/text/infer", body, "Content-Encoding: gzip")
+    with ThreadPoolExecutor(min(count, 200)) as clients:
+        return sum(clients.map(lambda _: send_http(ports, raw), range(count)))
+
+
 def compressed_calls(ports: Ports, count: int = 2000) -> int:
     """Calls in one write, each a hundred bytes that become half a megabyte."""
     content = grpc.message(grpc.field(1, b"text") + grpc.field(5, b"") * 250_000, is_gzipped=True)
@@ -245,6 +282,10 @@ ATTACKS: dict[str, Attack] = {
         objects_in_turn,
         many_members,
         endless_values,
+        gzip_bombs,
+        inflated_texts,
+        inflated_short_texts,
+        inflated_messages,
         compressed_calls,
         window_updates,
         repeated_settings,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import numpy as np
 
 from trireme.core.elements import Buffer
 from trireme.protocol.http2.headers import encode_block
 from trireme.protocol.http2.outbound import PreparedBlock
+from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+
+T = TypeVar("T")
 
 PREFIX_BYTES: Final = 5
 LARGEST_MESSAGE: Final = 2**31 - 1
@@ -143,28 +147,67 @@ class MessageAssembler:
         return position + taken
 
 
+class CompressedMessage:
+    """A compressed message, up to a size; raises MessageFault where it is damaged or inflates beyond that."""
+
+    __slots__ = ("_data", "_encoding", "_max_bytes")
+
+    def __init__(self, data: Buffer, encoding: str, max_bytes: int) -> None:
+        self._data = data
+        self._encoding = encoding
+        self._max_bytes = max_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """As it came."""
+        return len(self._data)
+
+    @property
+    def most_bytes(self) -> int:
+        return most_inflated(self._data, self._max_bytes)
+
+    def within(self, max_bytes: int) -> bytes | None:
+        window, limit = _window(self._encoding), min(max_bytes, self._max_bytes)
+        inflated = _told(lambda: inflate_within(self._data, window, limit))
+        if inflated is None and max_bytes >= self._max_bytes:
+            raise self._too_large()
+        return inflated
+
+    def count(self) -> int:
+        window = _window(self._encoding)
+        size_bytes = _told(lambda: count_inflated(self._data, window, self._max_bytes))
+        if size_bytes is None:
+            raise self._too_large()
+        return size_bytes
+
+    def whole(self, size_bytes: int) -> bytes:
+        return inflate_counted(self._data, _window(self._encoding), size_bytes)
+
+    def _too_large(self) -> MessageFault:
+        return MessageFault(RESOURCE_EXHAUSTED, f"Decompressed message larger than max ({self._max_bytes} bytes)")
+
+
 def decompress(data: Buffer, encoding: str, max_bytes: int) -> bytes:
     """A compressed message as it was; raises MessageFault where it is damaged or inflates beyond the limit."""
-    inflated = decompress_within(data, encoding, max_bytes)
-    if inflated is None:
-        raise MessageFault(RESOURCE_EXHAUSTED, f"Decompressed message larger than max ({max_bytes} bytes)")
+    inflated = CompressedMessage(data, encoding, max_bytes).within(max_bytes)
+    assert inflated is not None
     return inflated
 
 
-def decompress_within(data: Buffer, encoding: str, max_bytes: int) -> bytes | None:
-    """The same, but None where it inflates beyond the limit."""
+def _window(encoding: str) -> int:
     if encoding not in ("gzip", "deflate"):
         raise MessageFault(INTERNAL, "a message is marked compressed but the call names no compression")
-    inflater = zlib.decompressobj(_GZIP_WINDOW if encoding == "gzip" else _ZLIB_WINDOW)
+    return _GZIP_WINDOW if encoding == "gzip" else _ZLIB_WINDOW
+
+
+def _told(inflate: Callable[[], T]) -> T:
+    """What is wrong with a message, as its client is told."""
     try:
-        inflated = inflater.decompress(data, max_bytes + 1)
+        return inflate()
     except zlib.error as error:
         raise MessageFault(INTERNAL, f"failed to decompress a message: {error}") from None
-    if len(inflated) > max_bytes:
-        return None
-    if not inflater.eof:
-        raise MessageFault(INTERNAL, "failed to decompress a message: it is cut short")
-    return inflated
+    except CutShortError:
+        raise MessageFault(INTERNAL, "failed to decompress a message: it is cut short") from None
 
 
 def compress(pieces: list[Buffer], encoding: str) -> bytes:

@@ -42,8 +42,8 @@ _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
 
 T = TypeVar("T")
-Step = tuple[Callable[[], Any] | None, Callable[..., None]]
-"""The work, where there is any, and what is called next, with the work's result."""
+Step = tuple[Callable[[], Any] | None, Callable[..., None], ThreadPoolExecutor | None]
+"""The work, where there is any, what is called next, with the work's result, and whose threads do the work."""
 
 
 def create_threads(owner: str, *, is_native: bool = False) -> ThreadPoolExecutor:
@@ -131,18 +131,25 @@ class OrderedWork:
         """Whether a step is not done yet."""
         return self._running is not None or bool(self._waiting)
 
-    def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Does the work on a thread in its turn and calls `then` with the result. A step that asks for more work
-        keeps its turn until that is done too."""
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread has a step, or is about to."""
+        return self._running is not None
+
+    def compute(
+        self, work: Callable[[], T], then: Callable[[T], None], threads: ThreadPoolExecutor | None = None
+    ) -> None:
+        """Does the work on a thread, of these or its own, in its turn and calls `then` with the result. A step that
+        asks for more work keeps its turn until that is done too."""
         if self._running is None:
-            self._start(work, then)
+            self._start(work, then, threads)
         else:
-            self._waiting.append((work, then))
+            self._waiting.append((work, then, threads))
 
     def follow(self, then: Callable[[], None]) -> None:
         """Calls this in its turn: now, where nothing is under way."""
         if self.is_busy:
-            self._waiting.append((None, then))
+            self._waiting.append((None, then, None))
         else:
             self._attempt(then)
 
@@ -155,9 +162,9 @@ class OrderedWork:
             job.drop()
             future.cancel()
 
-    def _start(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def _start(self, work: Callable[[], Any], then: Callable[[Any], None], threads: ThreadPoolExecutor | None) -> None:
         job = _Job(work, then, self._return)
-        future = self._threads.submit(job)
+        future = (threads or self._threads).submit(job)
         self._running = job, future
         future.add_done_callback(job.come_back)
 
@@ -179,11 +186,11 @@ class OrderedWork:
 
     def _go_on(self) -> None:
         while self._waiting and self._running is None:
-            work, then = self._waiting.popleft()
+            work, then, threads = self._waiting.popleft()
             if work is None:
                 self._attempt(then)
             else:
-                self._start(work, then)
+                self._start(work, then, threads)
 
     def _attempt(self, then: Callable[[], None]) -> None:
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from trireme.access.visit import Visit
 from trireme.core.elements import Buffer
@@ -13,6 +14,7 @@ from trireme.core.errors import ServingError
 from trireme.core.request import InferenceRequest
 from trireme.frontends.grpc.plan import CallPlan
 from trireme.frontends.grpc.status import status_of
+from trireme.frontends.inflating import InflationShare
 from trireme.frontends.refusals import is_refusal, too_many_refusals
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from trireme.frontends.grpc.ports import Connection
 
 log = logging.getLogger(__name__)
-
-_MOST_INFLATED: Final = 1032  # to how many times its size deflate can bring a message
 
 
 Framed = tuple[list[Buffer], int]
@@ -37,8 +37,10 @@ class Call(ABC):
         "_assembler",
         "_charged_bytes",
         "_deadline",
+        "_expected_bytes",
         "_held_bytes",
         "_request",
+        "_share",
         "_work",
         "connection",
         "context",
@@ -58,8 +60,10 @@ class Call(ABC):
         self._assembler: grpc.MessageAssembler | None = None
         self._charged_bytes = 0  # to the connection, for what came compressed
         self._deadline: asyncio.TimerHandle | None = None
+        self._expected_bytes = 0  # the most that becomes of what came compressed and is not inflated yet
         self._held_bytes = 0  # of the request, counted with the connection
         self._request: InferenceRequest | None = None
+        self._share: InflationShare | None = None  # of the memory for what came compressed, until it is read
         self._work: OrderedWork | None = None
         self.context.call_count += 1
         if plan.timeout_s is not None:
@@ -149,8 +153,12 @@ class Call(ABC):
                 self._work.drop()
                 self._work = None  # it would tell this call of errors
             self._assembler = None
+            self.note_read()
             if self._charged_bytes:
                 self.charge(-self._charged_bytes)
+            if self._expected_bytes:
+                self.connection.expect(-self._expected_bytes)
+                self._expected_bytes = 0
             if self.visit is not None:
                 self.visit.end()
             if self._held_bytes:
@@ -161,6 +169,21 @@ class Call(ABC):
         if not self.is_done or size_bytes == -self._charged_bytes:
             self._charged_bytes += size_bytes
             self.connection.charge(size_bytes)
+
+    def expect(self, message: grpc.CompressedMessage) -> None:
+        """A message is to be inflated, to so much at most."""
+        self._expected_bytes += message.most_bytes
+        self.connection.expect(message.most_bytes)
+
+    def meet(self, message: grpc.CompressedMessage, inflated: bytes) -> None:
+        """This is what became of it; raises MessageFault where there is no room for it."""
+        excess = self.connection.inflight.excess(len(inflated))
+        if excess:
+            raise grpc.MessageFault(grpc.RESOURCE_EXHAUSTED, excess)
+        if not self.is_done:
+            self._expected_bytes -= message.most_bytes
+            self.connection.expect(-message.most_bytes)
+        self.charge(len(inflated))
 
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is there of what has arrived."""
@@ -192,21 +215,29 @@ class Call(ABC):
     def _expire(self) -> None:
         self._stop_with(grpc.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
-    def _expect(self, message: Buffer) -> int:
-        """Charges a compressed message with the most that it may become, until it is known what it did."""
-        expected = min(len(message) * _MOST_INFLATED, self.context.options.max_decompressed_bytes)
-        self.charge(expected)
-        return expected
+    def note_read(self) -> None:
+        """A message was read, or nobody will: others may have the memory that it was inflated to."""
+        if self._share is not None:
+            self._share.close()
+            self._share = None
 
-    def _inflated(self, message: Buffer) -> Buffer:
-        """A compressed message as it was before; raises MessageFault. May run on a thread."""
-        return grpc.decompress(message, self.plan.request_encoding, self.context.options.max_decompressed_bytes)
+    def _note_read_unless_long(self) -> None:
+        """The same, unless it is being read beside the event loop."""
+        if self._share is not None and (self._work is None or not self._work.is_running):
+            self.note_read()
 
-    def _inflated_at_once(self, message: Buffer) -> Buffer | None:
-        """The same on the event loop's thread; None where that is to be done beside it."""
+    def _compressed(self, message: Buffer) -> grpc.CompressedMessage:
+        return grpc.CompressedMessage(message, self.plan.request_encoding, self.context.options.max_decompressed_bytes)
+
+    def _inflate(self, message: grpc.CompressedMessage, then: Callable[[bytes], None]) -> None:
+        """Goes on with a compressed message as it was before: at once where it is small, and small then."""
         connection = self.connection
-        if len(message) > INLINE_INFLATE_BYTES or connection.inline_bytes_left <= 0:
-            return None
-        inflated = grpc.decompress_within(message, self.plan.request_encoding, INLINE_INFLATED_BYTES)
-        connection.inline_bytes_left -= INLINE_INFLATED_BYTES if inflated is None else len(inflated)
-        return inflated
+        inflated = None
+        if message.size_bytes <= INLINE_INFLATE_BYTES and connection.inline_bytes_left > 0:
+            inflated = message.within(INLINE_INFLATED_BYTES)
+            connection.inline_bytes_left -= INLINE_INFLATED_BYTES if inflated is None else len(inflated)
+        if inflated is None:
+            share = self._share = InflationShare()
+            self.context.inflation.compute(self.ordered_work(), message, share, then)
+        else:
+            then(inflated)

@@ -176,6 +176,11 @@ class GrpcConnection(asyncio.Protocol):
         self.inflight.hold(size_bytes)
         self._hold_off_or_on()
 
+    def expect(self, size_bytes: int) -> None:
+        """So much more, or less, may become of what came compressed; too much of it, and the client has to wait."""
+        self._inflated_bytes += size_bytes
+        self._hold_off_or_on()
+
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is there of what has arrived. Where there is no room for it the client has to wait,
         and after a while the messages that are on their way are refused."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.inflating import Inflation
 from trireme.protocol.v2.grpc_request import InferRequestDecoder
 from trireme.protocol.v2.grpc_response import InferResponseEncoder
 from trireme.server.long_work import create_threads
@@ -29,6 +30,7 @@ class ServiceContext:
         "calls",
         "decoder",
         "encoder",
+        "inflation",
         "inflight",
         "is_stopping",
         "loop",
@@ -66,6 +68,7 @@ class ServiceContext:
         self.is_stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.threads: ThreadPoolExecutor = create_threads("grpc")
+        self.inflation = Inflation("grpc")
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a task and keeps it from being collected."""
@@ -86,3 +89,4 @@ class ServiceContext:
         for task in list(self.tasks):
             task.cancel()
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.inflation.close()

@@ -67,6 +67,9 @@ class Connection(Protocol):
     def charge(self, size_bytes: int) -> None:
         """So much more, or less, is there of what came compressed."""
 
+    def expect(self, size_bytes: int) -> None:
+        """So much more, or less, may become of what came compressed."""
+
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is there of what has arrived."""
 

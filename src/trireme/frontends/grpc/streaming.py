@@ -126,12 +126,12 @@ class StreamCall(Call):
             else:
                 work.follow(partial(self._arrive_plain, message))
             return
-        expected = self._expect(message)
-        self.hold(-len(message) - grpc.PREFIX_BYTES)  # from here on it is charged with what it may become
+        compressed = self._compressed(message)
+        self.expect(compressed)
         if work is None:
-            self._arrive(expected, message)
+            self._arrive(compressed)
         else:
-            work.follow(partial(self._arrive, expected, message))
+            work.follow(partial(self._arrive, compressed))
 
     def _arrive_plain(self, message: Buffer) -> None:
         self.arriving_held_bytes = len(message) + grpc.PREFIX_BYTES
@@ -140,19 +140,17 @@ class StreamCall(Call):
             self.hold(-self.arriving_held_bytes)
         self.arriving_held_bytes = 0
 
-    def _arrive(self, expected: int, message: Buffer) -> None:
-        inflated = self._inflated_at_once(message)
-        if inflated is not None:
-            self._arrive_inflated(expected, inflated)
-        else:
-            self.ordered_work().compute(partial(self._inflated, message), partial(self._arrive_inflated, expected))
+    def _arrive(self, message: grpc.CompressedMessage) -> None:
+        self._inflate(message, partial(self._arrive_inflated, message))
 
-    def _arrive_inflated(self, expected: int, message: Buffer) -> None:
-        self.charge(len(message) - expected)
+    def _arrive_inflated(self, compressed: grpc.CompressedMessage, message: bytes) -> None:
+        self.meet(compressed, message)
+        self.hold(-compressed.size_bytes - grpc.PREFIX_BYTES)
         self.arriving_bytes = len(message)
         self.message_arrived(message)
         self.charge(-self.arriving_bytes)
         self.arriving_bytes = 0
+        self._note_read_unless_long()
 
     def _half_close(self) -> None:
         self.is_half_closed = True

@@ -90,22 +90,20 @@ class UnaryCall(Call):
         if not is_compressed:
             assembler.kept = message
             return
-        expected = self._expect(message)
-        inflated = self._inflated_at_once(message)
-        if inflated is not None:
-            self._keep(expected, inflated)
-        else:
-            self.ordered_work().compute(partial(self._inflated, message), partial(self._keep, expected))
+        compressed = self._compressed(message)
+        self.expect(compressed)
+        self._inflate(compressed, partial(self._keep, compressed))
 
-    def _keep(self, expected: int, message: Buffer) -> None:
+    def _keep(self, compressed: grpc.CompressedMessage, message: bytes) -> None:
         assert self._assembler is not None
-        self.charge(len(message) - expected)
+        self.meet(compressed, message)
         self._assembler.kept = message
 
     def _begin_kept(self) -> None:
         assert self._assembler is not None
         assert self._assembler.kept is not None
         self._begin(self._assembler.kept)
+        self._note_read_unless_long()
 
     def _begin(self, message: Buffer) -> None:
         """The request is complete."""

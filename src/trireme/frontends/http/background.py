@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 from trireme.access.actor import acting
 from trireme.core.errors import InternalError, ServingError
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.inflating import Inflation, InflationShare
 from trireme.frontends.refusals import is_refusal
+from trireme.protocol.inflating import Compressed
 from trireme.protocol.json_codec.text import reading_bytes
 from trireme.server.long_work import OrderedWork, ReadingMemory, create_threads
 
@@ -25,7 +27,7 @@ SendError = Callable[[ServingError], None]
 class BackgroundAnswers:
     """Runs what answers exchanges later; a client that leaves does not stop it."""
 
-    __slots__ = ("_native_threads", "_picture_threads", "_python_threads", "_reading", "_tasks")
+    __slots__ = ("_native_threads", "_picture_threads", "_python_threads", "_reading", "_tasks", "inflation")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -33,6 +35,7 @@ class BackgroundAnswers:
         self._native_threads = create_threads("http-compression", is_native=True)
         self._picture_threads = create_threads("http-pictures")
         self._reading = ReadingMemory()
+        self.inflation = Inflation("http")
 
     @property
     def waiting_for_memory(self) -> int:
@@ -64,8 +67,13 @@ class BackgroundAnswers:
 
         self.ordered_work(exchange, send_error).compute(read, then)
 
+    def inflate(self, exchange: Exchange, body: Compressed, then: Callable[[bytes], None]) -> None:
+        """Inflates a body, when there is memory for what it becomes, and goes on with that."""
+        share = exchange.share = InflationShare()
+        self.inflation.compute(self.compression_work(exchange), body, share, then)
+
     def compression_work(self, exchange: Exchange) -> OrderedWork:
-        """The same for compressing and inflating."""
+        """The same for compressing."""
         return _work_of(exchange, self._native_threads, partial(_fail_work, exchange, None))
 
     def picture_work(self, exchange: Exchange, send_error: SendError) -> OrderedWork:

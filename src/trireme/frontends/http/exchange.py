@@ -12,6 +12,7 @@ from trireme.core.response import InferenceResponse
 from trireme.frontends.http import answers
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.status import header_lines, status_of
+from trireme.frontends.inflating import InflationShare
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.server.long_work import OrderedWork
 
@@ -57,6 +58,7 @@ class Exchange:
         "is_answered",
         "received_ns",
         "request",
+        "share",
         "visit",
         "work",
     )
@@ -72,6 +74,7 @@ class Exchange:
         self.held: list[Buffer] | None = None
         self.visit: Visit | None = None  # where somebody wants to know who asks, and what becomes of it
         self.work: OrderedWork | None = None  # done for it beside the event loop
+        self.share: InflationShare | None = None  # of the memory for bodies that came compressed, until it is read
         self.held_bytes = 0  # counted for the body, as received and as inflated, and for an answer that is written
 
     @property
@@ -144,6 +147,13 @@ class Exchange:
         if self.held_bytes:
             self.connection.inflight.hold(-self.held_bytes)
             self.held_bytes = 0
+        self.note_read()
+
+    def note_read(self) -> None:
+        """The body was read, or nobody will: others may have the memory that it was inflated to."""
+        if self.share is not None:
+            self.share.close()
+            self.share = None
 
     def give_up(self, error: ServingError) -> None:
         """Answers with the error in place of what is still being worked on; a stream ends with it."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InvalidArgumentError
+from trireme.protocol.inflating import CutShortError, count_inflated, inflate_counted, inflate_within, most_inflated
+
+T = TypeVar("T")
 
 IDENTITY: Final = "identity"
 _CODINGS: Final = frozenset({"gzip", "deflate", IDENTITY})
@@ -25,31 +29,52 @@ def choose_coding(accept_encoding: str) -> str:
     return best
 
 
-def decompress(body: Buffer, max_size_bytes: int) -> bytes:
-    """The body behind a gzip or zlib wrapper; raises InvalidArgumentError where it is none or grows too large."""
-    inflated = decompress_within(body, max_size_bytes)
-    if inflated is None:
-        raise InvalidArgumentError(
-            f"Decompressed data size exceeds the maximum allowed value of {max_size_bytes} bytes. "
+class CompressedBody:
+    """A body behind a gzip or zlib wrapper, up to a size; raises InvalidArgumentError where it is none or grows too
+    large."""
+
+    __slots__ = ("_body", "_max_bytes")
+
+    def __init__(self, body: Buffer, max_size_bytes: int) -> None:
+        self._body = body
+        self._max_bytes = max_size_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        return most_inflated(self._body, self._max_bytes)
+
+    def within(self, max_bytes: int) -> bytes | None:
+        inflated = _told(lambda: inflate_within(self._body, _ANY_WINDOW, min(max_bytes, self._max_bytes)), self._body)
+        if inflated is None and max_bytes >= self._max_bytes:
+            raise self._too_large()
+        return inflated
+
+    def count(self) -> int:
+        size_bytes = _told(lambda: count_inflated(self._body, _ANY_WINDOW, self._max_bytes), self._body)
+        if size_bytes is None:
+            raise self._too_large()
+        return size_bytes
+
+    def whole(self, size_bytes: int) -> bytes:
+        return inflate_counted(self._body, _ANY_WINDOW, size_bytes)
+
+    def _too_large(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"Decompressed data size exceeds the maximum allowed value of {self._max_bytes} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
-    return inflated
 
 
-def decompress_within(body: Buffer, max_size_bytes: int) -> bytes | None:
-    """The same, but None where it grows too large."""
+def _told(inflate: Callable[[], T], body: Buffer) -> T:
+    """What is wrong with a body, as its client is told."""
     if not body:
         raise InvalidArgumentError("nothing to be decompressed")
-    inflater = zlib.decompressobj(_ANY_WINDOW)
     try:
-        inflated = inflater.decompress(body, max_size_bytes + 1)
+        return inflate()
     except zlib.error as error:
         raise InvalidArgumentError(f"failed to decompress the request body: {error}") from None
-    if len(inflated) > max_size_bytes:
-        return None
-    if not inflater.eof:
-        raise InvalidArgumentError("failed to decompress the request body: it ends early")
-    return inflated
+    except CutShortError:
+        raise InvalidArgumentError("failed to decompress the request body: it ends early") from None
 
 
 def compress(parts: list[Buffer], coding: str) -> bytes:

@@ -47,8 +47,9 @@ class Bench:
         return self._returned.empty()
 
     def hold_up_threads(self) -> None:
-        for _ in range(2):
-            self.client.context.threads.submit(self.gate.wait, 10)
+        for threads in (self.client.context.threads, *self.client.context.inflation.threads):
+            for _ in range(threads._max_workers):
+                threads.submit(self.gate.wait, 10)
 
     def open(self, method: str, *metadata: tuple[str, str]) -> int:
         stream_id: int = self.client.call(f"{self.tools.SERVICE}{method}", metadata=metadata, is_ended=False)

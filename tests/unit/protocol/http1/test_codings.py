@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.protocol.http1.chunks import LAST_CHUNK, MAX_CHUNKS, ChunkedDecoder, frame
-from trireme.protocol.http1.compression import choose_coding, compress, decompress
+from trireme.protocol.http1.compression import CompressedBody, choose_coding, compress
 from trireme.protocol.http1.sse import encode_event
 
 
@@ -41,24 +42,33 @@ def test_any_header_gives_a_coding(header: str) -> None:
 @given(st.binary(max_size=2000), st.sampled_from(["gzip", "deflate"]))
 def test_bodies_survive_compression(body: bytes, coding: str) -> None:
     compressed = compress([body[:10], memoryview(body)[10:]], coding)
-    assert decompress(compressed, 2000) == body
+    packed = CompressedBody(compressed, 2000)
+    assert packed.within(2000) == body
+    assert packed.whole(packed.count()) == body
+    assert packed.most_bytes >= len(body)
     assert (gzip.decompress if coding == "gzip" else zlib.decompress)(compressed) == body
 
 
-def test_a_body_that_inflates_too_far_is_refused() -> None:
+@pytest.mark.parametrize("inflate", [CompressedBody.count, lambda body: body.within(1000)])
+def test_a_body_that_inflates_too_far_is_refused(inflate: Callable[[CompressedBody], object]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        decompress(gzip.compress(b"\0" * 1001), 1000)
+        inflate(CompressedBody(gzip.compress(b"\0" * 1001), 1000))
     assert caught.value.message == (
         "Decompressed data size exceeds the maximum allowed value of 1000 bytes. "
         "Use --http-max-input-size to increase the limit."
     )
-    assert decompress(gzip.compress(b"\0" * 1000), 1000) == b"\0" * 1000
+    inflate(CompressedBody(gzip.compress(b"\0" * 1000), 1000))
+
+
+def test_a_body_that_is_larger_than_asked_for_is_none_of_the_answer() -> None:
+    assert CompressedBody(gzip.compress(b"\0" * 11), 1000).within(10) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"xxxx", gzip.compress(b"abc", mtime=0)[:-4]])
-def test_what_is_not_compressed_is_refused(body: bytes) -> None:
+@pytest.mark.parametrize("inflate", [CompressedBody.count, lambda body: body.within(1000)])
+def test_what_is_not_compressed_is_refused(inflate: Callable[[CompressedBody], object], body: bytes) -> None:
     with pytest.raises(InvalidArgumentError):
-        decompress(body, 1000)
+        inflate(CompressedBody(body, 1000))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), max_size=6), st.binary(max_size=5), st.data())

@@ -54,6 +54,7 @@ class InferCall(UnaryCall):
         self._start(message, decoded)
 
     def _start(self, message: Buffer, decoded: DecodedRequest) -> None:
+        self.note_read()
         context = self.context
         template, request_id, raw_contents = decoded
         if self.visit is not None:

@@ -79,6 +79,7 @@ class StreamedRequest:
         self._start(message, decoded)
 
     def _start_long(self, message: Buffer, decoded: DecodedRequest | ServingError) -> None:
+        self._call.note_read()
         if isinstance(decoded, ServingError):
             connection = self._call.connection
             self._refuse("", decoded)

@@ -22,7 +22,7 @@ from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.http.routing import Route, route
-from trireme.protocol.http1.compression import IDENTITY, decompress, decompress_within
+from trireme.protocol.http1.compression import IDENTITY, CompressedBody
 from trireme.protocol.json_codec.text import QUICK_BYTES, SlowTextError
 from trireme.protocol.v2.binary import (
     RAW_DOCUMENT,
@@ -111,15 +111,12 @@ class InferEndpoint:
 
     def _inflate(self, exchange: Exchange, call: CalledModel) -> None:
         """Goes on with the body as it was before it was compressed: at once where it is small, and small then."""
-        body, limit = exchange.body, self._max_input_size_bytes
-        if len(body) <= INLINE_INFLATE_BYTES:
-            is_limited = limit <= INLINE_INFLATED_BYTES
-            inflated = decompress(body, limit) if is_limited else decompress_within(body, INLINE_INFLATED_BYTES)
-            if inflated is not None:
-                self._decode(exchange, call, inflated)
-                return
-        inflate = partial(decompress, body, limit)
-        self._background.compression_work(exchange).compute(inflate, partial(self._decode_inflated, exchange, call))
+        body = CompressedBody(exchange.body, self._max_input_size_bytes)
+        inflated = body.within(INLINE_INFLATED_BYTES) if len(exchange.body) <= INLINE_INFLATE_BYTES else None
+        if inflated is None:
+            self._background.inflate(exchange, body, partial(self._decode_inflated, exchange, call))
+        else:
+            self._decode(exchange, call, inflated)
 
     def _decode_inflated(self, exchange: Exchange, call: CalledModel, body: bytes) -> None:
         if not exchange.is_answered:
@@ -235,6 +232,7 @@ class InferEndpoint:
             request.parameters.update(head.forwarded)
         exchange.request = request
         exchange.body = b""  # the tensors hold what they need of it
+        exchange.note_read()
         call.start(request, arrival_of(exchange) if exchange.received_ns else None)
 
     def _tell_mistyped(self, model_name: str, mistyped: str) -> None:
