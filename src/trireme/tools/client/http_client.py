@@ -15,7 +15,7 @@ from trireme.tools.client.failures import connection_failure
 from trireme.tools.client.http_bodies import decode_answer, decode_flat, encode_call, encode_flat, event_answer
 from trireme.tools.client.messages import InferAnswer, InferCall
 from trireme.tools.perf.address import Address
-from trireme.tools.perf.wire.http1_responses import EventSplitter, error_text
+from trireme.tools.perf.wire.http1_responses import EventSplitter, error_text, length_fault
 
 _BINARY_LENGTH = "Inference-Header-Content-Length"
 _EVENTS = "text/event-stream"
@@ -157,6 +157,9 @@ class HttpClient:
         try:
             connection.request(method, self._address.base + path, body, headers)
             response = connection.getresponse()
+            fault = length_fault(response.headers.get("Content-Length"))
+            if fault and not response.chunked:
+                raise AnswerError(f"the answer of {self.place} cannot be read: {fault}")
             if response.status != 200:
                 text = error_text(response.status, self._content(response, _MOST_JSON_BYTES))
                 raise answer_error(text, response.status == 404)

@@ -248,3 +248,12 @@ def test_answers_with_tensors_may_be_longer_than_those_about_models(monkeypatch:
 def test_an_answer_that_breaks_off_or_is_no_json_is_told(head: str, body: bytes, words: str) -> None:
     with answering(head, body) as client, pytest.raises(UnreachableError, match=words):
         client.metadata("m", "")
+
+
+@pytest.mark.parametrize("length", ["-1", "-9999999999999", "x", "1_0"])
+def test_an_answer_whose_length_is_none_is_not_waited_for(length: str) -> None:
+    with answering(f"200 OK\r\nContent-Length: {length}", b" " * 512, is_endless=True) as client:
+        with pytest.raises(AnswerError, match=r"announces a length of .*, which is no number of bytes"):
+            client.metadata("m", "")
+        with pytest.raises(AnswerError, match=r"announces a length of .*, which is no number of bytes"):
+            client.post("/v2/models/m/infer", b"")

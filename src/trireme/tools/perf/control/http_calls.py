@@ -12,7 +12,7 @@ from urllib.parse import quote
 from trireme.tools.perf.address import Address
 from trireme.tools.perf.control.patience import ANSWER_S, awaiting, connecting
 from trireme.tools.perf.errors import PerfError
-from trireme.tools.perf.wire.http1_responses import error_text
+from trireme.tools.perf.wire.http1_responses import error_text, length_fault
 
 _MOST_BYTES = 64 << 20
 """Of an answer about a model."""
@@ -78,6 +78,10 @@ class HttpServerCalls:
                         self._connection.connect()
                 self._connection.request(method, self._base + path, body, self._headers)
                 response = self._connection.getresponse()
+                fault = length_fault(response.headers.get("Content-Length"))
+                if fault and not response.chunked:
+                    self._connection.close()
+                    raise PerfError(f"the server's answer to {path} cannot be read: {fault}")
                 content = response.read(_MOST_BYTES)
                 if not response.isclosed():
                     self._connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+_MAX_LENGTH_DIGITS = 20
 _MAX_CACHED_HEADS = 1024
 MAX_HEAD_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
@@ -63,11 +64,26 @@ def _parse(head: bytes) -> ResponseHead:
         length = b"0"
     return ResponseHead(
         status,
-        None if length is None or is_chunked else int(length),
+        None if length is None or is_chunked else _number(length),
         is_chunked,
         is_last,
-        None if json_length is None else int(json_length),
+        None if json_length is None else _number(json_length),
     )
+
+
+def _number(value: bytes) -> int:
+    fault = length_fault(value.decode("latin-1"))
+    if fault:
+        raise ValueError(fault)
+    return int(value)
+
+
+def length_fault(value: str | None) -> str:
+    """What is wrong with a length that a head announces; empty where nothing is. Others read one that is below zero as
+    none at all, and wait for an end that does not come."""
+    if value is None or (value.isascii() and value.isdecimal() and len(value) < _MAX_LENGTH_DIGITS):
+        return ""
+    return f"its head announces a length of {value[:_MAX_LENGTH_DIGITS]!r}, which is no number of bytes"
 
 
 class ChunkedBody:

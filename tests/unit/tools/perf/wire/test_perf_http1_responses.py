@@ -17,6 +17,13 @@ def test_a_head_tells_the_length_of_its_body() -> None:
         reader.read(b"\x00\x00\x12")
 
 
+@pytest.mark.parametrize("name", [b"Content-Length", b"Inference-Header-Content-Length"])
+@pytest.mark.parametrize("length", [b"-5", b"+5", b"5_0", b"", b"five", b"9" * 5000])
+def test_a_length_that_is_none_is_refused(name: bytes, length: bytes) -> None:
+    with pytest.raises(ValueError, match="which is no number of bytes"):
+        HeadReader().read(b"HTTP/1.1 200 OK\r\n" + name + b": " + length)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_chunks_are_put_together_however_they_come(size: int) -> None:
     text = b"5\r\nhello\r\n7;x=y\r\n, world\r\n0\r\n\r\n"
