@@ -60,6 +60,7 @@ class ForkedRun:
         gc.collect()
         gc.freeze()  # neither copied nor looked through again by the processes to come
         gc.enable()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who ends the run ends what it has started
         try:
             for place in range(min(self._count, len(groups))):
                 self._start(session, place)
@@ -122,6 +123,7 @@ class ForkedRun:
         pid = os.fork()
         if pid == 0:
             ours.close()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.environ |= {PROCESS: str(place), PROCESS_COUNT: str(self._count)}
             folder.mkdir()
             session.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]

@@ -120,13 +120,14 @@ def test_threads_that_an_import_starts_are_refused(tmp_path: Path) -> None:
     assert "importing the tests has started threads" in printed
 
 
-def test_an_interrupted_run_ends_what_its_fixtures_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_what_its_fixtures_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     code = "import time\ndef test_a(session_thing):\n    open('begun', 'w').close()\n    time.sleep(60)\n"
     (tmp_path / "test_one.py").write_text(code)
     with subprocess.Popen([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, stdout=subprocess.PIPE) as running:
         until((tmp_path / "begun").exists)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         running.communicate(timeout=50)
     assert running.returncode == 2
     assert len((tmp_path / "ended").read_text().split()) == 1
