@@ -39,7 +39,9 @@ _RAW_CONTENTS: Final = 7
 _OUTPUTS: Final = 6
 _NESTED: Final = (4, _OUTPUTS)  # parameters and outputs
 _NAME: Final = 1
-_NAMES: Final = (_NAME, 2)  # model or input, and version or datatype
+_VERSION: Final = 2
+_NAMES: Final = (_NAME, _VERSION)  # model or input, and version or datatype
+_MAX_PEEKED_BYTES: Final = 4096
 _INPUT_SHAPE: Final = 3
 _INPUT_CONTENTS: Final = 5
 _NO_CONTENTS: Final = b"\x2a\x00"
@@ -69,6 +71,20 @@ def decode_long(message: Buffer) -> DecodedRequest:
     except (IndexError, UnicodeDecodeError, DecodeError):
         raise InternalError("Unable to parse request") from None
     return template, parts.request_id, parts.raw_contents
+
+
+def named_model(message: Buffer) -> tuple[str, str] | None:
+    """The model and the version that a message names in front of all else, as clients write it; None where it does
+    not. Looked at before a long message is read, which is not worth it for a model that there is not."""
+    names = {_NAME: "", _VERSION: ""}
+    try:
+        for number, kind, start, stop in _fields(message, 0, len(message)):
+            if kind != _LENGTH or number not in names or names[number] or stop - start > _MAX_PEEKED_BYTES:
+                break
+            names[number] = str(message[start:stop], "utf-8")
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return (names[_NAME], names[_VERSION]) if names[_NAME] else None
 
 
 def decode_long_or_refuse(message: Buffer) -> DecodedRequest | ServingError:

@@ -151,3 +151,17 @@ def strings() -> Callable[..., Any]:
         return message
 
     return build
+
+
+@pytest.fixture
+def many_inputs() -> Callable[[str], Any]:
+    """A request with more fields than are read on the loop."""
+
+    def build(model: str) -> Any:
+        message = service_pb2.ModelInferRequest(model_name=model)
+        for number in range(500):
+            message.inputs.add(name=f"INPUT{number}", datatype="INT32", shape=[1])
+            message.raw_input_contents.append(bytes(4))
+        return message
+
+    return build

@@ -225,3 +225,4 @@ def client() -> Client:
 beside_loop = load_file("beside_loop")
 start, bench, packing = beside_loop.start, beside_loop.bench, beside_loop.packing
 large, wide, strings = beside_loop.large, beside_loop.wide, beside_loop.strings
+many_inputs = beside_loop.many_inputs

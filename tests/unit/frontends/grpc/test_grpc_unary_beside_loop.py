@@ -91,3 +91,24 @@ def test_a_large_answer_without_compression_stays_on_the_loop(bench, wide) -> No
     stream_id = bench.open("ModelInfer")
     bench.send(stream_id, wide(), is_ended=True)
     assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_a_long_request_for_a_model_that_there_is_not_is_refused_before_it_is_read(bench, many_inputs) -> None:
+    bench.hold_up_threads()
+    stream_id = bench.open("ModelInfer")
+    bench.send(stream_id, many_inputs("nothing"), is_ended=True)
+    fields, _ = bench.answer(stream_id)
+    assert fields["grpc-status"] == str(grpc.NOT_FOUND)
+    assert "nothing" in fields["grpc-message"]
+    stream_id = bench.open("ModelStreamInfer")
+    bench.send(stream_id, many_inputs("nothing"))
+    _, (message,) = bench.answer(stream_id)
+    assert "nothing" in service_pb2.ModelStreamInferResponse.FromString(message).error_message
+
+
+def test_a_long_request_for_a_model_that_there_is_has_to_be_read(bench, many_inputs) -> None:
+    stream_id = bench.open("ModelInfer")
+    bench.send(stream_id, many_inputs("ident"), is_ended=True)
+    assert bench.answer(stream_id) == ({}, [])
+    bench.take()
+    assert bench.answer(stream_id)[0]["grpc-status"] != str(grpc.NOT_FOUND)

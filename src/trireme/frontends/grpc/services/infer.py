@@ -20,7 +20,7 @@ from trireme.frontends.grpc.unary import UnaryCall
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
-from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long
+from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long, named_model
 from trireme.protocol.v2.grpc_request import InferTemplate, LongRequestError
 from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
@@ -49,6 +49,7 @@ class InferCall(UnaryCall):
         try:
             decoded = self.context.decoder.decode(message)
         except LongRequestError:
+            check_named_model(self, message)
             self.ordered_work().compute(partial(decode_long, message), partial(self._start, message))
             return
         self._start(message, decoded)
@@ -112,6 +113,13 @@ class InferCall(UnaryCall):
 
     def _respond_late(self, response: InferenceResponse) -> None:
         self.context.loop.call_later(self.context.response_delay_s, self.respond, response)
+
+
+def check_named_model(call: Call, message: Buffer) -> None:
+    """Raises the error that says why a long message, which nobody has read yet, is for no model."""
+    named = named_model(message)
+    if named is not None:
+        call.context.calls.open(*named)
 
 
 def request_of(

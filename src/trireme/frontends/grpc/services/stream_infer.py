@@ -13,7 +13,14 @@ from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.grpc.call import log
 from trireme.frontends.grpc.plan import EXPLAIN_PARAMETER, CallPlan
-from trireme.frontends.grpc.services.infer import arrival_of, explanation, may_be_long, request_of, start_counted
+from trireme.frontends.grpc.services.infer import (
+    arrival_of,
+    check_named_model,
+    explanation,
+    may_be_long,
+    request_of,
+    start_counted,
+)
 from trireme.frontends.grpc.status import STOPPING, status_of
 from trireme.frontends.grpc.streaming import StreamCall
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES
@@ -70,13 +77,22 @@ class StreamedRequest:
                 self.is_counted = True
             decoded = call.context.decoder.decode(message)
         except LongRequestError:
-            work = partial(decode_long_or_refuse, message)
-            call.ordered_work().compute(work, partial(self._start_long, message))
+            self._read_long(message)
             return
         except Exception as error:
             self._refuse("", error)
             return
         self._start(message, decoded)
+
+    def _read_long(self, message: Buffer) -> None:
+        call = self._call
+        try:
+            check_named_model(call, message)
+        except ServingError as error:
+            self._refuse("", error)
+            return
+        work = partial(decode_long_or_refuse, message)
+        call.ordered_work().compute(work, partial(self._start_long, message))
 
     def _start_long(self, message: Buffer, decoded: DecodedRequest | ServingError) -> None:
         self._call.note_read()
