@@ -56,3 +56,9 @@ def test_as_many_classes_as_a_catalogue_has_become_bars(page: Page, server: Runn
     names = shown(page, output, ".bars > span:not(.n)", labels=["first"])
     assert names[0] == "first"
     assert names[-1] == "and 199980 more"
+
+
+def test_booleans_of_the_wire_are_shown_as_true_and_false(page: Page, server: RunningServer) -> None:
+    output = "{name: 'OUT', datatype: 'BOOL', shape: [2], values: decode('BOOL', Uint8Array.of(1, 0).buffer)}"
+    script = SHOWN % {"output": output, "selector": json.dumps("td"), "labels": "null"}
+    assert page.run(f"import('/console/static/parts/tensors.js').then(({{decode}}) => {script})") == ["true", "false"]

@@ -62,8 +62,8 @@ function mark(page) {
   }
 }
 
-const home = () => h("p", {}, h("a", {href: "#/"}, "All models"));
-const noView = (place) => void replace(place, h("h1", {}, "There is no such page"), home());
+const home = () => h("p", h("a", {href: "#/"}, "All models"));
+const noView = (place) => void replace(place, h("h1", "There is no such page"), home());
 
 // Only texts that have changed are touched; the line is made anew where it has other parts than before.
 function vitals() {
@@ -78,8 +78,8 @@ function vitals() {
     line.dataset.form = form;
     replace(
       line,
-      h("span", {}, h("span", {class: "dot"}), h("span")),
-      signs.slice(1).map(([label]) => h("span", {}, `${label} `, h("b"))),
+      h("span", h("span.dot"), h("span")),
+      signs.slice(1).map(([label]) => h("span", `${label} `, h("b"))),
     );
   }
   line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;

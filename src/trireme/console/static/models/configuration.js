@@ -8,42 +8,31 @@ const NOT_SERVING = "The model does not serve. This is its own file, which nothi
 const NOTHING_WRITTEN = "The model does not serve, and its folder has no configuration file.";
 
 export async function configurationView(body, {address}) {
-  const found = await get(`${address}/config`);
-  if (found.text !== undefined) {
-    const file = found.text ? h("pre", {class: "code", tabindex: "0"}, found.text) : null;
-    replace(body, h("p", {class: "quiet"}, file ? NOT_SERVING : NOTHING_WRITTEN), file);
-    return null;
+  const {config, origins, text, is_file_known: isFileKnown} = await get(`${address}/config`);
+  if (text !== undefined) {
+    replace(body, h("p.quiet", text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
+    return;
   }
   const all = h("input", {type: "checkbox", id: "defaults", onchange: () => draw()});
-  const tree = h("div", {class: "config card scroll"});
-  const draw = () => replace(tree, branch(found.config, found.origins, all.checked));
-  const words = h(
-    "p",
-    {class: "quiet"},
-    found.is_file_known ? FROM_FILE : NO_FILE,
-    mark("completed"),
-    " was filled in by the server or the backend, ",
-    mark("default"),
-    " was set by nobody.",
-  );
-  replace(body, h("div", {class: "spread"}, words, h("label", {}, all, " Show defaults")), tree);
+  const tree = h("div.config.card.scroll");
+  const draw = () => replace(tree, branch(config, origins, all.checked));
+  const [completed, byDefault] = [mark("completed"), mark("default")];
+  const file = isFileKnown ? FROM_FILE : NO_FILE;
+  const words = [file, completed, " was filled in by the server or the backend, ", byDefault, " was set by nobody."];
+  replace(body, h("div.spread", h("p.quiet", words), h("label", all, " Show defaults")), tree);
   draw();
-  return null;
 }
 
-const mark = (origin) => h("span", {class: `mark ${origin}`}, origin);
+const mark = (origin) => h(`span.mark.${origin}`, origin);
 
 function branch(value, origin, showsDefaults) {
   const entries = Object.entries(value).filter(([key]) => showsDefaults || !isDefault(origin[key]));
-  return h(
-    "ul",
-    {},
-    entries.map(([key, item]) => {
-      const label = h("span", {class: "quiet"}, `${key}: `);
-      if (isBranch(item)) return h("li", {}, label, branch(item, origin[key], showsDefaults));
-      return h("li", {}, label, JSON.stringify(item), leafMark(origin[key]));
-    }),
-  );
+  const line = ([key, item]) => {
+    const label = h("span.quiet", `${key}: `);
+    if (isBranch(item)) return h("li", label, branch(item, origin[key], showsDefaults));
+    return h("li", label, JSON.stringify(item), leafMark(origin[key]));
+  };
+  return h("ul", entries.map(line));
 }
 
 function leafMark(origin) {
@@ -51,13 +40,10 @@ function leafMark(origin) {
   return origins.length && !origins.includes("file") ? mark(origins[0]) : null;
 }
 
-// Lists of plain values stand on one line.
-function isBranch(item) {
-  if (item === null || typeof item !== "object") return false;
-  return !Array.isArray(item) || item.some((one) => one !== null && typeof one === "object");
-}
+const isObject = (value) => value !== null && typeof value === "object";
 
-function isDefault(origin) {
-  if (typeof origin === "string") return origin === "default";
-  return Object.values(origin || {}).every(isDefault);
-}
+// Lists of plain values stand on one line.
+const isBranch = (item) => isObject(item) && (!Array.isArray(item) || item.some(isObject));
+
+const isDefault = (origin) =>
+  typeof origin === "string" ? origin === "default" : Object.values(origin || {}).every(isDefault);

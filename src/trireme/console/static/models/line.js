@@ -1,12 +1,14 @@
 // One line of the table of models: its cells, of which only those are touched whose text has changed.
-import {badge, bytes, count, h, modelLink, rate, replace, stateOf, time} from "../parts/dom.js";
+import {badge, bytes, count, h, modelLink, problemOf, rate, replace, stateOf, time} from "../parts/dom.js";
 import {sparkline} from "../parts/charts.js";
 
-const instances = (row) => {
-  if (row.instances === undefined) return "";
-  if (!row.instances) return "–";
-  return row.up === row.instances ? String(row.instances) : `${row.up} of ${row.instances}`;
+const instances = ({instances: all, up}) => {
+  if (!all) return all === undefined ? "" : "–";
+  return up === all ? String(all) : `${up} of ${all}`;
 };
+const some = (id, format) => (row) => (row[id] ? format(row[id]) : "–");
+const zero = (id) => (row) => (row[id] ? "" : "zero");
+const errorLook = (row) => (row.eps > 0 ? "some-bad" : zero("errors")(row));
 
 export const COLUMNS = [
   {id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
@@ -14,45 +16,35 @@ export const COLUMNS = [
   {id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
   {id: "device", label: "Device", kind: "fine", show: (row) => row.device || ""},
   {id: "memory", label: "Memory", n: true, kind: "fine", show: (row) => (row.memory ? bytes(row.memory) : "")},
-  {id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: (row) => (row.rps ? "" : "zero")},
+  {id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: zero("rps")},
   {id: "spark", label: "10 min", kind: "wide", sort: null},
-  {id: "p50", label: "p50", n: true, show: (row) => (row.p50 ? time(row.p50) : "–")},
-  {id: "p99", label: "p99", n: true, show: (row) => (row.p99 ? time(row.p99) : "–")},
-  {id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: (row) => (row.queue ? "" : "zero")},
-  {id: "batch", label: "Batch", n: true, kind: "fine", show: (row) => (row.batch ? row.batch.toFixed(1) : "–")},
-  {
-    id: "errors",
-    label: "Errors",
-    n: true,
-    show: (row) => count(row.errors),
-    look: (row) => (row.eps > 0 ? "some-bad" : row.errors ? "" : "zero"),
-  },
+  {id: "p50", label: "p50", n: true, show: some("p50", time)},
+  {id: "p99", label: "p99", n: true, show: some("p99", time)},
+  {id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: zero("queue")},
+  {id: "batch", label: "Batch", n: true, kind: "fine", show: some("batch", (rows) => rows.toFixed(1))},
+  {id: "errors", label: "Errors", n: true, show: (row) => count(row.errors), look: errorLook},
   {id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
 ];
 
-export const classes = (column, look = "") =>
-  [column.n && "n", column.kind, look].filter(Boolean).join(" ") || undefined;
+export const classes = (column, look) => [column.n && "n", column.kind, look].filter(Boolean).join(" ");
 
 export class Line {
   constructor(row) {
     this.row = row;
     this.spark = sparkline();
-    this.words = h("div", {class: "sub"});
+    this.words = h("div.sub");
     this.shown = new Map(); // by cell, what stands in it
     this.cells = new Map(COLUMNS.map((column) => [column.id, this.#cell(column)]));
     this.node = h("tr", {role: "row"}, [...this.cells.values()]);
   }
 
   #cell(column) {
-    const {row} = this;
-    if (column.id === "spark") return h("td", {role: "cell", class: classes(column)}, this.spark.svg);
-    if (column.id !== "name") return h("td", {role: "cell", class: classes(column), data: {label: column.label}});
-    const link = h("a", {class: "name", href: modelLink(row.name, row.version)}, row.name);
-    return h(
-      "th",
-      {role: "rowheader", scope: "row", class: "head"},
-      h("div", {}, link, this.words),
-    );
+    const {name, version} = this.row;
+    const props = {role: "cell", class: classes(column)};
+    if (column.id === "spark") return h("td", props, this.spark.svg);
+    if (column.id !== "name") return h("td", {...props, data: {label: column.label}});
+    const link = h("a.name", {href: modelLink(name, version)}, name);
+    return h("th.head", {role: "rowheader", scope: "row"}, h("div", link, this.words));
   }
 
   draw(row) {
@@ -60,12 +52,11 @@ export class Line {
     this.stepAt = row.stepAt; // when its small chart went on
     const isServing = row.rps !== undefined;
     if (this.#isNew("state", `${row.state} ${row.reason}`)) this.#tell(row);
-    for (const column of COLUMNS) {
-      if (!column.show) continue;
+    for (const column of COLUMNS.filter(({show}) => show)) {
       const cell = this.cells.get(column.id);
       const text = isServing ? column.show(row) : "";
       if (this.#isNew(column.id, text)) cell.textContent = text;
-      const look = classes(column, column.look && column.look(row)) || "";
+      const look = classes(column, column.look?.(row));
       if (column.look && this.#isNew(`${column.id} look`, look)) cell.className = look;
     }
     this.spark.draw(isServing ? [...row.spark, row.rps] : []);
@@ -74,7 +65,7 @@ export class Line {
   // Why a model does not serve is told beside its version.
   #tell(row) {
     replace(this.cells.get("state"), badge(row));
-    const reason = row.reason && row.reason !== "unloaded" && h("span", {class: "some-bad"}, ` · ${row.reason}`);
+    const reason = problemOf(row) && h("span.some-bad", ` · ${row.reason}`);
     replace(this.words, [row.version && `version ${row.version}`, row.backend].filter(Boolean).join(" · "), reason);
   }
 

@@ -1,27 +1,24 @@
 // The statistics of a model, as its protocol tells them.
-import {count, h, replace, time} from "../parts/dom.js";
+import {count, h, modelPath, replace, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {table} from "../parts/tables.js";
 
 export async function statisticsView(body, {name, version}) {
-  const place = version ? `/versions/${encodeURIComponent(version)}` : "";
-  const {model_stats: list} = await get(`/v2/models/${encodeURIComponent(name)}${place}/stats`);
-  replace(body, h("div", {class: "stack"}, list.map(versionNode)));
-  return null;
+  const {model_stats: list} = await get(`/v2/models/${modelPath(name, version)}/stats`);
+  replace(body, h("div.stack", list.map(versionNode)));
 }
 
 const mean = (entry) => (entry.count ? time(entry.ns / entry.count / 1000) : "–");
-const sheet = (title, heads, lines) => h("div", {class: "sheet"}, table(title, heads, lines, 1));
+const sheet = (title, heads, lines) => h("div.sheet", table(title, heads, lines, 1));
 
 function versionNode(stats) {
   const {inference_count: inferences, execution_count: executions} = stats;
   const engine = Object.entries(stats.engine_stats || {});
   return h(
-    "section",
-    {class: "stack"},
-    h("h2", {}, `Version ${stats.version}: ${count(inferences)} inferences in ${count(executions)} executions`),
-    h("div", {class: "two"}, phases(stats.inference_stats), batches(stats.batch_stats)),
-    engine.length ? measured(engine) : null,
+    "section.stack",
+    h("h2", `Version ${stats.version}: ${count(inferences)} inferences in ${count(executions)} executions`),
+    h("div.two", phases(stats.inference_stats), batches(stats.batch_stats)),
+    engine.length > 0 && measured(engine),
   );
 }
 

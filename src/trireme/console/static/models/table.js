@@ -1,5 +1,5 @@
 // The table of all models, kept up to date line by line.
-import {advised, bytes, count, h, rate, replace, setText, stateOf} from "../parts/dom.js";
+import {advised, button, bytes, count, h, rate, replace, search, setText, stateOf} from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
@@ -11,9 +11,9 @@ export function modelsView(main) {
   const table = new ModelsTable();
   replace(
     main,
-    h("div", {class: "spread"}, h("h1", {}, "Models"), h("div", {class: "row"}, table.filter, table.states)),
+    h("div.spread", h("h1", "Models"), h("div.row", table.filter, table.states)),
     table.sums,
-    h("div", {class: "sheet scroll"}, table.node),
+    h("div.sheet.scroll", table.node),
     table.empty,
   );
   const slash = (event) => {
@@ -34,22 +34,15 @@ class ModelsTable {
   constructor() {
     this.arrangedAt = 0;
     this.body = h("tbody", {role: "rowgroup"});
-    this.sums = h("div", {class: "cards small"});
-    this.empty = h("p", {class: "quiet"});
-    this.filter = h("input", {
-      type: "search",
-      placeholder: "Filter by name, press /",
-      "aria-label": "Filter models by name",
-      value: kept.filter,
-      oninput: () => this.#choose({filter: this.filter.value}),
-    });
-    this.states = h("select", {
-      "aria-label": "Show models in state",
-      onchange: () => this.#choose({state: this.states.value}),
-    });
+    this.sums = h("div.cards.small");
+    this.empty = h("p.quiet");
+    const words = {placeholder: "Filter by name, press /", value: kept.filter};
+    this.filter = search("Filter models by name", () => this.#choose({filter: this.filter.value}), words);
+    const onchange = () => this.#choose({state: this.states.value});
+    this.states = h("select", {"aria-label": "Show models in state", onchange});
     this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
     const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
-    this.node = h("table", {class: "fold lines", role: "table", "aria-label": "Models"}, head, this.body);
+    this.node = h("table.fold.lines", {role: "table", "aria-label": "Models"}, head, this.body);
     this.lines = new VisibleLines(this.body);
     this.known = new Set(); // the ids of the rows that stand in the order
   }
@@ -57,7 +50,7 @@ class ModelsTable {
   #head(column) {
     const sort = () =>
       this.#choose({sort: column.id, isDown: kept.sort === column.id ? !kept.isDown : Boolean(column.n)});
-    const label = column.sort === null ? column.label : h("button", {type: "button", onclick: sort}, column.label);
+    const label = column.sort === null ? column.label : button(column.label, sort);
     return h("th", {role: "columnheader", scope: "col", class: classes(column)}, label);
   }
 
@@ -134,7 +127,7 @@ export function showFacts(node, facts) {
   if (node.children.length !== facts.length) {
     replace(
       node,
-      facts.map(([label]) => h("dl", {class: "fact"}, h("dt", {}, label), h("dd", {}))),
+      facts.map(([label]) => h("dl.fact", h("dt", label), h("dd"))),
     );
   }
   facts.forEach(([, text], at) => setText(node.children[at].lastChild, text));

@@ -1,5 +1,5 @@
 // The description of the HTTP API, as the server itself writes it at /openapi.json.
-import {h, replace} from "../parts/dom.js";
+import {h, replace, search} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health"];
@@ -7,28 +7,22 @@ const rank = ([tag]) => (ORDER.includes(tag) ? ORDER.indexOf(tag) : ORDER.length
 
 export async function apiView(main) {
   const document = await get("/openapi.json");
-  const filter = h("input", {
-    type: "search",
-    placeholder: "Filter by path",
-    "aria-label": "Filter by path",
-    oninput: () => draw(),
-  });
-  const body = h("div", {class: "stack"});
+  const filter = search("Filter by path", () => draw());
+  const body = h("div.stack");
   const {title, description} = document.info;
-  const file = h("a", {class: "button", href: "/openapi.json", download: "openapi.json"}, "openapi.json");
-  const head = h("div", {}, h("h1", {}, title), h("p", {class: "quiet"}, description));
-  replace(main, h("div", {class: "spread"}, head, h("div", {class: "row"}, filter, file)), body);
+  const file = h("a.button", {href: "/openapi.json", download: "openapi.json"}, "openapi.json");
+  const head = h("div", h("h1", title), h("p.quiet", description));
+  replace(main, h("div.spread", head, h("div.row", filter, file)), body);
 
   function draw() {
     const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
     const nodes = (list) => list.map((entry) => operationNode(document, ...entry));
     replace(
       body,
-      groups.map(([tag, list]) => h("section", {}, h("h2", {}, tag), h("div", {class: "sheet"}, nodes(list)))),
+      groups.map(([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)))),
     );
   }
   draw();
-  return null;
 }
 
 function grouped(document, wanted) {
@@ -46,28 +40,28 @@ function grouped(document, wanted) {
 function operationNode(document, path, method, operation) {
   const {summary, description, parameters = [], requestBody = {}, responses} = operation;
   const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
-  const words = h("summary", {class: "row"}, verb, h("code", {}, path), h("span", {class: "quiet"}, summary));
+  const words = h("summary.row", verb, h("code", path), h("span.quiet", summary));
   const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
-    h("div", {}, h("h3", {}, `Body, ${type}`), schemaNode(document, schema)),
+    h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
   );
-  const content = ([type, {schema}]) => [h("p", {class: "quiet"}, type), schemaNode(document, schema)];
+  const content = ([type, {schema}]) => [h("p.quiet", type), schemaNode(document, schema)];
   const said = Object.entries(responses).map(([status, answer]) =>
-    h("div", {}, h("h3", {}, `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
+    h("div", h("h3", `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
   );
-  const inner = [description && h("p", {}, description), parameterNode(parameters), bodies, said];
-  return h("details", {class: "entry"}, words, h("div", {class: "stack inner"}, inner));
+  const inner = [description && h("p", description), parameterNode(parameters), bodies, said];
+  return h("details.entry", words, h("div.stack.inner", inner));
 }
 
 function parameterNode(parameters) {
   if (!parameters.length) return null;
   const lines = parameters.map((entry) => fieldLine(entry.name, false, entry.in, entry.description));
-  return h("div", {}, h("h3", {}, "Parameters"), h("table", {}, h("tbody", {}, lines)));
+  return h("div", h("h3", "Parameters"), h("table", h("tbody", lines)));
 }
 
 function schemaNode(document, schema) {
   const lines = fieldLines(document, schema);
-  if (lines.length) return h("div", {class: "scroll"}, h("table", {}, h("tbody", {}, lines)));
-  return h("p", {class: "quiet"}, resolve(document, schema).description || typeText(schema));
+  if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
+  return h("p.quiet", resolve(document, schema).description || typeText(schema));
 }
 
 // A line for each field, and for the fields inside it.
@@ -82,9 +76,9 @@ function fieldLines(document, schema, before = "") {
 }
 
 function fieldLine(name, isRequired, kind, description) {
-  const star = isRequired && h("span", {class: "some-bad", title: "required"}, " *");
-  const label = h("td", {class: "mono"}, name, star);
-  return h("tr", {}, label, h("td", {class: "quiet"}, kind), h("td", {}, description || ""));
+  const star = isRequired && h("span.some-bad", {title: "required"}, " *");
+  const label = h("td.mono", name, star);
+  return h("tr", label, h("td.quiet", kind), h("td", description || ""));
 }
 
 function resolve(document, schema) {

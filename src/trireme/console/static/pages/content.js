@@ -7,29 +7,25 @@ import {showOutputs} from "../trying/answers.js";
 const RESPONSES = ["No response", "Response"];
 
 export function contentNode(number) {
-  const place = h("div", {class: "stack"}, h("p", {class: "quiet"}, "What was in it …"));
+  const place = h("div.stack", h("p.quiet", "What was in it …"));
   get(`/console/api/contents/${number}`).then(
     (content) => replace(place, sides(content)),
-    (error) => replace(place, h("p", {class: "quiet"}, error.message)),
+    (error) => replace(place, h("p.quiet", error.message)),
   );
   return place;
 }
 
 function sides({inputs, parameters, note, responses, response_count: count}) {
-  const settings = Object.keys(parameters).length
-    ? h("pre", {class: "code"}, JSON.stringify(parameters, null, 2))
-    : null;
+  const settings = Object.keys(parameters).length ? h("pre.code", JSON.stringify(parameters, null, 2)) : null;
   const left = count - responses.length;
   return h(
-    "div",
-    {class: "two content"},
-    h("section", {}, h("h3", {}, "Request"), note && h("p", {class: "quiet"}, note), tensors(inputs), settings),
+    "div.two.content",
+    h("section", h("h3", "Request"), note && h("p.quiet", note), tensors(inputs), settings),
     h(
       "section",
-      {},
-      h("h3", {}, RESPONSES[count] || `${count} responses`),
+      h("h3", RESPONSES[count] || `${count} responses`),
       responses.map(tensors),
-      left > 0 ? h("p", {class: "quiet"}, `and ${left} more`) : null,
+      left > 0 ? h("p.quiet", `and ${left} more`) : null,
     ),
   );
 }
@@ -46,9 +42,9 @@ function whole(tensor) {
 function begin(tensor) {
   const data = dataOf(tensor);
   const size = `[${tensor.shape.join(", ")}], ${bytes(tensor.size_bytes)}`;
-  const words = h("p", {class: "quiet"}, `${tensor.name} ${tensor.datatype} ${size}, of which this is the beginning:`);
+  const words = h("p.quiet", `${tensor.name} ${tensor.datatype} ${size}, of which this is the beginning:`);
   const values = data.length ? decode(tensor.datatype, data.buffer) : [];
-  if (!values.length) return h("p", {class: "quiet"}, `${tensor.name} ${tensor.datatype} ${size}`);
+  if (!values.length) return h("p.quiet", `${tensor.name} ${tensor.datatype} ${size}`);
   const cut = {name: tensor.name, datatype: tensor.datatype, shape: [values.length], values, isCut: true};
-  return h("div", {}, words, showOutputs([cut], {}));
+  return h("div", words, showOutputs([cut], {}));
 }

@@ -1,5 +1,5 @@
 // The last lines of the log, of one model or of the whole server, and what comes behind them.
-import {clock, h, replace} from "../parts/dom.js";
+import {clock, every, h, replace} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const EVERY_MS = 2000;
@@ -7,8 +7,8 @@ const MOST = 1000;
 
 export async function logView(body, model) {
   const path = `/console/api/log${model ? "/" + encodeURIComponent(model) : ""}`;
-  const list = h("div", {class: "log card", role: "log", "aria-label": "Log lines", tabindex: "0"});
-  const empty = h("p", {class: "quiet"}, model ? "The log says nothing about this model." : "The log is empty.");
+  const list = h("div.log.card", {role: "log", "aria-label": "Log lines", tabindex: "0"});
+  const empty = h("p.quiet", model ? "The log says nothing about this model." : "The log is empty.");
   replace(body, list, empty);
   let last = 0;
   const toEnd = () => (list.scrollTop = list.scrollHeight);
@@ -23,15 +23,7 @@ export async function logView(body, model) {
     const lines = await get(last ? `${path}/after/${last}` : path);
     if (lines.length) last = lines[lines.length - 1].number;
     const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-    list.append(
-      ...lines.map((line) =>
-        h(
-          "div",
-          {class: `${line.level}${line.text.startsWith("\n+--") ? " table" : ""}`},
-          `${clock(line.time_s)} ${line.level.slice(0, 1)} ${line.text}`,
-        ),
-      ),
-    );
+    list.append(...lines.map(lineNode));
     while (list.children.length > MOST) list.firstChild.remove();
     empty.hidden = list.children.length > 0;
     list.hidden = !empty.hidden;
@@ -39,11 +31,14 @@ export async function logView(body, model) {
   }
   await more();
   appeared.observe(list);
-  const timer = setInterval(() => {
-    if (!document.hidden) more().catch(() => {});
-  }, EVERY_MS);
+  const rest = every(EVERY_MS, more);
   return () => {
-    clearInterval(timer);
+    rest();
     appeared.disconnect();
   };
+}
+
+function lineNode({level, text, time_s: at}) {
+  const look = {class: `${level}${text.startsWith("\n+--") ? " table" : ""}`};
+  return h("div", look, `${clock(at)} ${level[0]} ${text}`);
 }

@@ -1,5 +1,5 @@
 // The slowest and the failed requests of the last minutes, each with its waterfall.
-import {clock, count, h, modelLink, replace, time} from "../parts/dom.js";
+import {button, clock, count, h, modelLink, replace, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
 import {waterfall} from "../parts/waterfall.js";
@@ -18,23 +18,25 @@ const REASONS = {
   OTHER: "Failed",
 };
 
-export async function requestsView(main) {
-  const body = h("div");
-  const again = h("button", {type: "button", onclick: () => load()}, "Refresh");
-  replace(main, h("div", {class: "spread"}, h("h1", {}, "Requests"), again), body);
-  const load = await requestList(body, "/console/api/requests");
-  return () => releaseMedia(body);
-}
+export const requestsView = (main) =>
+  follow(main, "/console/api/requests", (again) => h("div.spread", h("h1", "Requests"), button("Refresh", again)));
 
-// Fills the place with the list at this address; returns what fetches it again.
-export async function requestList(place, address) {
+export const modelRequestsView = (body, {name}) =>
+  follow(body, `/console/api/requests/${encodeURIComponent(name)}`, (again) =>
+    h("div.row.end", button("Refresh", again, {class: "small"})),
+  );
+
+// The list at this address below a head with what fetches it again; returns how it is left.
+async function follow(body, address, head) {
+  const list = h("div");
   const load = async () => {
     const found = await get(address);
-    releaseMedia(place);
-    replace(place, requestTable(found));
+    releaseMedia(list);
+    replace(list, requestTable(found));
   };
+  replace(body, head(load), list);
   await load();
-  return load;
+  return () => releaseMedia(list);
 }
 
 function requestTable(found) {
@@ -44,9 +46,8 @@ function requestTable(found) {
   const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING].filter(Boolean);
   const groups = slowest.map((entry) => [entry]);
   return h(
-    "div",
-    {class: "stack"},
-    h("p", {class: "quiet"}, said.join(" ")),
+    "div.stack",
+    h("p.quiet", said.join(" ")),
     list("Failed", alike(failed, found), "No request has failed.", true),
     list("Slowest", groups, "No request was answered.", false),
   );
@@ -54,8 +55,8 @@ function requestTable(found) {
 
 function list(title, groups, empty, isFailed) {
   const lines = groups.map((group) => line(group, isFailed));
-  const found = lines.length ? h("div", {class: "sheet"}, lines) : h("p", {class: "quiet"}, empty);
-  return h("section", {class: "stack"}, h("h2", {}, title), found);
+  const found = lines.length ? h("div.sheet", lines) : h("p.quiet", empty);
+  return h("section.stack", h("h2", title), found);
 }
 
 // What fails in the same way again and again is one line, the last time it happened. Of a model that has failed more
@@ -85,7 +86,7 @@ function often({length, listed, all}) {
 
 function line(group, isFailed) {
   const [entry] = group;
-  const details = h("details", {class: "entry"}, summary(group, isFailed));
+  const details = h("details.entry", summary(group, isFailed));
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(inner(entry, group));
   });
@@ -96,29 +97,27 @@ function summary(group, isFailed) {
   const [entry] = group;
   const kind = entry.reason === "CANCELED" ? "off" : "bad";
   return h(
-    "summary",
-    {class: "row"},
-    h("span", {class: "quiet"}, clock(entry.time_s)),
-    entry.total_us ? h("b", {}, time(entry.total_us)) : null,
-    h("span", {class: "name"}, entry.model || "no model named"),
-    entry.version && h("span", {class: "quiet"}, `version ${entry.version}`),
-    entry.id && h("span", {class: "mono quiet"}, entry.id),
-    often(group) && h("b", {}, often(group)),
-    entry.batch > 1 && h("span", {class: "quiet"}, `${count(entry.batch)} rows`),
-    isFailed && h("span", {class: `state ${kind}`}, REASONS[entry.reason] || entry.reason),
-    isFailed && entry.message && h("span", {class: "said"}, entry.message.split("\n")[0]),
+    "summary.row",
+    h("span.quiet", clock(entry.time_s)),
+    entry.total_us ? h("b", time(entry.total_us)) : null,
+    h("span.name", entry.model || "no model named"),
+    entry.version && h("span.quiet", `version ${entry.version}`),
+    entry.id && h("span.mono.quiet", entry.id),
+    often(group) && h("b", often(group)),
+    entry.batch > 1 && h("span.quiet", `${count(entry.batch)} rows`),
+    isFailed && h(`span.state.${kind}`, REASONS[entry.reason] || entry.reason),
+    isFailed && entry.message && h("span.said", entry.message.split("\n")[0]),
   );
 }
 
 function inner(entry, group) {
   const times = group.slice(0, MOST_TIMES).map((one) => clock(one.time_s));
   return h(
-    "div",
-    {class: "stack inner"},
-    entry.message && h("pre", {class: "code"}, entry.message),
-    times.length > 1 && h("p", {class: "quiet"}, `At ${times.join(", ")}`),
+    "div.stack.inner",
+    entry.message && h("pre.code", entry.message),
+    times.length > 1 && h("p.quiet", `At ${times.join(", ")}`),
     entry.total_us ? waterfall(entry.waterfall) : null,
     entry.content ? contentNode(entry.content) : null,
-    entry.model && h("p", {}, h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
+    entry.model && h("p", h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
   );
 }

@@ -1,5 +1,19 @@
 // The server itself: what it is made of, how full its limits are, its devices, its flags, its log.
-import {bytes, clock, count, failed, h, rate, replace, share, span} from "../parts/dom.js";
+import {
+  bytes,
+  card,
+  clock,
+  count,
+  every,
+  failed,
+  h,
+  mebibytes,
+  rate,
+  replace,
+  search,
+  share,
+  span,
+} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {logView} from "./log.js";
@@ -7,16 +21,16 @@ import {logView} from "./log.js";
 export async function serverView(main) {
   const charts = [
     chart({title: "Processor of the machine", format: share, least: 1}),
-    chart({title: "Memory of the machine in use", format: (value) => bytes(value === null ? null : value * 1048576)}),
+    chart({title: "Memory of the machine in use", format: mebibytes}),
     chart({title: "Requests per second, all models", format: rate}),
   ];
-  const live = h("div", {class: "stack"});
-  const flags = h("section", {class: "card"});
+  const live = h("div.stack");
+  const flags = h("section.card");
   const lines = h("div");
   const nodes = charts.map((one) => one.node);
-  const log = h("section", {}, h("h2", {}, "Log"), lines);
-  const head = h("h1", {}, "Server");
-  replace(main, h("div", {class: "stack"}, head, h("div", {class: "cards"}, nodes), live, flags, log));
+  const log = h("section", h("h2", "Log"), lines);
+  const head = h("h1", "Server");
+  replace(main, h("div.stack", head, h("div.cards", nodes), live, flags, log));
 
   async function load() {
     const server = await get("/console/api/server");
@@ -25,18 +39,16 @@ export async function serverView(main) {
     charts[0].set({times, series: [line("CPU", "cpu", 1)]});
     charts[1].set({times, series: [line("Memory", "memory_mib", 1)]});
     charts[2].set({times, series: [line("Answered", "requests_per_s", 1), line("Failed", "failures_per_s", 6)]});
-    replace(live, h("div", {class: "cards"}, limits(server.limits), devices(server), versions(server)));
+    replace(live, h("div.cards", limits(server.limits), devices(server), versions(server)));
     return server;
   }
   const server = await load();
   showFlags(flags, server.flags);
   const stopLog = await logView(lines, "").catch((error) => void replace(lines, failed(error)));
-  const timer = setInterval(() => {
-    if (!document.hidden) load().catch(() => {});
-  }, 10000);
+  const rest = every(10000, load);
   return () => {
-    clearInterval(timer);
-    if (stopLog) stopLog();
+    rest();
+    stopLog?.();
     for (const one of charts) one.stop();
   };
 }
@@ -46,27 +58,26 @@ function meter(used, limit, label) {
   const fill = h("div", {class: part > 0.9 ? "high" : undefined});
   fill.style.width = `${100 * part}%`;
   const range = {"aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * part)};
-  return h("div", {class: "meter", role: "meter", "aria-label": label, ...range}, fill);
+  return h("div.meter", {role: "meter", "aria-label": label, ...range}, fill);
 }
 
-const entry = (name, figures, more) =>
-  h("div", {}, h("div", {class: "spread tight"}, h("span", {}, name), h("b", {}, figures)), more);
+const entry = (name, figures, more) => h("div", h("div.spread.tight", h("span", name), h("b", figures)), more);
 
 function limits(list) {
   const line = ({name, flag, used, limit, unit}) => {
     const show = unit === "bytes" ? bytes : count;
     const figures = limit === null ? `${show(used)}, no limit` : `${show(used)} of ${show(limit)}`;
-    return entry(name, figures, [meter(used, limit, name), h("code", {class: "sub"}, `--${flag}`)]);
+    return entry(name, figures, [meter(used, limit, name), h("code.sub", `--${flag}`)]);
   };
-  return h("section", {class: "card stack"}, h("h2", {}, "Limits"), list.map(line));
+  return h("section.card.stack", h("h2", "Limits"), list.map(line));
 }
 
 function devices(server) {
   const {cpu, memory, memory_total: total} = server;
   const figures = `${share(cpu)} CPU, ${bytes(memory)} of ${bytes(total)}`;
   const machine = entry("Machine", figures, total && meter(memory, total, "Memory of the machine"));
-  const others = server.devices.length ? server.devices.map(device) : h("p", {class: "quiet"}, "No accelerators.");
-  return h("section", {class: "card stack"}, h("h2", {}, "Devices"), machine, others);
+  const others = server.devices.length ? server.devices.map(device) : h("p.quiet", "No accelerators.");
+  return h("section.card.stack", h("h2", "Devices"), machine, others);
 }
 
 function device({label, name, is_simulated: isSimulated, utilization, power_watts: watts, ...memory}) {
@@ -76,42 +87,41 @@ function device({label, name, is_simulated: isSimulated, utilization, power_watt
     total && `${bytes(used)} of ${bytes(total)}`,
     watts !== null && `${Math.round(watts)} W`,
   ];
-  const words = [h("b", {}, label), ` ${name}`, isSimulated && h("span", {class: "quiet"}, " simulated")];
+  const words = [h("b", label), ` ${name}`, isSimulated && h("span.quiet", " simulated")];
   return entry(words, figures.filter(Boolean).join(", "), total && meter(used || 0, total, `Memory of ${label}`));
 }
 
 function versions(server) {
   const up = `Up for ${span(server.uptime_s)}, since ${clock(server.started_s)}.`;
   const cost = `The console has taken ${server.sampler_s.toFixed(2)} s of processor time.`;
-  const line = ([name, version]) => h("tr", {}, h("th", {scope: "row"}, name), h("td", {class: "n wrap"}, version));
-  const table = h("table", {"aria-label": "Versions"}, h("tbody", {}, server.versions.map(line)));
-  return h("section", {class: "card"}, h("h2", {}, "Versions"), h("p", {class: "quiet"}, `${up} ${cost}`), table);
+  const line = ([name, version]) => h("tr", h("th", {scope: "row"}, name), h("td.n.wrap", version));
+  const table = h("table", {"aria-label": "Versions"}, h("tbody", server.versions.map(line)));
+  return card("Versions", h("p.quiet", `${up} ${cost}`), table);
 }
 
 function showFlags(card, flags) {
-  const words = {placeholder: "Filter flags", "aria-label": "Filter flags"};
-  const filter = h("input", {type: "search", ...words, oninput: () => draw()});
+  const filter = search("Filter flags", () => draw());
   const all = h("input", {type: "checkbox", onchange: () => draw()});
   const body = h("tbody");
   const heads = ["Flag", "Value", "What it does"].map((text, at) =>
     h("th", {scope: "col", class: at === 2 ? "medium" : undefined}, text),
   );
-  const table = h("table", {"aria-label": "Flags in force"}, h("thead", {}, h("tr", {}, heads)), body);
-  const choice = h("div", {class: "row"}, filter, h("label", {}, all, " Defaults too"));
-  replace(card, h("div", {class: "spread"}, h("h2", {}, "Flags in force"), choice), h("div", {class: "scroll"}, table));
+  const table = h("table", {"aria-label": "Flags in force"}, h("thead", h("tr", heads)), body);
+  const choice = h("div.row", filter, h("label", all, " Defaults too"));
+  replace(card, h("div.spread", h("h2", "Flags in force"), choice), h("div.scroll", table));
   function draw() {
     const wanted = filter.value.toLowerCase();
     const isShown = (flag) => all.checked || flag.is_given || wanted;
     const isMeant = (flag) => `${flag.flag} ${flag.help}`.toLowerCase().includes(wanted);
     const lines = flags.filter((flag) => isShown(flag) && isMeant(flag)).map(flagLine);
     const empty = wanted ? "No flag fits." : "No flag was given.";
-    replace(body, lines.length ? lines : h("tr", {}, h("td", {colspan: 3, class: "quiet"}, empty)));
+    replace(body, lines.length ? lines : h("tr", h("td", {colspan: 3, class: "quiet"}, empty)));
   }
   draw();
 }
 
 function flagLine({flag, value, help, is_given: isGiven}) {
-  const mark = isGiven ? null : h("span", {class: "mark default"}, "default");
-  const name = h("td", {class: "flag"}, h("code", {}, `--${flag}`));
-  return h("tr", {}, name, h("td", {class: "mono"}, value, mark), h("td", {class: "quiet medium"}, help));
+  const mark = isGiven ? null : h("span.mark.default", "default");
+  const name = h("td.flag", h("code", `--${flag}`));
+  return h("tr", name, h("td.mono", value, mark), h("td.quiet.medium", help));
 }

@@ -98,8 +98,8 @@ function askForKey() {
     const title = h("h2", {id: "key-title"}, "This server asks for an API key");
     const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
     const label = h("label", {for: "key"}, "API key");
-    const go = h("div", {class: "row end"}, h("button", {class: "main"}, "Continue"));
-    const form = h("form", {onsubmit}, title, h("p", {class: "quiet"}, words), label, field, go);
+    const go = h("div.row.end", h("button.main", "Continue"));
+    const form = h("form", {onsubmit}, title, h("p.quiet", words), label, field, go);
     const stay = (event) => event.preventDefault();
     const dialog = h("dialog", {"aria-labelledby": "key-title", oncancel: stay}, form);
     document.body.append(dialog);

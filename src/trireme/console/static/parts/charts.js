@@ -8,30 +8,23 @@ const TOP = 8;
 const RIGHT = 6;
 
 export function sparkline() {
-  const area = s("path", {class: "area"});
+  const area = s("path.area");
   const line = s("path");
-  const svg = s(
-    "svg",
-    {class: "spark", viewBox: "0 0 96 22", preserveAspectRatio: "none", "aria-hidden": "true"},
-    area,
-    line,
-  );
+  const size = {viewBox: "0 0 96 22", preserveAspectRatio: "none", "aria-hidden": "true"};
   let drawn = "";
-  return {
-    svg,
-    draw(values) {
-      const most = Math.max(...values, 1e-9);
-      const step = 96 / Math.max(1, values.length - 1);
-      const path = values
-        .map((value, at) => `${at ? "L" : "M"}${(at * step).toFixed(1)} ${(20.5 - (18 * value) / most).toFixed(1)}`)
-        .join("");
-      if (path === drawn) return;
-      drawn = path;
-      line.setAttribute("d", values.length > 1 ? path : "");
-      area.setAttribute("d", values.length > 1 ? `${path}L96 22L0 22Z` : "");
-    },
+  const draw = (values) => {
+    const most = Math.max(...values, 1e-9);
+    const step = 96 / (values.length - 1);
+    const path = values.length > 1 ? joined(values.map((value, at) => [at * step, 20.5 - (18 * value) / most])) : "";
+    if (path === drawn) return;
+    drawn = path;
+    line.setAttribute("d", path);
+    area.setAttribute("d", path && `${path}L96 22L0 22Z`);
   };
+  return {svg: s("svg.spark", size, area, line), draw};
 }
+
+const joined = (points) => points.map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 function niceTop(value) {
   if (!(value > 0)) return 1;
@@ -44,18 +37,17 @@ export const chart = (options) => new Chart(options);
 
 class Chart {
   constructor({title, format, isStacked = false, least = 0}) {
-    Object.assign(this, {title, format, isStacked, least});
-    this.svg = s("svg", {role: "img", tabindex: "0"});
-    this.legend = h("div", {class: "legend"});
-    this.node = h("section", {class: "card chart"}, h("h2", {class: "minor"}, title), this.svg, this.legend);
-    this.data = null;
-    this.cursor = null;
-    this.width = 0;
-    this.frame = 0;
-    this.svg.addEventListener("pointermove", (event) => this.#point(event));
-    this.svg.addEventListener("pointerleave", () => this.#choose(null));
-    this.svg.addEventListener("blur", () => this.#choose(null));
-    this.svg.addEventListener("keydown", (event) => this.#step(event));
+    Object.assign(this, {title, format, isStacked, least, data: null, cursor: null, width: 0, frame: 0});
+    this.svg = s("svg", {
+      role: "img",
+      tabindex: "0",
+      onpointermove: (event) => this.#point(event),
+      onpointerleave: () => this.#choose(null),
+      onblur: () => this.#choose(null),
+      onkeydown: (event) => this.#step(event),
+    });
+    this.legend = h("div.legend");
+    this.node = h("section.card.chart", h("h2.minor", title), this.svg, this.legend);
     this.sizes = new ResizeObserver(([entry]) => {
       this.width = Math.round(entry.contentRect.width);
       this.#drawSoon();
@@ -65,7 +57,7 @@ class Chart {
 
   set(data) {
     this.data = data;
-    if (this.cursor !== null && this.cursor >= data.times.length) this.cursor = null;
+    if (this.cursor >= data.times.length) this.cursor = null;
     this.#drawSoon();
   }
 
@@ -89,12 +81,11 @@ class Chart {
   }
 
   #point(event) {
-    if (!this.data || !this.data.times.length) return;
-    const {times} = this.data;
+    const times = this.data?.times;
+    if (!times?.length) return;
     const box = this.svg.getBoundingClientRect();
-    const now = times[times.length - 1];
-    const length = lengthOf(times, now);
-    const wanted = now - length + (length * (event.clientX - box.left - LEFT)) / (box.width - LEFT - RIGHT);
+    const {from, length} = extent(times);
+    const wanted = from + (length * (event.clientX - box.left - LEFT)) / (box.width - LEFT - RIGHT);
     const nearer = (best, at, index) => (Math.abs(at - wanted) < Math.abs(times[best] - wanted) ? index : best);
     this.#choose(times.reduce(nearer, 0));
   }
@@ -104,29 +95,28 @@ class Chart {
     if (!step || !this.data) return;
     event.preventDefault();
     const last = this.data.times.length - 1;
-    this.#choose(Math.min(last, Math.max(0, (this.cursor === null ? last : this.cursor) + step)));
+    this.#choose(Math.min(last, Math.max(0, (this.cursor ?? last) + step)));
   }
 
   #draw() {
     const {width, data} = this;
-    const {times, series} = data;
-    const now = times.length ? times[times.length - 1] : Date.now() / 1000;
-    const length = lengthOf(times, now);
-    const from = now - length;
+    const {times, series, events = []} = data;
+    const {from, length} = extent(times);
     const top = this.#top();
     const x = (at) => LEFT + ((width - LEFT - RIGHT) * (at - from)) / length;
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
+    const place = (at, value) => [x(times[at]), y(value)];
     const upright = (kind, at, ...inner) =>
-      s("line", {class: kind, x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM}, ...inner);
-    const events = (data.events || []).filter((event) => event.time_s >= from);
+      s(`line.${kind}`, {x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM}, ...inner);
+    const recent = events.filter((event) => event.time_s >= from);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     replace(
       this.svg,
       this.#grid(top, y),
       hours(from, length, width < 420 ? 2 : 4, x),
-      this.isStacked ? areas(times, series, x, y) : lines(times, series, x, y),
-      events.map((event) => upright("event", event.time_s, s("title", {}, event.text))),
-      this.cursor !== null && times.length ? upright("cursor", times[this.cursor]) : null,
+      this.isStacked ? areas(series, place) : lines(series, place),
+      recent.map((event) => upright("event", event.time_s, s("title", event.text))),
+      this.cursor !== null && times.length > 0 && upright("cursor", times[this.cursor]),
     );
     this.#tell();
   }
@@ -135,13 +125,13 @@ class Chart {
     const {times, series} = this.data;
     const sum = (at) => series.reduce((total, one) => total + (one.values[at] || 0), 0);
     const all = this.isStacked ? times.map((_, at) => sum(at)) : series.flatMap((one) => one.values);
-    return niceTop(all.reduce((most, value) => Math.max(most, value || 0), this.least));
+    return niceTop(all.reduce((most, value) => Math.max(most, value), this.least));
   }
 
   #grid(top, y) {
     const word = (value) => this.format(value).replace(/\.0+(?= |$)/, "");
     return [0, top / 2, top].map((value) => [
-      s("line", {class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(value), y2: y(value)}),
+      s("line.grid", {x1: LEFT, x2: this.width - RIGHT, y1: y(value), y2: y(value)}),
       s("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, word(value)),
     ]);
   }
@@ -149,16 +139,15 @@ class Chart {
   // The values under the cursor, or the last ones, below the chart and for those who do not see it.
   #tell() {
     const {times, series, events, eventName} = this.data;
-    const at = this.cursor === null ? times.length - 1 : this.cursor;
+    const at = this.cursor ?? times.length - 1;
     const word = (one) => (at >= 0 ? this.format(one.values[at]) : "–");
     this.svg.setAttribute("aria-label", `${this.title}: ${series.map((one) => `${one.name} ${word(one)}`).join(", ")}`);
+    const key = (one) => h("span", h(`span.key.f${one.color}`), `${one.name} `, h("b", word(one)));
     replace(
       this.legend,
-      this.cursor === null || !times.length ? null : h("span", {}, clock(times[at])),
-      series.map((one) =>
-        h("span", {}, h("span", {class: `key f${one.color}`}), `${one.name} `, h("b", {}, word(one))),
-      ),
-      events && events.length ? h("span", {}, h("b", {class: "some-bad"}, "┃ "), eventName) : null,
+      this.cursor !== null && times.length > 0 && h("span", clock(times[at])),
+      series.map(key),
+      events?.length > 0 && h("span", h("b.some-bad", "┃ "), eventName),
     );
   }
 }
@@ -171,59 +160,45 @@ function hours(from, length, marks, x) {
   });
 }
 
-function lines(times, series, x, y) {
-  return series.map((one) => s("path", {class: `line f${one.color}`, d: linePath(times, one.values, x, y)}));
-}
-
-function areas(times, series, x, y) {
-  let floor = times.map(() => 0);
-  return series.map((one) => {
-    const heights = one.values.map((value, at) => (value === null ? null : floor[at] + value));
-    const area = s("path", {class: `fill f${one.color}`, d: areaPath(times, heights, floor, x, y)});
-    floor = heights.map((value, at) => (value === null ? floor[at] : value));
-    return area;
-  });
-}
-
 // The whole hour, or less while the server has not been up for so long.
-function lengthOf(times, now) {
-  const known = times.length ? now - times[0] : 0;
-  return [300, 900, 1800].find((length) => known <= length) || 3600;
+function extent(times) {
+  const now = times.at(-1) ?? Date.now() / 1000;
+  const passed = now - (times[0] ?? now);
+  const length = [300, 900, 1800].find((one) => passed <= one) || 3600;
+  return {from: now - length, length};
 }
 
-function linePath(times, values, x, y) {
-  let path = "";
-  let isOpen = false;
+// The places in the list that have values, without the gaps between them.
+function runs(values) {
+  const found = [];
   values.forEach((value, at) => {
-    if (value === null) {
-      isOpen = false;
-      return;
-    }
-    path += `${isOpen ? "L" : "M"}${x(times[at]).toFixed(1)} ${y(value).toFixed(1)}`;
-    if (!isOpen && (at + 1 === values.length || values[at + 1] === null)) path += "h.01";
-    isOpen = true;
+    if (value === null) return;
+    if (!at || values[at - 1] === null) found.push([]);
+    found.at(-1).push(at);
   });
-  return path;
+  return found;
 }
 
-function areaPath(times, heights, floor, x, y) {
-  let path = "";
-  let run = [];
-  const close = () => {
-    if (run.length === 1) {
-      const [at] = run; // as wide as can be seen
-      path += `M${(x(times[at]) - 1).toFixed(1)} ${y(heights[at]).toFixed(1)}h2V${y(floor[at]).toFixed(1)}h-2Z`;
-    } else if (run.length) {
-      const up = run.map((at, first) => `${first ? "L" : "M"}${x(times[at]).toFixed(1)} ${y(heights[at]).toFixed(1)}`);
-      const down = run
-        .slice()
-        .reverse()
-        .map((at) => `L${x(times[at]).toFixed(1)} ${y(floor[at]).toFixed(1)}`);
-      path += up.join("") + down.join("") + "Z";
-    }
-    run = [];
-  };
-  heights.forEach((value, at) => (value === null ? close() : run.push(at)));
-  close();
-  return path;
+// A single value is drawn as wide as can be seen.
+function lines(series, place) {
+  return series.map(({values, color}) => {
+    const path = (run) => joined(run.map((at) => place(at, values[at]))) + (run.length > 1 ? "" : "h.01");
+    return s(`path.line.f${color}`, {d: runs(values).map(path).join("")});
+  });
+}
+
+function areas(series, place) {
+  let floor = [];
+  return series.map(({values, color}) => {
+    const below = floor;
+    floor = values.map((value, at) => (below[at] || 0) + value);
+    const path = (run) => {
+      const up = run.map((at) => place(at, floor[at]));
+      const down = run.map((at) => place(at, below[at] || 0)).reverse();
+      if (run.length > 1) return `${joined([...up, ...down])}Z`;
+      const [[x, high], [, low]] = [up[0], down[0]];
+      return `${joined([[x - 1, high]])}h2V${low.toFixed(1)}h-2Z`;
+    };
+    return s(`path.fill.f${color}`, {d: runs(values).map(path).join("")});
+  });
 }

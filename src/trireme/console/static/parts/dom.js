@@ -1,29 +1,38 @@
 // Elements, and numbers as people read them. Whatever a model says becomes a text node: nothing here parses markup.
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(element, props, children) {
-  for (const [name, value] of Object.entries(props || {})) {
-    if (value === undefined || value === null || value === false) continue;
+// Of `tag.class.class`, what it has where that is an object of its own, and what is in it.
+function make(element, classes, [first, ...rest]) {
+  const hasProps = first?.constructor === Object;
+  for (const [name, value] of Object.entries(hasProps ? first : {})) {
+    if (isLeftOut(value)) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "class") element.setAttribute("class", value);
+    else if (name === "class") classes.push(value);
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name === "value") element.value = value;
-    else if (value === true) element.setAttribute(name, "");
-    else element.setAttribute(name, value);
+    else element.setAttribute(name, value === true ? "" : value);
   }
-  put(element, children);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  put(element, hasProps ? rest : [first, ...rest]);
   return element;
 }
 
+const isLeftOut = (value) => value === undefined || value === null || value === false;
+
 function put(element, children) {
-  for (const child of children.flat(Infinity)) {
-    if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
+  element.append(...children.flat(Infinity).filter((child) => !isLeftOut(child)));
 }
 
-export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
-export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
+const maker =
+  (create) =>
+  (words, ...given) => {
+    const [tag, ...classes] = words.split(".");
+    return make(create(tag), classes, given);
+  };
+export const h = maker((tag) => document.createElement(tag));
+export const s = maker((tag) => document.createElementNS(SVG, tag));
+export const button = (label, onclick, more) => h("button", {type: "button", onclick, ...more}, label);
+export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
 export function replace(element, ...children) {
   element.textContent = "";
@@ -35,12 +44,10 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-export function announce(text) {
-  document.getElementById("announce").textContent = text;
-}
+export const announce = (text) => setText(document.getElementById("announce"), text);
 
 // In the place of what could not be shown.
-export const failed = (error) => h("p", {class: "notice bad", role: "alert"}, advised(error.message));
+export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(error.message));
 
 // A key that lacks a group: how to come by one that has it.
 export function advised(text) {
@@ -49,70 +56,55 @@ export function advised(text) {
   return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
 }
 
-export const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
+const isNone = (value) => isLeftOut(value) || Number.isNaN(value);
+export const known = (format) => (value) => (isNone(value) ? "–" : format(value));
 
-export function count(value) {
-  if (isNone(value)) return "–";
+export const count = known((value) => {
   const size = Math.abs(value);
-  if (size >= 1e9) return (value / 1e9).toFixed(2) + " G";
-  if (size >= 1e6) return (value / 1e6).toFixed(2) + " M";
-  if (size >= 1e5) return (value / 1e3).toFixed(0) + " k";
+  if (size >= 1e9) return `${(value / 1e9).toFixed(2)} G`;
+  if (size >= 1e6) return `${(value / 1e6).toFixed(2)} M`;
+  if (size >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
   return Math.round(value).toLocaleString("en");
-}
+});
 
-export function rate(value) {
-  if (isNone(value)) return "–";
+export const rate = known((value) => {
   if (value === 0) return "0";
-  if (value < 10) return value.toFixed(value < 0.1 ? 2 : 1);
-  return count(value);
-}
+  return value < 10 ? value.toFixed(value < 0.1 ? 2 : 1) : count(value);
+});
 
-export function time(us) {
-  if (isNone(us)) return "–";
+export const time = known((us) => {
   if (us === 0) return "0";
-  if (us < 1000) return us.toFixed(us < 10 ? 1 : 0) + " µs";
-  if (us < 1e6) return (us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0) + " ms";
-  return (us / 1e6).toFixed(us < 1e7 ? 2 : 1) + " s";
-}
+  if (us < 1000) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
+  if (us < 1e6) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
+  return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)} s`;
+});
 
-export function bytes(value) {
-  if (isNone(value)) return "–";
+export const bytes = known((value) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
-  while (value >= 1024 && at < units.length - 1) {
-    value /= 1024;
-    at += 1;
-  }
-  return (at === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)) + " " + units[at];
-}
+  for (; value >= 1024 && at < units.length - 1; at += 1) value /= 1024;
+  return `${value.toFixed(at === 0 || value >= 100 ? 0 : 1)} ${units[at]}`;
+});
 
-export function share(value) {
-  return isNone(value) ? "–" : (value * 100).toFixed(0) + " %";
-}
+export const mebibytes = known((value) => bytes(value * 1048576));
+export const share = known((value) => `${(value * 100).toFixed(0)} %`);
 
+// In the largest unit that fits, and the next one.
 export function span(seconds) {
-  const parts = [
-    [86400, "d"],
-    [3600, "h"],
-    [60, "min"],
-    [1, "s"],
-  ];
-  const from = parts.findIndex(([size]) => seconds >= size);
-  if (from < 0) return "0 s";
-  const [size, unit] = parts[from];
-  const first = `${Math.floor(seconds / size)} ${unit}`;
-  const next = parts[from + 1];
-  const rest = next ? Math.floor((seconds % size) / next[0]) : 0;
-  return rest ? `${first} ${rest} ${next[1]}` : first;
+  const units = Object.entries({d: 86400, h: 3600, min: 60, s: 1});
+  const from = units.findIndex(([, size]) => seconds >= size);
+  const parts = units.slice(from, from + 2).map(([unit, size], at) => {
+    const left = at ? seconds % units[from][1] : seconds;
+    return left >= size && `${Math.floor(left / size)} ${unit}`;
+  });
+  return parts.filter(Boolean).join(" ") || "0 s";
 }
 
-export const clock = (seconds, withSeconds = true) =>
-  new Date(seconds * 1000).toLocaleTimeString([], {
-    hour: "2-digit",
-    minute: "2-digit",
-    ...(withSeconds ? {second: "2-digit"} : {}),
-    hour12: false,
-  });
+export function clock(seconds, withSeconds = true) {
+  const second = withSeconds ? "2-digit" : undefined;
+  const form = {hour: "2-digit", minute: "2-digit", second, hour12: false};
+  return new Date(seconds * 1000).toLocaleTimeString([], form);
+}
 
 const STATES = {
   READY: ["good", "Ready"],
@@ -124,46 +116,64 @@ const STATES = {
   UNKNOWN: ["off", "Unknown"],
 };
 
-export function stateOf(row) {
-  if (row.state === "UNAVAILABLE" && row.reason === "unloaded") return ["off", "Unloaded"];
-  return STATES[row.state] || ["off", row.state];
+export function stateOf({state, reason}) {
+  if (state === "UNAVAILABLE" && reason === "unloaded") return ["off", "Unloaded"];
+  return STATES[state] || ["off", state];
 }
 
 export function badge(row) {
   const [kind, word] = stateOf(row);
-  return h("span", {class: "state " + kind, title: row.reason || undefined}, word);
+  return h(`span.state.${kind}`, {title: row.reason || undefined}, word);
 }
 
+// Why a model does not serve, "" where nobody has to know.
+export const problemOf = ({reason}) => (reason && reason !== "unloaded" ? reason : "");
+
+export const search = (label, oninput, more) =>
+  h("input", {type: "search", placeholder: label, "aria-label": label, oninput, ...more});
+
 export function copyButton(text) {
-  const onclick = async () => {
+  const node = button("Copy", copy, {class: "small"});
+  async function copy() {
     try {
       await navigator.clipboard.writeText(text());
-      button.textContent = "Copied";
+      setText(node, "Copied");
     } catch {
-      button.textContent = "Select the text to copy it";
+      setText(node, "Select the text to copy it");
     }
-    setTimeout(() => (button.textContent = "Copy"), 1500);
-  };
-  const button = h("button", {type: "button", class: "small", onclick}, "Copy");
-  return button;
+    setTimeout(() => setText(node, "Copy"), 1500);
+  }
+  return node;
 }
 
 export function confirmed(title, text, action) {
   return new Promise((resolve) => {
-    const no = h("button", {type: "button", autofocus: true, onclick: () => dialog.close("")}, "Cancel");
-    const yes = h("button", {type: "button", class: "main", onclick: () => dialog.close("yes")}, action);
-    const words = [h("h2", {id: "ask"}, title), h("p", {}, text)];
-    const dialog = h("dialog", {"aria-labelledby": "ask"}, words, h("div", {class: "row end"}, no, yes));
-    dialog.addEventListener("close", () => {
+    const no = button("Cancel", () => dialog.close(""), {autofocus: true});
+    const yes = button(action, () => dialog.close("yes"), {class: "main"});
+    const onclose = () => {
       resolve(dialog.returnValue === "yes");
       dialog.remove();
-    });
+    };
+    const words = [h("h2", {id: "ask"}, title), h("p", text)];
+    const dialog = h("dialog", {"aria-labelledby": "ask", onclose}, words, h("div.row.end", no, yes));
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
 export function modelLink(name, version, page = "") {
-  const path = version ? `/${encodeURIComponent(version)}` : "/newest";
-  return `#/model/${encodeURIComponent(name)}${path}${page ? "/" + page : ""}`;
+  const path = [name, version || "newest", page].filter(Boolean);
+  return `#/model/${path.map(encodeURIComponent).join("/")}`;
+}
+
+export const modelPath = (name, version) =>
+  encodeURIComponent(name) + (version ? `/versions/${encodeURIComponent(version)}` : "");
+
+// While the page is in sight; what fails is tried again, and the line at the top says when the server does not answer.
+// Returns how it is ended.
+export function every(ms, act) {
+  const timer = setInterval(() => {
+    if (!document.hidden) act().catch(() => {});
+  }, ms);
+  return () => clearInterval(timer);
 }

@@ -64,10 +64,7 @@ function arrange(nodes, makers) {
       node.y = 4 + (y + (tallest - layer.length) / 2) * (HEIGHT + GAP_Y);
     }),
   );
-  return {
-    width: 8 + layers.length * (WIDTH + GAP_X) - GAP_X,
-    height: 8 + tallest * (HEIGHT + GAP_Y) - GAP_Y,
-  };
+  return {width: 8 + layers.length * (WIDTH + GAP_X) - GAP_X, height: 8 + tallest * (HEIGHT + GAP_Y) - GAP_Y};
 }
 
 function edge(from, to, tensor) {
@@ -76,7 +73,7 @@ function edge(from, to, tensor) {
   const x2 = to.x;
   const y2 = to.y + HEIGHT / 2;
   const bend = Math.max(24, (x2 - x1) / 2);
-  return s("path", {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}, s("title", {}, tensor));
+  return s("path", {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}, s("title", tensor));
 }
 
 function box(node) {
@@ -84,10 +81,10 @@ function box(node) {
   const group = s(
     "g",
     {class: node.isTensor ? "io" : undefined},
-    s("title", {}, node.title),
+    s("title", node.title),
     s("rect", {x: node.x, y: node.y, width: WIDTH, height: HEIGHT}),
     s("text", {x: node.x + 12, y: node.y + 24}, short(node.title, 20)),
-    s("text", {class: "sub", x: node.x + 12, y: node.y + 42}, short(node.sub, 26)),
+    s("text.sub", {x: node.x + 12, y: node.y + 42}, short(node.sub, 26)),
   );
   return node.step ? s("a", {href: modelLink(node.step.model, node.step.version)}, group) : group;
 }

@@ -8,7 +8,7 @@ const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(addr
 export function mediaNode(data, type) {
   const address = URL.createObjectURL(new Blob([data], {type}));
   const node = type.startsWith("image/")
-    ? h("img", {class: "preview", src: address, alt: "Image that the model made"})
+    ? h("img.preview", {src: address, alt: "Image that the model made"})
     : h("audio", {controls: true, src: address});
   addresses.set(node, address);
   forgotten.register(node, address, node);

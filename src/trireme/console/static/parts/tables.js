@@ -5,7 +5,7 @@ export function table(label, heads, lines, numbersFrom = heads.length) {
   const kind = (at) => (at >= numbersFrom ? "n" : undefined);
   const head = heads.map((text, at) => h("th", {scope: "col", class: kind(at)}, text));
   const cell = (content, at) => h("td", {class: kind(at)}, content);
-  const body = lines.map((line) => h("tr", {}, line.map(cell)));
-  const node = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
-  return h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": label}, node);
+  const body = lines.map((line) => h("tr", line.map(cell)));
+  const node = h("table", h("thead", h("tr", head)), h("tbody", body));
+  return h("div.scroll", {tabindex: "0", role: "region", "aria-label": label}, node);
 }

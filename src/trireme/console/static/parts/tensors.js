@@ -10,7 +10,6 @@ const ARRAYS = {
   UINT64: BigUint64Array,
   FP32: Float32Array,
   FP64: Float64Array,
-  BOOL: Uint8Array,
 };
 
 // Digits behind the point and the least power of two. Their values are not for JSON.
@@ -41,11 +40,10 @@ export function writeJson(value) {
   return `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${writeJson(inner)}`).join()}}`;
 }
 
-export const asText = (value) => (value instanceof Uint8Array ? new TextDecoder().decode(value) : String(value));
+export const asText = (value) => (isBytes(value) ? new TextDecoder().decode(value) : String(value));
 
 export function encodeStrings(items) {
-  const total = items.reduce((sum, item) => sum + 4 + item.length, 0);
-  const out = new Uint8Array(total);
+  const out = new Uint8Array(items.reduce((sum, item) => sum + 4 + item.length, 0));
   const view = new DataView(out.buffer);
   let at = 0;
   for (const item of items) {
@@ -58,24 +56,25 @@ export function encodeStrings(items) {
 
 // inputs: [{name, datatype, shape, data}] with `data` a plain list, or a Uint8Array of the wire's bytes.
 export function encodeRequest(given, parameters, wantsBinary) {
-  const inputs = given.map(({data, ...more}) => ({...more, data: wireData(more, data)}));
-  const isBinary = inputs.some((input) => input.data instanceof Uint8Array);
-  const described = inputs.map(({name, datatype, shape, data}) =>
-    data instanceof Uint8Array
-      ? {name, datatype, shape, parameters: {binary_data_size: data.length}}
-      : {name, datatype, shape, data},
-  );
+  const inputs = given.map((input) => ({...input, data: wireData(input)}));
+  const raw = inputs.map(({data}) => data).filter(isBytes);
+  const described = inputs.map(({name, datatype, shape, data}) => ({
+    ...{name, datatype, shape},
+    ...(isBytes(data) ? {parameters: {binary_data_size: data.length}} : {data}),
+  }));
   const more = wantsBinary ? {...parameters, binary_data_output: true} : parameters;
-  const head = {inputs: described, ...(Object.keys(more).length ? {parameters: more} : {})};
+  const head = {inputs: described, parameters: Object.keys(more).length ? more : undefined};
   const text = new TextEncoder().encode(writeJson(head));
-  if (!isBinary) return {body: text, headers: {"Content-Type": "application/json"}};
+  if (!raw.length) return {body: text, headers: {"Content-Type": "application/json"}};
   return {
-    body: new Blob([text, ...inputs.filter((input) => input.data instanceof Uint8Array).map((input) => input.data)]),
+    body: new Blob([text, ...raw]),
     headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)},
   };
 }
 
-function wireData({name, datatype}, data) {
+const isBytes = (data) => data instanceof Uint8Array;
+
+function wireData({name, datatype, data}) {
   const half = HALVES[datatype];
   return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half, name).buffer) : data;
 }
@@ -87,7 +86,7 @@ export async function decodeAnswer(answer) {
   const head = JSON.parse(new TextDecoder().decode(buffer.slice(0, Number(length))));
   let at = Number(length);
   const outputs = (head.outputs || []).map((output) => {
-    const size = output.parameters && output.parameters.binary_data_size;
+    const size = output.parameters?.binary_data_size;
     if (size === undefined) return {...output, values: output.data || []};
     const raw = buffer.slice(at, at + size);
     at += size;
@@ -107,6 +106,7 @@ export function decodeJson(head) {
 export function decode(datatype, raw) {
   if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
   const half = HALVES[datatype];
+  if (datatype === "BOOL") return Array.from(new Uint8Array(raw), Boolean);
   const kind = half ? Uint16Array : ARRAYS[datatype] || Uint8Array;
   const values = new kind(raw, 0, Math.floor(raw.byteLength / kind.BYTES_PER_ELEMENT));
   return half ? fromHalves(values, half) : values;
@@ -144,38 +144,35 @@ function toHalves(values, [digits, least], name) {
   });
 }
 
-const MAGIC = [
-  ["image/png", [0x89, 0x50, 0x4e, 0x47]],
-  ["image/jpeg", [0xff, 0xd8, 0xff]],
-  ["image/gif", [0x47, 0x49, 0x46, 0x38]],
-  ["audio/ogg", [0x4f, 0x67, 0x67, 0x53]],
-  ["audio/mpeg", [0x49, 0x44, 0x33]],
-  ["audio/flac", [0x66, 0x4c, 0x61, 0x43]],
-];
+// How files begin, letter by letter; dots stand for any.
+const MAGIC = {
+  "image/png": "\x89PNG",
+  "image/jpeg": "\xff\xd8\xff",
+  "image/gif": "GIF8",
+  "image/webp": "RIFF....WEBP",
+  "audio/wav": "RIFF....WAVE",
+  "audio/ogg": "OggS",
+  "audio/mpeg": "ID3",
+  "audio/flac": "fLaC",
+};
 
 export function mediaType(data) {
-  if (!(data instanceof Uint8Array)) return "";
-  if (data.length > 12 && data[0] === 0x52 && data[1] === 0x49)
-    return data[8] === 0x57 && data[9] === 0x45 ? "image/webp" : "audio/wav";
-  const found = MAGIC.find(([, bytes]) => bytes.every((byte, at) => data[at] === byte));
-  return found ? found[0] : "";
+  if (!isBytes(data)) return "";
+  const fits = (letter, at) => letter === "." || letter.charCodeAt(0) === data[at];
+  return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
+// One channel of 16 bits.
 export function wave(samples, rate) {
-  const out = new DataView(new ArrayBuffer(44 + samples.length * 2));
+  const size = samples.length * 2;
+  const out = new DataView(new ArrayBuffer(44 + size));
   const text = (at, word) => [...word].forEach((letter, index) => out.setUint8(at + index, letter.charCodeAt(0)));
   text(0, "RIFF");
-  out.setUint32(4, 36 + samples.length * 2, true);
   text(8, "WAVEfmt ");
-  out.setUint32(16, 16, true);
-  out.setUint16(20, 1, true);
-  out.setUint16(22, 1, true);
-  out.setUint32(24, rate, true);
-  out.setUint32(28, rate * 2, true);
-  out.setUint16(32, 2, true);
-  out.setUint16(34, 16, true);
   text(36, "data");
-  out.setUint32(40, samples.length * 2, true);
+  for (const [at, value] of Object.entries({4: 36 + size, 16: 16, 24: rate, 28: rate * 2, 40: size}))
+    out.setUint32(Number(at), value, true);
+  for (const [at, value] of Object.entries({20: 1, 22: 1, 32: 2, 34: 16})) out.setUint16(Number(at), value, true);
   samples.forEach((value, at) => out.setInt16(44 + at * 2, Math.max(-1, Math.min(1, value)) * 32767, true));
   return new Uint8Array(out.buffer);
 }

@@ -32,12 +32,12 @@ export function waterfall(table) {
     for (const step of entry.steps || []) add(step, depth + 1);
   };
   const lane = (label, start, duration, color, depth, isModel) => {
-    const bar = h("div", {class: `f${color}`});
+    const bar = h(`div.f${color}`);
     bar.style.left = `${Math.min(100, (100 * start) / whole)}%`;
     bar.style.width = `${Math.min(100, (100 * duration) / whole)}%`;
     const name = h("span", {class: isModel ? "name" : "quiet"}, label);
     name.style.paddingLeft = `${Math.max(0, depth - (isModel ? 0 : 1)) * 0.8}rem`;
-    return [name, h("div", {class: "lane"}, bar), h("span", {class: "n"}, time(duration))];
+    return [name, h("div.lane", bar), h("span.n", time(duration))];
   };
   add(table, 0);
   const measured = ([key, value]) => {
@@ -50,5 +50,5 @@ export function waterfall(table) {
     ...Object.entries(table.engine || {}).map(measured),
     table.steps_left_out && `${table.steps_left_out} steps left out`,
   ];
-  return h("div", {}, h("div", {class: "wf"}, lanes), h("p", {class: "quiet"}, words.filter(Boolean).join(" · ")));
+  return h("div", h("div.wf", lanes), h("p.quiet", words.filter(Boolean).join(" · ")));
 }

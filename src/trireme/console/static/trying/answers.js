@@ -32,9 +32,9 @@ export function showOutputs(outputs, context) {
 }
 
 function panel(title, node, output) {
-  const kind = output && h("span", {class: "quiet"}, ` ${output.datatype} [${output.shape.join(", ")}]`);
-  const head = h("h3", {}, h("span", {class: "mono"}, title), kind);
-  return h("section", {class: "output", data: {output: title}}, head, node);
+  const kind = output && h("span.quiet", ` ${output.datatype} [${output.shape.join(", ")}]`);
+  const head = h("h3", h("span.mono", title), kind);
+  return h("section.output", {data: {output: title}}, head, node);
 }
 
 function view(output, context, named) {
@@ -53,7 +53,7 @@ function view(output, context, named) {
   if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
     const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
     const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
-    return h("div", {}, sound, h("p", {class: "quiet"}, `${inner[0]} samples at ${rate} Hz`));
+    return h("div", sound, h("p.quiet", `${inner[0]} samples at ${rate} Hz`));
   }
   const drawn = picture(values, inner, datatype);
   return drawn || grid(values, shape);
@@ -63,11 +63,11 @@ function view(output, context, named) {
 function texts(values, isCut) {
   const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
     const type = mediaType(value);
-    if (type) return isCut ? h("p", {class: "quiet"}, type) : mediaNode(value, type);
-    return h("pre", {class: "code"}, pretty(asText(value)));
+    if (type) return isCut ? h("p.quiet", type) : mediaNode(value, type);
+    return h("pre.code", pretty(asText(value)));
   });
-  if (values.length > MOST_TEXTS) nodes.push(h("p", {class: "quiet"}, `and ${values.length - MOST_TEXTS} more`));
-  return h("div", {class: "stack"}, nodes.length ? nodes : h("p", {class: "quiet"}, "empty"));
+  if (values.length > MOST_TEXTS) nodes.push(h("p.quiet", `and ${values.length - MOST_TEXTS} more`));
+  return h("div.stack", nodes.length ? nodes : h("p.quiet", "empty"));
 }
 
 // A text with numbers that the language would round stays as it is.
@@ -88,14 +88,13 @@ export function bars(names, values) {
     .slice(0, 20);
   const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
   return h(
-    "div",
-    {class: "bars"},
+    "div.bars",
     order.map((at) => {
-      const bar = h("div", {class: "bar"});
+      const bar = h("div.bar");
       bar.style.width = `${(100 * Math.abs(values[at])) / most}%`;
-      return [h("span", {}, names[at]), h("div", {class: "track"}, bar), h("span", {class: "n"}, number(values[at]))];
+      return [h("span", names[at]), h("div.track", bar), h("span.n", number(values[at]))];
     }),
-    values.length > order.length ? h("span", {class: "quiet"}, `and ${values.length - order.length} more`) : null,
+    values.length > order.length ? h("span.quiet", `and ${values.length - order.length} more`) : null,
   );
 }
 
@@ -112,10 +111,14 @@ function grid(values, shape) {
   const shown = Math.min(rows, MOST_ROWS);
   const wide = Math.min(columns, MOST_COLUMNS);
   const word = (value) => (typeof value === "boolean" ? String(value) : number(value));
-  const cell = (value) => h("td", {class: "n"}, value === undefined ? "" : word(value));
-  const line = (from) => h("tr", {}, Array.from({length: wide}, (_, at) => cell(values[from + at])));
+  const cell = (value) => h("td.n", value === undefined ? "" : word(value));
+  const line = (from) =>
+    h(
+      "tr",
+      Array.from({length: wide}, (_, at) => cell(values[from + at])),
+    );
   const lines = Array.from({length: shown}, (_, row) => line(row * columns));
   const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
-  const more = (rows > shown || columns > wide) && h("p", {class: "quiet"}, words);
-  return h("div", {class: "scroll"}, h("table", {class: "numbers"}, h("tbody", {}, lines)), more);
+  const more = (rows > shown || columns > wide) && h("p.quiet", words);
+  return h("div.scroll", h("table.numbers", h("tbody", lines)), more);
 }

@@ -14,7 +14,7 @@ const HINT = "Write a message. Enter sends, Shift and Enter begin a new line.";
 
 export function chatView(body, detail) {
   const chat = new Chat(detail.name);
-  replace(body, chat.list, h("div", {class: "stack"}, chat.form, chat.parameters.node, chat.code));
+  replace(body, chat.list, h("div.stack", chat.form, chat.parameters.node, chat.code));
   chat.draw();
   return () => chat.stop();
 }
@@ -27,17 +27,17 @@ class Chat {
     this.abort = null;
     this.parameters = new Parameters();
     this.code = h("div");
-    this.list = h("div", {class: "chat", role: "log", "aria-label": "Conversation", tabindex: "0"});
+    this.list = h("div.chat", {role: "log", "aria-label": "Conversation", tabindex: "0"});
     this.question = h("textarea", {"aria-label": "Message", placeholder: HINT, onkeydown: (event) => this.#key(event)});
-    this.send = h("button", {class: "main"}, "Send");
+    this.send = h("button.main", "Send");
     this.end = h("button", {type: "button", id: "stop", hidden: true, onclick: () => this.stop()}, "Stop");
     const fresh = h("button", {type: "button", onclick: () => this.#begin()}, "New conversation");
     const onsubmit = (event) => {
       event.preventDefault();
       this.#say();
     };
-    const buttons = h("div", {class: "row end"}, fresh, this.end, this.send);
-    this.form = h("form", {class: "card", onsubmit}, this.question, buttons);
+    const buttons = h("div.row.end", fresh, this.end, this.send);
+    this.form = h("form.card", {onsubmit}, this.question, buttons);
   }
 
   stop() {
@@ -111,9 +111,9 @@ class Parameters {
       h("input", {type: "number", class: "narrow", "aria-label": label, ...more}),
       label,
     ]);
-    const fields = this.numbers.map(([, input, label]) => h("label", {}, `${label} `, input));
-    const row = h("div", {class: "row"}, fields, h("label", {}, "Others, as JSON ", this.others));
-    this.node = h("details", {class: "card", id: "parameters"}, h("summary", {}, "Parameters"), row, this.system);
+    const fields = this.numbers.map(([, input, label]) => h("label", `${label} `, input));
+    const row = h("div.row", fields, h("label", "Others, as JSON ", this.others));
+    this.node = h("details.card", {id: "parameters"}, h("summary", "Parameters"), row, this.system);
   }
 
   // null where something is not right, which the field itself then says.
@@ -134,7 +134,7 @@ class Parameters {
 }
 
 function turnNode(turn, model) {
-  const who = h("div", {class: "who"}, turn.role === "user" ? "You" : model);
+  const who = h("div.who", turn.role === "user" ? "You" : model);
   const meta = turn.meta && h("div", {class: turn.isFailed ? "meta some-bad" : "meta"}, turn.meta);
-  return h("article", {class: `turn ${turn.role}`}, who, h("div", {class: "words"}, turn.content), meta);
+  return h(`article.turn.${turn.role}`, who, h("div.words", turn.content), meta);
 }

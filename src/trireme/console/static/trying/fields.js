@@ -31,9 +31,9 @@ export function createField(input, serving, picked) {
     // a language model would send all of its answer at once
     for (const box of [isIncluded, ...place.querySelectorAll("input")]) box.checked = true;
   }
-  const words = h("span", {class: "quiet"}, `${input.datatype} ${shapeText(input, serving)}`);
-  const name = h("span", {class: "name mono"}, input.name);
-  const legend = h("legend", {class: "row"}, input.optional && isIncluded, name, words, ways.length > 1 && choice);
+  const words = h("span.quiet", `${input.datatype} ${shapeText(input, serving)}`);
+  const name = h("span.name.mono", input.name);
+  const legend = h("legend.row", input.optional && isIncluded, name, words, ways.length > 1 && choice);
   const read = async () => {
     if (input.optional && !isIncluded.checked) return null;
     return {name: input.name, datatype: input.datatype, ...(await way.read())};
@@ -41,7 +41,7 @@ export function createField(input, serving, picked) {
   const include = () => (isIncluded.checked = true); // whoever fills it in wants it sent
   place.addEventListener("input", include);
   place.addEventListener("change", include);
-  return {node: h("fieldset", {class: "field", data: {input: input.name}}, legend, place), read, stop};
+  return {node: h("fieldset.field", {data: {input: input.name}}, legend, place), read, stop};
 }
 
 function waysOf(input, serving) {

@@ -28,7 +28,7 @@ function pixels(input, serving, picked) {
   const ranges = [h("option", {value: "1"}, "0 to 255"), h("option", {value: toOne}, "0 to 1")];
   const scale = h("select", {"aria-label": "Range of values"}, ranges);
   if (!isByte) scale.value = toOne;
-  const node = h("div", {}, pick.node, !isByte && h("label", {}, "Values ", scale));
+  const node = h("div", pick.node, !isByte && h("label", "Values ", scale));
   const read = async () => {
     const {shape, values} = await pixelsOf(await pick.blob(), input, isByte ? 1 : Number(scale.value));
     return {shape: batched(serving, shape), data: new Uint8Array(values.buffer)};
@@ -71,7 +71,7 @@ function samples(input, serving) {
     const dims = input.dims.map((size) => (size === -1 ? values.length : size));
     return {shape: batched(serving, dims), data: new Uint8Array(values.buffer)};
   };
-  return {node: h("div", {}, pick.node, h("label", {}, "Samples per second ", pace)), read, stop: pick.stop};
+  return {node: h("div", pick.node, h("label", "Samples per second ", pace)), read, stop: pick.stop};
 }
 
 function filePicker(name, accept, picked) {
@@ -95,7 +95,7 @@ function filePicker(name, accept, picked) {
     return input.files[0];
   };
   return {
-    node: h("div", {}, input, preview),
+    node: h("div", input, preview),
     blob,
     name: () => (input.files.length ? input.files[0].name : ""),
     bytes: async () => new Uint8Array(await (await blob()).arrayBuffer()),
@@ -104,9 +104,9 @@ function filePicker(name, accept, picked) {
 }
 
 function previewOf(chosen, address) {
-  const words = h("p", {class: "quiet"}, `${chosen.name}, ${bytes(chosen.size)}`);
+  const words = h("p.quiet", `${chosen.name}, ${bytes(chosen.size)}`);
   if (chosen.type.startsWith("image/"))
-    return [h("img", {class: "preview", src: address, alt: `Preview of ${chosen.name}`}), words];
+    return [h("img.preview", {src: address, alt: `Preview of ${chosen.name}`}), words];
   if (chosen.type.startsWith("audio/")) return [h("audio", {controls: true, src: address}), words];
   return words;
 }

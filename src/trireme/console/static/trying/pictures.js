@@ -19,7 +19,7 @@ export function picture(values, dims, datatype) {
   const high = numbers.reduce((most, value) => Math.max(most, value), -Infinity);
   const factor = isBytes && high > 1 ? 1 : 255 / (high - low || 1);
   const base = isBytes && high > 1 ? 0 : low;
-  const canvas = h("canvas", {class: "preview", width, height, role: "img", "aria-label": "Image that the model made"});
+  const canvas = h("canvas.preview", {width, height, role: "img", "aria-label": "Image that the model made"});
   const brush = canvas.getContext("2d");
   const image = brush.createImageData(width, height);
   for (let at = 0; at < height * width; at += 1)
@@ -37,7 +37,7 @@ export function picture(values, dims, datatype) {
 
 export function overlay(address, box, mask, named) {
   const canvas = h("canvas");
-  const image = h("img", {class: "preview", src: address, alt: "The image that was sent, with what the model found"});
+  const image = h("img.preview", {src: address, alt: "The image that was sent, with what the model found"});
   image.addEventListener("load", () => {
     const zoom = Math.max(1, 480 / image.naturalWidth); // small pictures are shown larger than they are
     canvas.width = image.naturalWidth * zoom;
@@ -46,7 +46,7 @@ export function overlay(address, box, mask, named) {
     if (mask) drawMasks(brush, mask, canvas);
     if (box) drawBoxes(brush, box, named, canvas, zoom);
   });
-  return h("div", {class: "overlay"}, image, canvas);
+  return h("div.overlay", image, canvas);
 }
 
 // Corners are in pixels of the picture, or shares of it.

@@ -6,6 +6,13 @@ const WORDS = {true: "True", false: "False", null: "None"};
 const NUMPY = {BYTES: "object", BOOL: "bool", FP16: "np.float16", FP64: "np.float64", BF16: "np.float32"};
 const SEQUENCE = ["sequence_id", "sequence_start", "sequence_end"];
 
+// Lines of a program, without those that are left out.
+export const program = (...lines) =>
+  lines
+    .flat()
+    .filter((line) => typeof line === "string")
+    .join("\n");
+
 export function python(value) {
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
   if (value && typeof value === "object") {
@@ -24,55 +31,49 @@ export function tritonclient(detail, inputs, parameters, isStream, isPlain, save
   const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
   const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
   const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
-  const once = [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs];
-  const lists = inputs.filter((input) => isRead(input, isPlain) && isListed(input));
-  const isFileRead = inputs.some((input) => isRead(input, isPlain));
-  const modules = [...(lists.length ? ["import json"] : []), ...(isStream ? ["import queue"] : [])];
-  return [
-    ...(modules.length ? [...modules, ""] : []),
+  const read = inputs.filter((input) => !input.file && !isPlain(input));
+  const hasLists = read.some(isListed);
+  return program(
+    hasLists && "import json",
+    isStream && "import queue",
+    (hasLists || isStream) && "",
     "import numpy as np",
     `import tritonclient.${kind} as ${kind}`,
     "",
     `client = ${kind}.InferenceServerClient(${python(port)})`,
-    ...(isFileRead ? [`request = open(${python(saved.name)}, "rb").read()`] : []),
-    ...(lists.length ? [`head = json.loads(request[:${saved.headBytes}])`] : []),
+    read.length > 0 && `request = open(${python(saved.name)}, "rb").read()`,
+    hasLists && `head = json.loads(request[:${saved.headBytes}])`,
     "inputs = []",
-    ...inputs.flatMap((input, at) => [
+    inputs.flatMap((input, at) => [
       `values = ${array(input, isPlain) || readArray(inputs, at, saved)}`,
       `inputs.append(${kind}.InferInput(${python(input.name)}, values.shape, ${python(input.datatype)}))`,
       "inputs[-1].set_data_from_numpy(values)",
     ]),
-    ...(isStream ? streamed(given, key, outputs) : once),
-  ].join("\n");
+    isStream ? streamed(given, key, outputs) : [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs],
+  );
 }
 
-function streamed(given, key, outputs) {
-  return [
-    "responses = queue.Queue()",
-    `client.start_stream(${["lambda result, error: responses.put((result, error))", ...key].join(", ")})`,
-    `client.async_stream_infer(${given}, enable_empty_final_response=True)`,
-    "while True:",
-    "    answer, error = responses.get()",
-    "    if error is not None:",
-    "        raise error",
-    "    response = answer.get_response()",
-    "    if response.outputs:",
-    ...outputs.map((line) => `        ${line}`),
-    '    if response.parameters["triton_final_response"].bool_param:',
-    "        break",
-    "client.stop_stream()",
-  ];
-}
+const streamed = (given, key, outputs) => `responses = queue.Queue()
+client.start_stream(${["lambda result, error: responses.put((result, error))", ...key].join(", ")})
+client.async_stream_infer(${given}, enable_empty_final_response=True)
+while True:
+    answer, error = responses.get()
+    if error is not None:
+        raise error
+    response = answer.get_response()
+    if response.outputs:
+        ${outputs.join("\n        ")}
+    if response.parameters["triton_final_response"].bool_param:
+        break
+client.stop_stream()`;
 
 const numpyKind = (datatype) => NUMPY[datatype] || `np.${datatype.toLowerCase().replace("fp", "float")}`;
-const isRead = (input, isPlain) => !input.file && !isPlain(input);
-const isListed = (input) => Array.isArray(input.data) && !HALVES[input.datatype];
+const isListed = ({data, datatype}) => Array.isArray(data) && !HALVES[datatype];
 
 // "" for what stands in the file with the body alone.
-function array({datatype, shape, data, file, ...input}, isPlain) {
+function array({datatype, shape, data, file}, isPlain) {
   if (file) return `np.array([open(${python(file)}, "rb").read()], dtype=object).reshape(${python(shape || [1])})`;
-  if (!isPlain({data, ...input})) return "";
-  return `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})`;
+  return isPlain({data}) ? `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})` : "";
 }
 
 function readArray(inputs, at, {headBytes}) {
@@ -86,33 +87,32 @@ function readArray(inputs, at, {headBytes}) {
   return `${read(kind)}${form}`;
 }
 
-function wireBytes({datatype, data}) {
-  if (HALVES[datatype] && Array.isArray(data)) return 2 * data.length;
-  return Array.isArray(data) ? 0 : data.length;
+function wireBytes(input) {
+  if (isListed(input)) return 0;
+  return input.data.length * (Array.isArray(input.data) ? 2 : 1);
 }
 
 // A form with files, for which the other package has nothing.
 export function requests(address, {form, isRaw}, isStream) {
-  const isFile = ({file}) => file;
-  const files = form.filter(isFile).map(({name, file}) => `(${python(name)}, open(${python(file)}, "rb"))`);
-  const data = form.filter((one) => !isFile(one)).map(({name, value}) => `(${python(name)}, ${python(value)})`);
-  const headers = [
-    ...(hasKey() ? ['"Authorization": "Bearer " + key'] : []),
-    ...(isStream ? ['"Accept": "text/event-stream"'] : []),
-  ];
-  const once = [`print(answer.${isRaw ? "content" : "json()"})`];
-  const lines = ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"];
-  return [
+  const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
+  const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
+  const data = parts(({file}) => !file);
+  const headers = [hasKey() && '"Authorization": "Bearer " + key', isStream && '"Accept": "text/event-stream"'].filter(
+    Boolean,
+  );
+  return program(
     "import requests",
     "",
     "answer = requests.post(",
     `    ${python(address)},`,
-    `    files=[${files.join(", ")}],`,
-    ...(data.length ? [`    data=[${data.join(", ")}],`] : []),
-    ...(headers.length ? [`    headers={${headers.join(", ")}},`] : []),
-    ...(isStream ? ["    stream=True,"] : []),
+    `    files=[${parts(({file}) => file)}],`,
+    data !== "" && `    data=[${data}],`,
+    headers.length > 0 && `    headers={${headers.join(", ")}},`,
+    isStream && "    stream=True,",
     ")",
     "answer.raise_for_status()",
-    ...(isStream ? lines : once),
-  ].join("\n");
+    isStream
+      ? ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"]
+      : `print(answer.${isRaw ? "content" : "json()"})`,
+  );
 }

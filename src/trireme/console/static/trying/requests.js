@@ -1,5 +1,5 @@
 // One request to a model, answered at once or as a stream, shown as it comes.
-import {h, time} from "../parts/dom.js";
+import {h, modelPath, time} from "../parts/dom.js";
 import {events, failure, send} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
 import {decodeAnswer, decodeJson, encodeRequest, parseJson, writeJson} from "../parts/tensors.js";
@@ -16,7 +16,7 @@ export async function ask(detail, inputs, parameters, signal, context, place) {
   const explained = found.headers.get("X-Explain");
   const decoded = await decodeAnswer(found);
   const words = `Answered in ${time((performance.now() - began) * 1000)}, as this browser sees it.`;
-  place.show(h("p", {class: "quiet"}, words), showOutputs(decoded.outputs, context));
+  place.show(h("p.quiet", words), showOutputs(decoded.outputs, context));
   if (explained) place.explain(JSON.parse(explained));
 }
 
@@ -24,8 +24,8 @@ export async function stream(detail, inputs, parameters, signal, context, place)
   const began = performance.now();
   const {body, headers} = bodyOf(inputs, parameters, false);
   const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
-  const counted = h("p", {class: "quiet"}, "Waiting for the first response.");
-  const list = h("div", {class: "stack"});
+  const counted = h("p.quiet", "Waiting for the first response.");
+  const list = h("div.stack");
   place.show(counted, list);
   let number = 0;
   for await (const {event, data} of events(found)) {
@@ -49,11 +49,11 @@ export async function stream(detail, inputs, parameters, signal, context, place)
 function append(list, outputs, context) {
   if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
     const last = list.lastChild;
-    const text = last && last.matches("pre.joined") ? last : h("pre", {class: "code joined"});
+    const text = last && last.matches("pre.joined") ? last : h("pre.code.joined");
     if (text !== last) list.append(text);
     text.append(outputs[0].values.join(""));
     if (text.childNodes.length > MOST_PIECES) text.firstChild.remove();
-  } else list.append(h("div", {class: "event"}, showOutputs(outputs, context)));
+  } else list.append(h("div.event", showOutputs(outputs, context)));
   while (list.children.length > MOST_EVENTS) {
     releaseMedia(list.firstChild);
     list.firstChild.remove();
@@ -61,7 +61,7 @@ function append(list, outputs, context) {
 }
 
 async function post(detail, body, headers, signal) {
-  const path = `/v2/models/${encodeURIComponent(detail.name)}/versions/${detail.version}/infer`;
+  const path = `/v2/models/${modelPath(detail.name, detail.version)}/infer`;
   const found = await send(path, {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal});
   if (!found.ok) throw await failure(found);
   return found;

@@ -12,10 +12,9 @@ export function tryView(body, detail) {
   replace(
     body,
     h(
-      "div",
-      {class: "two trial"},
+      "div.two.trial",
       trial.form,
-      h("section", {class: "card", "aria-label": "Answer"}, h("h2", {}, "Answer"), trial.answer),
+      h("section.card", {"aria-label": "Answer"}, h("h2", "Answer"), trial.answer),
       trial.more,
     ),
   );
@@ -31,22 +30,22 @@ class Trial {
     this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
     this.sequence = serving.is_sequence ? sequenceFields() : null;
     this.stop = h("button", {type: "button", hidden: true, onclick: () => this.abort && this.abort.abort()}, "Stop");
-    this.go = h("button", {class: "main"}, "Send");
-    this.answer = h("div", {class: "stack", "aria-live": "polite"});
-    replace(this.answer, h("p", {class: "quiet"}, "The answer appears here."));
-    this.waiting = h("p", {class: "quiet"}, "Waiting for the answer.");
-    this.more = h("div", {class: "stack"});
+    this.go = h("button.main", "Send");
+    this.answer = h("div.stack", {"aria-live": "polite"});
+    replace(this.answer, h("p.quiet", "The answer appears here."));
+    this.waiting = h("p.quiet", "Waiting for the answer.");
+    this.more = h("div.stack");
     const onsubmit = (event) => {
       event.preventDefault();
       this.run();
     };
     this.form = h(
-      "form",
-      {class: "card", onsubmit},
-      h("h2", {}, "Request"),
+      "form.card",
+      {onsubmit},
+      h("h2", "Request"),
       this.fields.map((field) => field.node),
       this.sequence && this.sequence.node,
-      h("div", {class: "row"}, this.go, this.stop),
+      h("div.row", this.go, this.stop),
     );
   }
 
@@ -89,8 +88,8 @@ class Trial {
 
   explain(table) {
     const {serving} = this.detail;
-    const card = (title, ...inner) => h("section", {class: "card"}, h("h2", {}, title), inner);
-    const graph = () => h("div", {class: "graph"}, ensembleGraph(serving, table.steps));
+    const card = (title, ...inner) => h("section.card", h("h2", title), inner);
+    const graph = () => h("div.graph", ensembleGraph(serving, table.steps));
     const steps = serving.is_ensemble ? [card("Steps of this request", graph())] : [];
     this.more.prepend(card("Where the time went", waterfall(table)), ...steps);
   }
@@ -107,11 +106,10 @@ function sequenceFields() {
   const start = h("input", {type: "checkbox", checked: true});
   const end = h("input", {type: "checkbox"});
   const node = h(
-    "div",
-    {class: "row field"},
-    h("label", {}, "Sequence ", id),
-    h("label", {}, start, " first request"),
-    h("label", {}, end, " last request"),
+    "div.row.field",
+    h("label", "Sequence ", id),
+    h("label", start, " first request"),
+    h("label", end, " last request"),
   );
   const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
   // What comes behind the last request of a sequence is the first one of another.

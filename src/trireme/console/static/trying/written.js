@@ -28,7 +28,7 @@ function json(input, serving) {
     const data = Array.isArray(value) ? value.flat(Infinity) : [value];
     return {shape: batched(serving, found.length ? found : [1]), data};
   };
-  return {node: h("div", {}, area, h("p", {class: "quiet"}, words)), read};
+  return {node: h("div", area, h("p.quiet", words)), read};
 }
 
 function parsed(text, name) {
@@ -52,9 +52,9 @@ function grid(input, serving) {
     const before = cells.map(valueOf);
     cells = Array.from({length: sizeOf(sizes)}, (_, at) => cellOf(input, at, before[at]));
     const free = input.dims.map((size, at) => (size === -1 ? sizeField(at, sizes[at], resize) : null));
-    const table = h("div", {class: "grid-numbers"}, cells);
+    const table = h("div.grid-numbers", cells);
     table.style.gridTemplateColumns = `repeat(${sizes.length ? sizes[sizes.length - 1] : 1}, max-content)`;
-    replace(node, h("div", {class: "row"}, free), table);
+    replace(node, h("div.row", free), table);
   };
   draw();
   const values = () => cells.map((cell) => fitting(input, valueOf(cell)));
@@ -94,5 +94,5 @@ function cellOf(input, at, value) {
 function sizeField(at, size, resize) {
   const onchange = (event) => resize(at, Number(event.target.value));
   const options = {type: "number", min: 1, max: MOST_CELLS, value: String(size), class: "narrow", onchange};
-  return h("label", {}, `Size ${at + 1} `, h("input", options));
+  return h("label", `Size ${at + 1} `, h("input", options));
 }
