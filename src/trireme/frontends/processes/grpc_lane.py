@@ -167,7 +167,8 @@ class LaneInferCall(UnaryCall):
             self._pass_on_whole()
         else:
             self.fail(response.error)
-        self._lane.owner.connections[self.connection_number].tell_unsent()
+        if self.connection.http2.outbound.queued_bytes:
+            self._lane.owner.connections[self.connection_number].tell_unsent()
 
     def _request_in(self, message: Buffer) -> InferenceRequest | None:
         """What a plain message says; None for all that is not plain, or wrong."""
@@ -228,7 +229,8 @@ class GrpcClientConnection(ClientConnection):
         self._used.add(self.number)
         self._inner.data_received(data)
         self._upstream.open_windows()
-        self.tell_unsent()
+        if self._told_unsent_bytes or self._is_write_paused or self._inner.http2.outbound.queued_bytes:
+            self.tell_unsent()
 
     @property
     def unsent_bytes(self) -> int:
