@@ -29,10 +29,10 @@ class AwqFormat:
                 f"an AWQ checkpoint in the layout '{version}' is not known here; known are gemm and gemv"
             )
         bits = settings.get("bits", settings.get("w_bit", 4))
-        if bits != 4:
-            raise CheckpointError(f"an AWQ checkpoint of {bits} bits is not known here; known is 4")
+        if bits not in (4, "4"):
+            raise CheckpointError(f"an AWQ checkpoint of {bits!r} bits is not known here; known is 4")
         self._is_gemv = version == "gemv"
-        self._group_size = settings.get("group_size", settings.get("q_group_size", 128))
+        self._group_size = _group_size(settings.get("group_size", settings.get("q_group_size", 128)))
 
     def read(self, module: str, read: Callable[[str], Weight], names: Container[str]) -> StoredWeight:
         """The matrix of a module, `[out, in]`."""
@@ -42,6 +42,14 @@ class AwqFormat:
             return four_bits(_in_order(codes).T, scales.T, _in_order(zeros).T)
         groups = codes.shape[1] // self._group_size if self._group_size > 0 else 1
         return four_bits(codes, scales[:, :groups], zeros[:, :groups])
+
+
+def _group_size(said: object) -> int:
+    """The number, which some checkpoints have as a text; raises CheckpointError."""
+    try:
+        return int(said if isinstance(said, int | str) else str(said))
+    except ValueError:
+        raise CheckpointError(f"an AWQ checkpoint in groups of {said!r} is not known here; a number is meant") from None
 
 
 def _in_order(found: Codes) -> Codes:

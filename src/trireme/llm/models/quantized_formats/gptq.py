@@ -36,6 +36,8 @@ class GptqFormat:
         """The matrix of a module, `[out, in]`; it may have other bits than most (`dynamic` settings)."""
         words = read(f"{module}.qweight").array
         places = read(f"{module}.g_idx").array if f"{module}.g_idx" in names else None
+        if places is not None and not len(places):
+            places = None  # some write an empty list where all columns are in order
         bits = self._bits if places is None else _known(words.shape[0] * 32 / len(places))
         codes = small_numbers(words, bits, 0).T
         scales = to_float32(read(f"{module}.scales")).T

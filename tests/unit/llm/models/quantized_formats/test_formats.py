@@ -110,7 +110,9 @@ def gemv(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
     }, found.numbers
 
 
-def gptq(bits: int = 4, size: int = 64, offset: int = 1, **how: Any) -> Callable[..., tuple[Parts, torch.Tensor]]:
+def gptq(
+    bits: int = 4, size: int = 64, offset: int = 1, is_empty: bool = False, **how: Any
+) -> Callable[..., tuple[Parts, torch.Tensor]]:
     def make(matrix: torch.Tensor) -> tuple[Parts, torch.Tensor]:
         if not how.get("is_symmetric"):
             matrix = matrix.clone()
@@ -121,7 +123,7 @@ def gptq(bits: int = 4, size: int = 64, offset: int = 1, **how: Any) -> Callable
             "qweight": words(found.codes.t(), bits, 0),
             "qzeros": words(stored.t(), bits, 1),
             "scales": found.scales.t().contiguous(),
-            "g_idx": found.groups.int(),
+            "g_idx": found.groups.int()[: 0 if is_empty else None],
         }, found.numbers
 
     return make
@@ -210,6 +212,12 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]]
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, awq, "int4"),
     "awq, gemv": ({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}, gemv, "int4"),
     "gptq": ({**GPTQ}, gptq(), "int4"),
+    "awq, numbers as texts": (
+        {"quant_method": "awq", "bits": "4", "group_size": "64", "version": "gemv"},
+        gemv,
+        "int4",
+    ),
+    "gptq, no list of groups": (GPTQ, gptq(is_empty=True), "int4"),
     "gptq, bits as a text": ({**GPTQ, "bits": "4"}, gptq(), "int4"),
     "gptq, symmetric": ({**GPTQ}, gptq(is_symmetric=True), "int4"),
     "gptq, second version": ({**GPTQ, "checkpoint_format": "gptq_v2"}, gptq(offset=0), "int4"),
@@ -325,6 +333,8 @@ def test_layers_that_were_left_out_are_joined_with_the_others(
         ({"quant_method": "gptq", "checkpoint_format": "marlin"}, "in the layout 'marlin' is not known here"),
         ({"quant_method": "awq", "version": "gemv_fast"}, "in the layout 'gemv_fast' is not known here"),
         ({"quant_method": "awq", "bits": 8}, "of 8 bits is not known here"),
+        ({"quant_method": "awq", "bits": [4]}, r"of \[4\] bits is not known here"),
+        ({"quant_method": "awq", "group_size": None}, "in groups of None is not known here"),
         (compressed("marlin-24"), "in the format 'marlin-24' is not known here"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, r"blocks of \[128\] are not known here"),
     ],
