@@ -121,7 +121,8 @@ def test_a_request_that_comes_back_behind_the_end_is_answered(
         received = await read_all(client)
         assert answer in received
         assert b"Server is stopping" in received
-        assert stage.front.connections == {}
+        client.close()
+        await until(lambda: stage.front.connections == {})
         await stage.close()
 
     asyncio.run(run())
@@ -153,6 +154,26 @@ def test_a_grpc_call_that_was_passed_on_is_answered_when_the_server_closes() -> 
         stage.line.send((messages.STOPPING,))
         stage.line.send((messages.CLOSE, 1))
         assert STOPPING.encode() in await read_all(client)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_a_grpc_client_that_is_just_sending_is_not_reset_when_the_server_closes() -> None:
+    """A reset would take the words about the end away from it."""
+
+    async def run() -> None:
+        stage = FrontLoopStage()
+        client = stage.connect(1, GRPC_SERVICE)
+        client.send(GRPC_REQUEST)
+        call = (await stage.told(messages.INFER))[1]
+        stage.line.send((messages.STOPPING,))
+        stage.line.send((messages.CLOSE, 1))
+        stage.line.send((messages.FAIL, call, encode_error(InternalError("the end"))))
+        await read_all(client)
+        client.send(GRPC_LIVE)  # raises where nobody reads any more
+        client.close()
+        await until(lambda: stage.front.connections == {})
         await stage.close()
 
     asyncio.run(run())

@@ -65,6 +65,7 @@ class GrpcConnection(asyncio.Protocol):
         "is_held_off",
         "is_restricted",
         "last_received",
+        "lingers",
     )
 
     def __init__(self, context: ServiceContext, planner: CallPlanner, open_connections: set[GrpcConnection]) -> None:
@@ -72,6 +73,8 @@ class GrpcConnection(asyncio.Protocol):
         self.http2 = Http2Connection(self, context.options.http2)
         self.is_draining = False
         """The connection closes with its last call."""
+        self.lingers = False
+        """The last answers are left for the client to read, whatever it still sends."""
         self.is_held_off = False
         """Nothing is read: what the client sent is too much as it is."""
         self.has_refused_much = False
@@ -365,7 +368,7 @@ class GrpcConnection(asyncio.Protocol):
             self.context.note_fault(self.http2.close_reason, self.peer)
         self._is_hung_up = True
         self._abandon_calls()
-        if self.http2.close_reason and transport.can_write_eof():
+        if (self.http2.close_reason or self.lingers) and transport.can_write_eof():
             transport.write_eof()
             self.context.loop.call_later(_LINGER_S, transport.close)
         else:

@@ -261,7 +261,9 @@ class GrpcClientConnection(ClientConnection):
         self.tell_unsent()
 
     def close_behind(self) -> None:
-        """Calls that are read here are answered before the end."""
+        """Calls that are read here are answered before the end, and a client that is just sending the next one is told
+        so instead of being reset."""
+        self._inner.lingers = True
         self._upstream.close()
         self._inner.stop_accepting()
 
