@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import secrets
 from collections.abc import Callable, Iterable
@@ -60,7 +61,7 @@ class Intake:
             listener,
             BlockKeys(self._limits.block_size, adapter.salt if adapter else b"") if keys is None else keys.copy(),
             limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens),
-            seed=secrets.randbits(63) if params.seed is None else params.seed & (2**63 - 1),
+            seed=_drawn_with(params.seed),
             priority=priority,
             deadline=None if timeout_s is None else now + timeout_s,
             end_ids=frozenset(params.stop_ids) | self._known_ends(params, end_ids),
@@ -118,3 +119,12 @@ class Intake:
         if params.ignores_eos:
             return frozenset()
         return frozenset(token for token in end_ids if 0 <= token < self._spec.vocab_size)
+
+
+def _drawn_with(seed: int | None) -> int:
+    """The 64 bits of a sequence's randomness; those below 0 are spread, or each would be one of the largest."""
+    if seed is None:
+        return secrets.randbits(64)
+    if seed >= 0:
+        return int(seed)
+    return int.from_bytes(hashlib.blake2b(str(seed).encode(), digest_size=8).digest())

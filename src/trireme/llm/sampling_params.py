@@ -19,6 +19,8 @@ LEAST_TEMPERATURE = 1e-5
 """Below it the most likely token is as good as certain, and dividing by it would leave the range of numbers."""
 MAX_REPETITION_PENALTY = 1e6
 MAX_BEAM_FACTOR = 100.0
+MIN_SEED = -(2**63)
+MAX_SEED = 2**64 - 1
 
 
 class SamplingError(ValueError):
@@ -87,7 +89,8 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
-    """The same seed gives the same tokens, whatever else runs; None: another one for each request."""
+    """Between `MIN_SEED` and `MAX_SEED`; the same one gives the same tokens, whatever else runs. None: another one for
+    each request."""
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignores_eos: bool = False
@@ -126,6 +129,8 @@ class SamplingParams:
         _check(_is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
         _check(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _check(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        if self.seed is not None:
+            _check(MIN_SEED <= self.seed <= MAX_SEED, "seed", self.seed, f"between {MIN_SEED} and {MAX_SEED}")
         if _seldom_given(self) != _DEFAULTS:
             self._check_choice()
             self._check_output()
@@ -174,6 +179,12 @@ class SamplingParams:
         if self.beams:
             _check(self.choices <= self.beams, "n", self.choices, f"at most the number of beams, {self.beams}")
             _check(self.grammar is None, "num_beams", self.beams, "left out where the text has to follow a grammar")
+
+    def seed_of(self, choice: int) -> int | None:
+        """What the tokens of one of the choices are drawn with; the smallest comes after the largest."""
+        if self.seed is None:
+            return None
+        return MIN_SEED + (self.seed + choice - MIN_SEED) % (MAX_SEED - MIN_SEED + 1)
 
     @property
     def is_greedy(self) -> bool:

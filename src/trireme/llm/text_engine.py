@@ -139,8 +139,7 @@ class Engine:
         for index, choice in enumerate(generation.choices):
             own = params
             if index:
-                seed = None if params.seed is None else params.seed + index
-                own = replace(params, seed=seed, prompt_logprobs=None)
+                own = replace(params, seed=params.seed_of(index), prompt_logprobs=None)
             choice.sequence_id = self.core.new_id()
             self.core.submit(
                 tokens,

@@ -16,7 +16,7 @@ from trireme.llm.executors.numpy.executor import NumpyExecutor
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.generation import TextOutput
 from trireme.llm.options import SpeculationMode
-from trireme.llm.sampling_params import SamplingError
+from trireme.llm.sampling_params import MAX_SEED, MIN_SEED, SamplingError
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe" / "1"
 PROMPT = list(range(40, 80))
@@ -48,6 +48,13 @@ def test_choices_of_one_request_share_its_prompt_and_part_behind_it(engine: Engi
     alone = [SamplingParams(max_tokens=8, temperature=1.5, seed=1 + index) for index in range(3)]
     assert together == [engine.generate(PROMPT, one)[0].token_ids for one in alone]
     assert len(set(together)) == 3
+
+
+def test_choices_behind_the_last_seed_get_the_first_ones(engine: Engine) -> None:
+    params = SamplingParams(max_tokens=8, temperature=1.5, seed=MAX_SEED, choices=2)
+    together = [answer.token_ids for answer in engine.generate(PROMPT, params)]
+    alone = [SamplingParams(max_tokens=8, temperature=1.5, seed=seed) for seed in (MAX_SEED, MIN_SEED)]
+    assert together == [engine.generate(PROMPT, one)[0].token_ids for one in alone]
 
 
 def test_a_request_with_too_many_choices_leaves_nothing_behind() -> None:

@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trireme.backends.served_engine.refusals import WishError
-from trireme.llm.sampling_params import MAX_BAD_WORDS, MAX_TOP_LOGPROBS, Grammar, SamplingError, SamplingParams
+from trireme.llm.sampling_params import (
+    MAX_BAD_WORDS,
+    MAX_SEED,
+    MAX_TOP_LOGPROBS,
+    MIN_SEED,
+    Grammar,
+    SamplingError,
+    SamplingParams,
+)
 from trireme.llm.tokenizer.port import Tokenizer
 
 MAX_ID = 2**31
@@ -48,6 +56,7 @@ def read_params(
 ) -> SamplingParams:
     """Raises WishError or SamplingError with the option's name."""
     _refuse(options)
+    _check_seed(options.get("seed"))
     found: dict[str, Any] = {"grammar": grammar, "shown_ids": shown_ids}
     for key, (field, kind) in _PLAIN.items():
         if key in options:
@@ -176,6 +185,12 @@ def _refuse(options: Mapping[str, Any]) -> None:
     """Options that are known, and cannot be followed."""
     if not number("skip_special_tokens", options.get("skip_special_tokens", True), bool):
         raise WishError("'skip_special_tokens' must be true: texts are given without special tokens; ask for token_ids")
+
+
+def _check_seed(given: Any) -> None:
+    """Whole numbers that JSON's readers could not hold come rounded, and maybe to one that could be."""
+    if isinstance(given, float) and not MIN_SEED < given < MAX_SEED:
+        raise SamplingError(f"'seed' must be between {MIN_SEED} and {MAX_SEED}, found {given:g}")
 
 
 def _shown(value: Any) -> str:

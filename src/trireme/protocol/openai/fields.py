@@ -71,6 +71,8 @@ class Fields:
         if value is None:
             return None
         if type(value) is not int:
+            if type(value) is float and value.is_integer() and not low < value < high:
+                raise _out_of_bounds(name, value, low, high)  # as an integer of more than 64 bits is read
             raise wrong_type(name, "an integer", value)
         if not low <= value <= high:
             raise _out_of_bounds(name, value, low, high)
@@ -130,7 +132,7 @@ def is_token_ids(value: Any) -> bool:
 
 
 def _out_of_bounds(name: str, value: float, low: float, high: float) -> FieldError:
-    bounds = f"between {low} and {high}" if high < MAX_INTEGER else f"at least {low}"
+    bounds = f"between {low} and {high}" if high != MAX_INTEGER else f"at least {low}"
     return FieldError(name, f"'{name}' has to be {bounds}, not {value}.", "invalid_value")
 
 

@@ -18,6 +18,8 @@ MAX_TOP_LOGPROBS: Final = 20
 MAX_LOGPROBS: Final = 4_000_000
 """In all texts of an answer."""
 MAX_TOOLS: Final = 256
+MIN_SEED: Final = -(2**63)
+MAX_SEED: Final = 2**64 - 1
 MAX_LISTED: Final = 4096
 MAX_TEXT_BYTES: Final = 256 << 10
 """Of all schemas, patterns, word lists and the like of a request together."""
@@ -29,7 +31,7 @@ Options = dict[str, Any]
 _INTEGERS: Final = {
     "min_tokens": (0, MAX_INTEGER),
     "top_k": (-1, MAX_INTEGER),
-    "seed": (-(2**63), MAX_INTEGER),
+    "seed": (MIN_SEED, MAX_SEED),
     "priority": (-(2**31), 2**31),
     "n": (1, MAX_CHOICES),
     "prompt_logprobs": (0, MAX_TOP_LOGPROBS),
@@ -91,6 +93,11 @@ def read_options(fields: Fields, least_tokens: int = 1) -> Options:
     _check_sizes(found, _SIZED, MAX_TEXT_BYTES)
     _check_best_of(found)
     return found
+
+
+def seed_of(options: Options, choice: int) -> int:
+    """The seed of one of a request's choices; the smallest comes after the largest."""
+    return int(MIN_SEED + (options["seed"] + choice - MIN_SEED) % (MAX_SEED - MIN_SEED + 1))
 
 
 def read_tools(found: Options, fields: Fields) -> None:

@@ -14,7 +14,7 @@ from trireme.protocol.json_codec.access import in_field, members_of, name_of, ob
 from trireme.protocol.json_codec.tensor import check_json_input, decode_input, encode_elements
 from trireme.protocol.json_codec.text import encode_scalar, encode_string, members, parse, with_last_members
 from trireme.protocol.json_codec.writer import encode_value
-from trireme.protocol.v2.json_document import custom_parameter
+from trireme.protocol.v2.json_document import MAX_PARAMETER, custom_parameter
 from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
 NOT_ONE_RESPONSE = (
@@ -39,7 +39,7 @@ class GenerateDocument:
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Parameter] = {}
         self.options: dict[str, Any] = {}
-        """Parameters that are lists or objects, for a model that takes such."""
+        """What parameters cannot hold, lists, objects and large integers, for a model that takes such."""
         self.size_bytes = 0
 
 
@@ -51,8 +51,8 @@ def decode_generate(
     is_quick: bool = False,
 ) -> GenerateDocument:
     """Reads a request to a model with these inputs; raises ServingError with Triton's text. A list of objects in
-    `json_input` becomes its JSON text, and so do lists and objects that are no inputs, together, for a model with
-    `sampling_parameters`. With `is_quick` SlowTextError, where that takes long."""
+    `json_input` becomes its JSON text, and so do lists, objects and integers beyond 64 signed bits that are no inputs,
+    together, for a model with `sampling_parameters`. With `is_quick` SlowTextError, where that takes long."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
     return read_generate(parse(text, is_quick), forms, max_input_size_bytes, json_input)
@@ -117,7 +117,7 @@ def _read_nested(document: GenerateDocument, value: Any, forms: Mapping[str, Inp
 def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mapping[str, InputForm], limit: int) -> None:
     form = forms.get(name)
     if form is None:
-        if isinstance(value, list | dict) and _takes_options(forms):
+        if _is_no_parameter(value) and _takes_options(forms):
             document.options.setdefault(name, value)
         else:
             document.parameters.setdefault(name, custom_parameter(name, value))
@@ -138,6 +138,11 @@ def _read_member(document: GenerateDocument, name: str, value: Any, forms: Mappi
         _count_bytes(document, name, len(elements) * ITEM_SIZE[datatype], limit)
         data = decode_input(name, datatype, elements, len(elements))
     document.inputs[name] = Tensor(name, datatype, shape, data)
+
+
+def _is_no_parameter(value: Any) -> bool:
+    """Whether a parameter cannot hold it, or not to its last digit."""
+    return isinstance(value, list | dict) or (type(value) is int and value > MAX_PARAMETER)
 
 
 def _takes_options(forms: Mapping[str, InputForm]) -> bool:

@@ -33,6 +33,8 @@ MAX_CORRELATION_ID_CHARS: Final = 128
 MAX_ENTRIES: Final = 16_384
 """Inputs or outputs of one request, or dimensions of a shape."""
 _MAX_COUNT: Final = 2**63 - 1
+MAX_PARAMETER: Final = _MAX_COUNT
+"""The largest integer that a parameter holds; beyond it there are doubles."""
 _SURE_RANK: Final = 4
 _SURE_DIM: Final = 32767  # shapes within both cannot overflow the count
 _NO_SIZE: Final = 2**64  # fits no region: whoever uses one must say how much of it
@@ -171,7 +173,7 @@ def check_count(what: str, count: int) -> None:
 def custom_parameter(name: str, value: Any) -> Parameter:
     """A parameter of the user's own; integers beyond 64 signed bits become doubles."""
     kind = type(value)
-    if kind is int and value > _MAX_COUNT:
+    if kind is int and value > MAX_PARAMETER:
         return float(value)
     if kind is str or kind is int or kind is bool or kind is float:
         return value  # type: ignore[no-any-return]

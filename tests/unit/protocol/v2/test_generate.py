@@ -120,11 +120,12 @@ OPTIONS = {"text": ("BYTES", (1,)), "sampling_parameters": ("BYTES", (1,))}
         ({"sampling_parameters": {"stop": ["ä", "b"]}}, {"stop": ["ä", "b"]}),
         ({"stop": ["a"], "bias": {"5": 1.5}, "k": 3}, {"stop": ["a"], "bias": {"5": 1.5}}),
         ({"parameters": {"stop": ["a"]}}, {"stop": ["a"]}),
+        ({"seed": 2**63 + 1, "k": 3}, {"seed": 2**63 + 1}),
         ({"stop": ["a"], "sampling_parameters": {"stop": ["b"], "n": 2}}, {"stop": ["a"], "n": 2}),
         ({"sampling_parameters": '{"stop": ["b"], "n": 2}', "stop": ["a"]}, {"stop": ["a"], "n": 2}),
     ],
 )
-def test_lists_and_objects_go_to_a_model_that_takes_options_as_json(document: Any, options: Any) -> None:
+def test_lists_objects_and_large_integers_go_to_a_model_that_takes_options_as_json(document: Any, options: Any) -> None:
     found = decode_generate(json.dumps(document).encode(), OPTIONS, LIMIT)
     (text,) = decode_bytes(found.inputs["sampling_parameters"].data)
     assert json.loads(text) == options

@@ -9,7 +9,7 @@ from trireme.core.datatype import Parameter
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.endpoints.openai.tensors import input_tensor, json_text
 from trireme.protocol.openai.errors import FieldError
-from trireme.protocol.openai.options import Options
+from trireme.protocol.openai.options import Options, seed_of
 from trireme.protocol.openai.requests import ChatRequest, CompletionRequest
 from trireme.server.text_models.forms import OPTION_INPUTS, GenerationForm
 
@@ -48,7 +48,7 @@ class OptionInputs:
         options = self._request.options
         number = index if "seed" in options else 0  # the same seed would give the same text
         if number not in self._encoded:
-            own = {**options, "seed": options["seed"] + number} if number else options
+            own = {**options, "seed": seed_of(options, number)} if number else options
             self._encoded[number] = self._encode(own)
         return self._encoded[number]
 
