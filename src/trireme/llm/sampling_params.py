@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -91,7 +92,8 @@ class SamplingParams:
     seed: int | None = None
     """Between `MIN_SEED` and `MAX_SEED`; the same one gives the same tokens, whatever else runs. None: another one for
     each request."""
-    stop: tuple[str, ...] = ()
+    stop: str | tuple[str, ...] = ()
+    """What ends the text; one string, or several. Several are what is kept."""
     stop_ids: tuple[int, ...] = ()
     ignores_eos: bool = False
     includes_stop: bool = False
@@ -125,11 +127,17 @@ class SamplingParams:
     """Whether the largest logit decides, with nothing else to look at."""
 
     def __post_init__(self) -> None:
-        _check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if self.max_tokens is not None:
+            _check_whole("max_tokens", self.max_tokens)
+            _check(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _check(_is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        _check_whole("top_k", self.top_k)
         _check(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _check(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         if self.seed is not None:
+            _check_whole("seed", self.seed)
             _check(MIN_SEED <= self.seed <= MAX_SEED, "seed", self.seed, f"between {MIN_SEED} and {MAX_SEED}")
         if _seldom_given(self) != _DEFAULTS:
             self._check_choice()
@@ -155,21 +163,28 @@ class SamplingParams:
             _check(_is_number(value) and -2 <= value <= 2, name, value, "between -2 and 2")
         _check(len(self.bad_words) <= MAX_BAD_WORDS, "bad_words", len(self.bad_words), f"at most {MAX_BAD_WORDS} words")
         _check(len(self.logit_bias) <= MAX_BIASES, "logit_bias", len(self.logit_bias), f"at most {MAX_BIASES} tokens")
-        _check(all(_is_number(value) for value in self.logit_bias.values()), "logit_bias", "nan", "finite numbers")
+        for value in self.logit_bias.values():
+            _check(_is_number(value), "logit_bias", value, "finite numbers")
 
     def _check_output(self) -> None:
         """How long the texts are, how many, and what is told of them."""
+        for name in ("min_tokens", "choices", "logprobs", "prompt_logprobs"):
+            if (value := getattr(self, name)) is not None:
+                _check_whole("n" if name == "choices" else name, value)
         _check(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 or more")
         if self.max_tokens is not None:
             _check(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, "at most max_tokens")
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             _check(value is None or 0 <= value <= MAX_TOP_LOGPROBS, name, value, f"between 0 and {MAX_TOP_LOGPROBS}")
+        are_texts = isinstance(self.stop, Collection) and all(isinstance(one, str) for one in self.stop)
+        _check(are_texts, "stop", self.stop, "a string, or several")
         _check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} strings")
         _check(all(self.stop), "stop", '""', "strings that are not empty")
         _check(1 <= self.choices <= MAX_CHOICES, "n", self.choices, f"between 1 and {MAX_CHOICES}")
 
     def _check_beams(self) -> None:
+        _check_whole("num_beams", self.beams)
         _check(0 <= self.beams <= MAX_BEAMS, "num_beams", self.beams, f"between 1 and {MAX_BEAMS}")
         for name, value in (
             ("length_penalty", self.length_penalty),
@@ -211,6 +226,11 @@ def _is_number(value: float) -> bool:
     if isinstance(value, int):  # which may be too large to be looked at as a float
         return abs(value) <= sys.float_info.max
     return isinstance(value, float) and math.isfinite(value)
+
+
+def _check_whole(name: str, value: object) -> None:
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise SamplingError(f"'{name}' must be a whole number, found {value!r}")
 
 
 def _check(is_right: bool, name: str, value: object, wanted: str) -> None:

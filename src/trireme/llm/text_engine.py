@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -175,14 +175,14 @@ class Engine:
         """The tokens of a prompt; raises SamplingError where it is none, ChatError where a chat cannot be written."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
+        if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
+            raise _no_prompt(type(prompt).__name__)
         messages = [entry for entry in prompt if isinstance(entry, Mapping)]
         if messages and len(messages) == len(prompt):
             return self.tokenizer.chat(messages)
         wrong = next((entry for entry in prompt if not isinstance(entry, Integral)), None)
         if wrong is not None:
-            raise SamplingError(
-                f"a prompt is a text, a list of token ids or a list of messages, found {type(wrong).__name__} in a list"
-            )
+            raise _no_prompt(f"{type(wrong).__name__} in a list")
         return [int(token) for token in prompt]  # type: ignore[arg-type]
 
     def generate(
@@ -276,8 +276,14 @@ class Engine:
             self.adapters.give_back(adapter)
 
 
+def _no_prompt(found: str) -> SamplingError:
+    return SamplingError(f"a prompt is a text, a list of token ids or a list of messages, found {found}")
+
+
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (len(prompts) and isinstance(prompts[0], Integral | Mapping)):
+    if isinstance(prompts, str | Mapping) or not isinstance(prompts, Iterable):
+        return [prompts]  # which is refused as a prompt, where it is no text
+    if len(prompts) and isinstance(prompts[0], Integral | Mapping):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
 

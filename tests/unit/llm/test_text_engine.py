@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import queue
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,3 +116,46 @@ def test_an_engine_that_cannot_be_started_gives_its_memory_back(monkeypatch: pyt
     with pytest.raises(ExecutorError, match="needs one: give its folder"):
         Engine.load(SHIPPED, device="numpy", options=options)
     assert len(closed) == 1
+
+
+def test_a_stop_string_alone_is_one_of_them(engine: Engine) -> None:
+    (plain,) = engine.generate(PROMPT, SamplingParams(max_tokens=12))
+    stop = plain.text[3:7]
+    assert len(stop) == 4
+    assert SamplingParams(stop=stop) == SamplingParams(stop=(stop,))
+    (stopped,) = engine.generate(PROMPT, SamplingParams(max_tokens=12, stop=stop))
+    assert stopped.text == plain.text[: plain.text.index(stop)]
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"max_tokens": "5"}, "'max_tokens' must be a whole number, found '5'"),
+        ({"max_tokens": True}, "'max_tokens' must be a whole number, found True"),
+        ({"max_tokens": 5.5}, "'max_tokens' must be a whole number, found 5.5"),
+        ({"seed": "x"}, "'seed' must be a whole number, found 'x'"),
+        ({"seed": 2**64}, "'seed' must be between -9223372036854775808 and 18446744073709551615"),
+        ({"top_k": "3"}, "'top_k' must be a whole number, found '3'"),
+        ({"min_tokens": "3"}, "'min_tokens' must be a whole number, found '3'"),
+        ({"choices": 1.5}, "'n' must be a whole number, found 1.5"),
+        ({"logprobs": True}, "'logprobs' must be a whole number, found True"),
+        ({"beams": "2"}, "'num_beams' must be a whole number, found '2'"),
+        ({"stop": 5}, "'stop' must be a string, or several, found 5"),
+        ({"stop": (5,)}, "'stop' must be a string, or several, found (5,)"),
+        ({"logit_bias": {5: math.inf}}, "'logit_bias' must be finite numbers, found inf"),
+        ({"logit_bias": {5: math.nan}}, "'logit_bias' must be finite numbers, found nan"),
+    ],
+)
+def test_parameters_of_another_kind_are_refused_by_name(params: Any, sentence: str) -> None:
+    with pytest.raises(SamplingError, match=re.escape(sentence)):
+        SamplingParams(**params)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "found"), [(None, "NoneType"), (3, "int"), (b"text", "bytes"), ({"role": "u"}, "dict")]
+)
+def test_what_is_no_prompt_is_told(engine: Engine, prompt: Any, found: str) -> None:
+    sentence = f"a prompt is a text, a list of token ids or a list of messages, found {found}"
+    for ask in (engine.generate, engine.encode, lambda one: next(engine.stream(one))):
+        with pytest.raises(SamplingError, match=sentence):
+            ask(prompt)
