@@ -1,13 +1,16 @@
 """Turns texts into token ids, and lists of words into tensors."""
 
-import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
 import triton_python_backend_utils as pb_utils
+
+FIELD = re.compile(r'(?:^|,)(?:"((?:[^"]|"")*)"(?=,|\Z)|([^,]*))')
+"""A word of a text that has several: all up to a comma, or within quotes, where two stand for one."""
 
 
 class TritonPythonModel:
@@ -49,12 +52,18 @@ class TritonPythonModel:
         return np.array(lines, np.int32)
 
     def row_of_words(self, row):
-        """Each entry is a line of words with commas between them. A word means the same at the beginning of a text and
-        inside of it, behind a blank, where a tokenizer has other tokens for it."""
-        words = [word for entry in row for line in csv.reader([entry.decode()]) for word in line]
-        forms = [form for word in words if word for form in (word, word if word[0].isspace() else f" {word}")]
+        """The ids of all words, and where each ends. A word means the same at the beginning of a text and inside of it,
+        behind a blank, where a tokenizer has other tokens for it."""
+        found = {}
+        for word in words_of(row):
+            forms = (word, word if word[0].isspace() else f" {word}")
+            tokens = [tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms]
+            if not tokens[0]:
+                pb_utils.Logger.log_warn(f"the word {word!r} has no token, and is left out")
+                continue
+            found |= dict.fromkeys(tokens)
         ids, ends = [], []
-        for tokens in dict.fromkeys(tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms):
+        for tokens in found:
             ids += tokens
             ends.append(len(ids))
         return ids, ends
@@ -64,6 +73,16 @@ def values(request, name):
     """The tensor's rows; None where the request does not have it."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     return None if tensor is None else tensor.as_numpy()
+
+
+def words_of(row):
+    """Those of one prompt: several entries are words as they are, and a single one is a text of words with commas
+    between them, in quotes where one has a comma itself. Line breaks and blanks belong to the words."""
+    texts = [entry.decode() for entry in row]
+    if len(texts) == 1:
+        found = [quoted.replace('""', '"') or plain for quoted, plain in FIELD.findall(texts[0])]
+        texts = found if any(found) else [texts[0].strip('"')]  # a text of commas alone is a word
+    return [text for text in texts if text]
 
 
 def refusal(query):

@@ -1,7 +1,7 @@
 """Turns texts into token ids, and lists of words into tensors."""
 
-import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import triton_python_backend_utils as pb_utils
 
 FILL = 2
 """What stands behind the shorter prompts of a batch."""
+FIELD = re.compile(r'(?:^|,)(?:"((?:[^"]|"")*)"(?=,|\Z)|([^,]*))')
+"""A word of a text that has several: all up to a comma, or within quotes, where two stand for one."""
 
 
 class TritonPythonModel:
@@ -48,13 +50,15 @@ class TritonPythonModel:
         return np.array(lines, np.int32)
 
     def row_of_words(self, row):
-        """Each entry is a line of words with commas between them; a blank before a word belongs to it."""
+        """The ids of all words, and where each ends; a blank before a word belongs to it."""
         ids, ends = [], []
-        for word in (word for entry in row for line in csv.reader([entry.decode()]) for word in line):
+        for word in words_of(row):
             tokens = self.tokenizer.encode(word, add_special_tokens=False).ids
-            if tokens:
-                ids += tokens
-                ends.append(len(ids))
+            if not tokens:
+                pb_utils.Logger.log_warn(f"the word {word!r} has no token, and is left out")
+                continue
+            ids += tokens
+            ends.append(len(ids))
         return ids, ends
 
 
@@ -62,6 +66,16 @@ def values(request, name):
     """The tensor's rows; None where the request does not have it."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     return None if tensor is None else tensor.as_numpy()
+
+
+def words_of(row):
+    """Those of one prompt: several entries are words as they are, and a single one is a text of words with commas
+    between them, in quotes where one has a comma itself. Line breaks and blanks belong to the words."""
+    texts = [entry.decode() for entry in row]
+    if len(texts) == 1:
+        found = [quoted.replace('""', '"') or plain for quoted, plain in FIELD.findall(texts[0])]
+        texts = found if any(found) else [texts[0].strip('"')]  # a text of commas alone is a word
+    return [text for text in texts if text]
 
 
 def refusal(query):

@@ -61,10 +61,16 @@ class TritonPythonModel:
 
     def row_of_words(self, row):
         """Each word as it is at the beginning of a text and inside of it, behind a blank."""
-        words = [entry.decode() for entry in row if entry]
-        forms = [form for word in words for form in (word, word if word[0].isspace() else f" {word}")]
+        found = {}
+        for word in (entry.decode() for entry in row if entry):
+            forms = (word, word if word[0].isspace() else f" {word}")
+            tokens = [tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms]
+            if not tokens[0]:
+                pb_utils.Logger.log_warn(f"the word {word!r} has no token, and is left out")
+                continue
+            found |= dict.fromkeys(tokens)
         ids, ends = [], []
-        for tokens in dict.fromkeys(tuple(self.tokenizer.encode(form, add_special_tokens=False).ids) for form in forms):
+        for tokens in found:
             ids += tokens
             ends.append(len(ids))
         return ids, ends
