@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
+import pytest
 from running_server import write_model
 
 MODEL = """
 class TritonPythonModel:
     def initialize(self, args):
         open(args["model_repository"] + "/1/weights.txt").read()
+    def execute(self, requests):
+        return []
+"""
+
+HANGING_MODEL = """
+import os, time
+class TritonPythonModel:
+    def initialize(self, args):
+        with open("{marker}.unfinished", "w") as file:
+            file.write(str(os.getppid()))
+        os.rename("{marker}.unfinished", "{marker}")
+        time.sleep(600)
     def execute(self, requests):
         return []
 """
@@ -78,3 +94,32 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     ended = package(tmp_path)
     assert ended.returncode == 1
     assert "weights.txt is a link to" in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("is_server", [False, True])
+def test_a_check_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals, is_server: bool) -> None:
+    """The command, or the server that loads the models, which is the parent of their processes."""
+    marker, unpacked = tmp_path / "loading", tmp_path / "unpacked"
+    write_model(tmp_path, "hanging", HANGING_MODEL.format(marker=marker))
+    unpacked.mkdir()
+    command = [str(Path(sys.executable).with_name("trireme")), "package", "model_repository"]
+    variables = {**os.environ, "TMPDIR": str(unpacked)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=pipe, stderr=pipe, text=True) as running:
+        try:
+            until_s = time.monotonic() + 120
+            while not marker.exists():
+                assert running.poll() is None, running.communicate()
+                assert time.monotonic() < until_s
+                time.sleep(0.02)
+            assert not (tmp_path / "model_artifact.zip").exists()
+            os.kill(int(marker.read_text()) if is_server else running.pid, number)
+            out, err = running.communicate(timeout=120)
+        finally:
+            running.kill()
+    assert running.returncode == (1 if is_server else 128 + number), (out, err)
+    assert "Wrote" not in out
+    assert ("the check was ended before all models were loaded" in err) == is_server
+    assert {path.name for path in tmp_path.iterdir()} == {"model_repository", "unpacked", "loading"}
+    assert not list(unpacked.iterdir())

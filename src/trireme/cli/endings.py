@@ -6,7 +6,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trireme.core.exit_codes import INTERRUPTED
@@ -51,3 +52,18 @@ def exit_code_of(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again while the process ends
         return INTERRUPTED
+
+
+@contextmanager
+def cleaning_up_behind_sigterm() -> Iterator[None]:
+    """Takes away what is unfinished where the process is told to end, as it does behind Ctrl+C."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trireme.cli.endings import parsed
+from trireme.cli.endings import cleaning_up_behind_sigterm, parsed
 from trireme.config.model_config import ModelConfig
 from trireme.config.options.flag_parser import FlagParser
 from trireme.config.options.server import ServerOptions
@@ -20,23 +22,34 @@ from trireme.tools.package.archive import PackageError, unpack_archive, write_ar
 SUMMARY = "pack a model repository into a zip file that loads elsewhere"
 
 
+_STOPPING_S = 60
+"""For how long a server that is to end may do so by itself."""
+
+
+class _LoadError(Exception):
+    """Models that do not load from the package."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+
 def main(arguments: Sequence[str]) -> int:
     """Packs and checks; the exit code of the process."""
     given = parsed(_parser(), arguments)
     repository, target = Path(given.repository), Path(given.output)
     try:
-        count = write_archive(repository, target)
-        failures = {} if given.no_check else _load(target)
+        with cleaning_up_behind_sigterm():
+            count = write_archive(repository, target, None if given.no_check else _check)
     except PackageError as error:
         print(f"trireme package: {error}", file=sys.stderr)
         return 1
+    except _LoadError as error:
+        for name, reason in error.failures.items():
+            print(f"trireme package: {name} does not load from the package: {reason}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"trireme package: {error.filename or target}: {error.strerror}", file=sys.stderr)
-        return 1
-    if failures:
-        target.unlink()
-        for name, reason in failures.items():
-            print(f"trireme package: {name} does not load from the package: {reason}", file=sys.stderr)
         return 1
     print(f"Wrote {target}: {count} files, {target.stat().st_size / 2**20:.1f} MiB")
     return 0
@@ -50,8 +63,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _load(archive: Path) -> Mapping[str, str]:
-    """Loads every model from an unpacked copy, in a server without ports; why some could not be loaded, by name."""
+def _check(archive: Path) -> None:
+    """Loads every model from an unpacked copy, in a server without ports; raises what does not. The server is a process
+    of its own: whatever ends it, the files are removed here."""
+    with tempfile.TemporaryDirectory(prefix="trireme-package-") as folder:
+        repository, result = unpack_archive(archive, Path(folder)), Path(folder, ".result.json")
+        command = [sys.executable, "-P", "-c", _SERVER, str(repository), str(result)]
+        with subprocess.Popen(command) as server:
+            try:
+                server.wait()
+            except BaseException:
+                server.terminate()
+                try:
+                    server.wait(_STOPPING_S)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+                raise
+        if not result.is_file():
+            raise PackageError("the check was ended before all models were loaded; nothing is written")
+        if failures := json.loads(result.read_text()):
+            raise _LoadError(failures)
+
+
+_SERVER = "import sys; from trireme.cli.package import load_all; load_all(*sys.argv[1:])"
+
+
+def load_all(repository: str, result: str) -> None:
+    """Run by the process of the check: writes why models could not be loaded, by name, once all were tried."""
     from trireme.app.launch import run  # reads the server from disk
 
     failures: dict[str, str] = {}
@@ -62,17 +100,17 @@ def _load(archive: Path) -> Mapping[str, str]:
     def stop(configs: Sequence[ModelConfig]) -> None:
         if not configs and not failures:
             failures["the repository"] = "it has no model"
+        Path(result).write_text(json.dumps(failures))
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with tempfile.TemporaryDirectory(prefix="trireme-package-") as folder:
-        options = ServerOptions(
-            model_repository=(str(unpack_archive(archive, Path(folder))),),
-            allow_http=False,
-            allow_grpc=False,
-            allow_metrics=False,
-            exit_on_error=False,
-            log_info=False,
-        )
-        if run(options, on_ready=stop, on_failures=note) != 0 and not failures:
-            failures["the repository"] = "the server could not be started from it"
-    return failures
+    options = ServerOptions(
+        model_repository=(repository,),
+        allow_http=False,
+        allow_grpc=False,
+        allow_metrics=False,
+        exit_on_error=False,
+        log_info=False,
+    )
+    if run(options, on_ready=stop, on_failures=note) != 0 and not failures:
+        failures["the repository"] = "the server could not be started from it"
+        Path(result).write_text(json.dumps(failures))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _LEFT_OUT = ("__pycache__", ".git")
@@ -14,8 +14,9 @@ class PackageError(Exception):
     """A repository that cannot be packed; the text says why and what to do."""
 
 
-def write_archive(repository: Path, target: Path) -> int:
-    """Packs the folder under its own name; how many files there are. The file is complete or not there at all.
+def write_archive(repository: Path, target: Path, check: Callable[[Path], None] | None = None) -> int:
+    """Packs the folder under its own name; how many files there are. The file is complete and checked, or not there at
+    all: until `check` has returned, it has another name, and it is removed where that raises.
 
     Weights hardly shrink, so nothing is compressed. Links are followed, as a model folder often links into a cache.
     """
@@ -30,6 +31,8 @@ def write_archive(repository: Path, target: Path) -> int:
             for path in _entries(repository, unfinished):
                 archive.write(path, Path(top) / path.relative_to(repository))  # a folder gets an entry, too
                 count += path.is_file()
+        if check is not None:
+            check(unfinished)
         unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)
