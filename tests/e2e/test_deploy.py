@@ -242,7 +242,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     silent = {f"TRIREME_LOG_{kind}": "false" for kind in ("INFO", "WARNING", "ERROR")}
     with RunningDeploy(tmp_path, "broken", environment=silent) as server:
         assert server.process.wait(100) == 1
-    assert "loading broken: stopped after" in server.log
+    assert "loading broken: failed after" in server.log
     last = server.log.splitlines()[-1]
     assert last.startswith("error: 'broken' could not be deployed: ")
     assert "holds 'layers.0.up.weight' as [128, 64], but its config.json asks for [96, 64]" in last

@@ -46,7 +46,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
         if _is_missing(plan.name, models, options):
             raise UnavailableError(f"'{plan.name}' is not served, so the server ends")
         is_ready = True
-        progress.stop(is_done=True)
+        progress.stop("done")
         print("\n".join(greeting_lines(options, models)), flush=True)
         served = {model.name for model in models}
         for name, failure in failures.items():
@@ -60,7 +60,7 @@ def serve_deployed(plan: Plan, warnings: Sequence[str], options: ServerOptions) 
 
     with progress:
         exit_code = run(options, on_ready=greet, on_failures=note)
-        progress.stop(is_done=False)  # too late where it was greeted
+        progress.stop("failed" if exit_code else "interrupted")  # too late where it was greeted
     if not is_ready and exit_code:
         for sentence in warnings:
             warn(sentence)

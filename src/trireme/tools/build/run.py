@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from types import TracebackType
 
 from trireme.llm.executors.port import ExecutorError
 from trireme.llm.models.checkpoint import CheckpointError
@@ -29,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: there is no folder {given.model}; give the one that has the model's files", file=sys.stderr)
         return 1
     try:
-        with _Bars() as bars:
+        with Bars() as bars:
             description = build(_options(given), bars.tell)
     except (QuantizationError, CheckpointError, UnsupportedModelError, ExecutorError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -79,7 +80,7 @@ def report(description: EngineDescription) -> str:
     return "\n".join(lines)
 
 
-class _Bars:
+class Bars:
     """One bar after another, each until the next begins."""
 
     def __init__(self) -> None:
@@ -87,11 +88,13 @@ class _Bars:
         self._done = 0
         self._open = ExitStack()
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> Bars:
         return self
 
-    def __exit__(self, *details: object) -> None:
-        self._open.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)  # what is open says how it has ended
 
     def tell(self, what: str, done: int, total: int) -> None:
         self._done = done

@@ -55,10 +55,13 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop(is_done=kind is None)
+        if kind is None:
+            self.stop("done")
+        else:
+            self.stop("failed" if issubclass(kind, Exception) else "interrupted")
 
-    def stop(self, *, is_done: bool) -> None:
-        """Takes the bar away, and says how long it took; may be called twice."""
+    def stop(self, how: str) -> None:
+        """Takes the bar away, and says how it ended and how long it took; may be called twice."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -66,8 +69,7 @@ class Progress:
         if self._is_terminal:
             logging.setLogRecordFactory(self._make_record)
             self._stream.write(f"\r{_ERASE}")
-        word = "done" if is_done else "stopped"
-        print(f"{self._what}: {word} after {time.monotonic() - self._began:.1f} s", file=self._stream, flush=True)
+        print(f"{self._what}: {how} after {time.monotonic() - self._began:.1f} s", file=self._stream, flush=True)
 
     def _record_below_no_bar(self, *words: Any, **names: Any) -> logging.LogRecord:
         """Takes the bar away before a line of the log is made, which may be shorter and leave its end standing."""

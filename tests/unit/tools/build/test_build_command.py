@@ -8,7 +8,7 @@ import pytest
 
 from trireme.llm.models.engine_folder.description import EngineDescription
 from trireme.tools.build.arguments import parse_arguments, without_meaning
-from trireme.tools.build.run import report, run
+from trireme.tools.build.run import Bars, report, run
 
 FALCON_BUILD = (
     "--model_dir falcon/7b-instruct --dtype bfloat16 --use_gemm_plugin bfloat16 --remove_input_padding "
@@ -117,3 +117,17 @@ def test_the_table_has_sizes_and_perplexities() -> None:
         "measured on 900 tokens of some.txt",
         "calibrated with more.txt",
     ]
+
+
+@pytest.mark.parametrize(("kind", "word"), [(OSError, "failed"), (KeyboardInterrupt, "interrupted")])
+def test_a_step_that_does_not_end_well_is_not_called_done(
+    kind: type[BaseException], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(kind), Bars() as bars:
+        bars.tell("reading", 0, 100)
+        bars.tell("writing", 0, 100)
+        raise kind
+    said = capsys.readouterr().err
+    assert "reading: done after" in said
+    assert f"writing: {word} after" in said
+    assert "writing: done" not in said

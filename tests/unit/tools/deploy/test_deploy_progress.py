@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_at_the_end() -> None:
     progress = Progress("loading m", 4 * MIB, lambda: 3 * MIB, stream)
     with progress:
         pass
-    progress.stop(is_done=False)
+    progress.stop("failed")
     drawn = stream.getvalue()
     assert drawn.startswith("loading m [##################------]  75%, 3.0 MiB of about 4.0 MiB, 0 s")
     assert re.search(r"\r\x1b\[Kloading m: done after 0\.\d s\n$", drawn)
@@ -75,7 +75,15 @@ def test_more_than_expected_is_all_of_it_and_a_failure_is_said() -> None:
         raise OSError
     assert "100%" in stream.getvalue()
     assert stream.getvalue().endswith(" s\n")
-    assert "loading m: stopped after" in stream.getvalue()
+    assert "loading m: failed after" in stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_end_from_outside_is_said(kind: type[BaseException]) -> None:
+    stream = Terminal()
+    with pytest.raises(kind), Progress("loading m", MIB, lambda: MIB, stream):
+        raise kind
+    assert "loading m: interrupted after" in stream.getvalue()
 
 
 def test_a_folder_is_what_its_files_are_and_links_are_not_counted_twice(tmp_path: Path) -> None:
