@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trireme.config.options.flag_parser import FlagParser
 from trireme.llm.models.engine_folder.description import KV_CACHES
-from trireme.llm.quantization.plan import Method
+from trireme.llm.quantization.plan import CALIBRATED, Method
 
 PROGRAM = "trireme build"
 
@@ -108,8 +108,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def without_meaning(given: argparse.Namespace) -> list[str]:
-    """A sentence for each flag that was given and changes nothing."""
-    return [f"--{name} has no meaning here: {why}" for name, why in _WITHOUT_MEANING.items() if getattr(given, name)]
+    """A sentence for each flag that was given and changes nothing, or less than it seems."""
+    named = [f"--{name} has no meaning here: {why}" for name, why in _WITHOUT_MEANING.items() if getattr(given, name)]
+    if given.calibrate is not None and given.quantize not in CALIBRATED:
+        is_measured = not given.no_perplexity and given.perplexity is None
+        use = "the perplexity alone is measured with the text" if is_measured else "the text is not used"
+        named.append(f"--calibrate: {given.quantize} is computed without calibration; {use}")
+    return named
 
 
 def _method(text: str) -> Method:

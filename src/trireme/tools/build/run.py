@@ -29,6 +29,10 @@ def run(arguments: Sequence[str]) -> int:
     if not given.model.is_dir():
         print(f"{PROGRAM}: there is no folder {given.model}; give the one that has the model's files", file=sys.stderr)
         return 1
+    for file in (given.calibrate, given.perplexity):
+        if file is not None and not file.is_file():
+            print(f"{PROGRAM}: there is no file {file}; give one of text, in lines", file=sys.stderr)
+            return 1
     try:
         with Bars() as bars:
             description = build(_options(given), bars.tell)

@@ -102,6 +102,41 @@ def test_a_folder_without_a_model_is_told(
     assert not (tmp_path / "engine").exists()
 
 
+@pytest.mark.parametrize("method", ["int4", "awq"])
+@pytest.mark.parametrize("flag", ["--calibrate", "--perplexity"])
+def test_a_text_that_is_not_there_is_told_at_once(
+    method: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", str(tmp_path), "--output", str(tmp_path / "engine"), "--quantize", method, "--no-perplexity"]
+    assert run([*words, flag, str(tmp_path / "missing.txt")]) == 1
+    assert f"trireme build: there is no file {tmp_path / 'missing.txt'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--quantize int4",
+            ["--calibrate: int4 is computed without calibration; the perplexity alone is measured with "],
+        ),
+        (
+            "--quantize int8 --no-perplexity",
+            ["--calibrate: int8 is computed without calibration; the text is not used"],
+        ),
+        (
+            "--quantize fp8 --perplexity b.txt",
+            ["--calibrate: fp8 is computed without calibration; the text is not used"],
+        ),
+        ("--quantize awq --no-perplexity", []),
+    ],
+)
+def test_a_text_for_a_method_without_calibration_is_named(words: str, said: list[str]) -> None:
+    given = parse_arguments(["--model", "m", "--output", "o", "--calibrate", "a.txt", *words.split()])
+    found = without_meaning(given)
+    assert len(found) == len(said)
+    assert all(sentence.startswith(begin) for sentence, begin in zip(found, said, strict=True))
+
+
 def test_the_table_has_sizes_and_perplexities() -> None:
     measured = {"text": "some.txt", "tokens": 900, "before": 10.0, "after": 10.25}
     text = report(
