@@ -52,6 +52,7 @@ _WITHOUT_MEANING: Mapping[str, str] = {
     "gather_all_token_logits": "ask for log probabilities where the model is served",
     "gather_context_logits": "ask for log probabilities where the model is served",
     "gather_generation_logits": "ask for log probabilities where the model is served",
+    "logits_dtype": "logits are no output; log probabilities have 32 bits",
     "parallel_build": "there is one process",
     "workers": "there is one process",
     "log_level": "there is little to tell",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 
 from trireme.llm.executors.port import ExecutorError
@@ -37,14 +39,24 @@ def run(arguments: Sequence[str]) -> int:
         with Bars() as bars:
             description = build(_options(given), bars.tell)
     except (QuantizationError, CheckpointError, UnsupportedModelError, ExecutorError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: {_as_asked(str(error), given.output)}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"{PROGRAM}: {error.filename or given.output}: {error.strerror}", file=sys.stderr)
+        place = _as_asked(str(error.filename2 or error.filename or given.output), given.output)
+        if Path(place) in given.output.parents:
+            place = f"{given.output}: {place}"
+        print(f"{PROGRAM}: {place}: {error.strerror}", file=sys.stderr)
         return 1
     print(report(description))
     print(f"Wrote {given.output}; serve it like a model's folder.")
     return 0
+
+
+def _as_asked(text: str, output: Path) -> str:
+    """With the folder that was asked for in place of the one that its files are in until it is whole."""
+    unfinished = re.escape(f".{output.name}-") + r"\w{8}"
+    places = {re.escape(f"{parent}/") for parent in (output.parent, output.parent.absolute())}
+    return re.sub(rf"(?:{'|'.join(places)}|(?<![^\s']))(?:\./)?{unfinished}", lambda _: str(output), text)
 
 
 def _options(given: argparse.Namespace) -> BuildOptions:

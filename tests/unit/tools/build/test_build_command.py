@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from trireme.llm.models.engine_folder.description import EngineDescription
 from trireme.tools.build.arguments import parse_arguments, without_meaning
 from trireme.tools.build.run import Bars, report, run
 
+SHIPPED = Path(__file__).parents[4] / "examples" / "model_repository" / "scribe" / "1"
 FALCON_BUILD = (
     "--model_dir falcon/7b-instruct --dtype bfloat16 --use_gemm_plugin bfloat16 --remove_input_padding "
     "--use_gpt_attention_plugin bfloat16 --enable_context_fmha --output_dir falcon/7b/trt_engines/bf16/1-gpu/ "
@@ -137,6 +139,34 @@ def test_a_text_for_a_method_without_calibration_is_named(words: str, said: list
     assert all(sentence.startswith(begin) for sentence, begin in zip(found, said, strict=True))
 
 
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_an_error_names_the_folder_that_was_asked_for(
+    is_relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process may write no file of more than a thousand bytes, as on a disk that is full."""
+    monkeypatch.chdir(tmp_path)
+    output = Path("engine") if is_relative else tmp_path / "engine"
+    _, most = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        assert run(["--model", str(SHIPPED), "--output", str(output), "--no-perplexity"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith(f"trireme build: {output}")
+    assert ".engine-" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_told_with_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "engine"
+    assert run(["--model", str(SHIPPED), "--output", str(output), "--no-perplexity"]) == 1
+    assert capsys.readouterr().err.startswith(f"trireme build: {output}: ")
+
+
 def test_the_table_has_sizes_and_perplexities() -> None:
     measured = {"text": "some.txt", "tokens": 900, "before": 10.0, "after": 10.25}
     text = report(
@@ -166,3 +196,8 @@ def test_a_step_that_does_not_end_well_is_not_called_done(
     assert "reading: done after" in said
     assert f"writing: {word} after" in said
     assert "writing: done" not in said
+
+
+def test_the_type_of_logits_is_named() -> None:
+    (sentence,) = without_meaning(parse_arguments(["--model", "m", "--output", "o", "--logits_dtype", "float32"]))
+    assert sentence.startswith("--logits_dtype has no meaning here: ")
