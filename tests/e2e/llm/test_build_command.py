@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,23 @@ def test_built_folders_are_served_and_answer(tmp_path: Path, monkeypatch: pytest
         status, _, body = server.ask("POST", "/v2/models/tiny8/generate", {"text_input": "Hello", "max_tokens": 5})
         assert status == 200
         assert json.loads(body)["text_output"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_build_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """It writes into a folder beside that which is asked for, and would have more to do than to notice the signal."""
+    words = ["--model", str(SHIPPED), "--output", "engine", "--quantize", "awq", "--device", "cpu"]
+    command = [str(Path(sys.executable).with_name("trireme")), "build", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        until_s = time.monotonic() + 120
+        while not list(tmp_path.iterdir()):
+            assert running.poll() is None
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        running.send_signal(number)
+        _, err = running.communicate(timeout=120)
+    assert running.returncode == 128 + number, err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_whole_is_told_and_others_are_served(tmp_path: Path) -> None:

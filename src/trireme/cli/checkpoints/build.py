@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trireme.cli.endings import cleaning_up_behind_sigterm
+
 SUMMARY = "build an engine folder from a model, with weights of few bits"
 
 
@@ -11,4 +13,5 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the builder; the exit code of the process."""
     from trireme.tools.build.run import run  # the other commands need none of it
 
-    return run(arguments)
+    with cleaning_up_behind_sigterm():
+        return run(arguments)
