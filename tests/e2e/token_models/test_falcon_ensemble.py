@@ -157,6 +157,24 @@ def test_a_running_request_can_be_stopped_and_its_id_is_its_own(served: RunningS
     assert stream(served, ("7", given(2)), count=1)[0].as_numpy("output_ids").shape == (1, 1, 6)
 
 
+def test_the_id_of_a_stopped_request_is_free_once_the_stop_is_answered(served: RunningServer) -> None:
+    found: queue.Queue[Any] = queue.Queue()
+    long = tensors(grpcclient, given(900, streaming=YES, end_id=np.array([[50000]], np.int32)))
+    stop, short = tensors(grpcclient, {**given(2), "stop": YES}), tensors(grpcclient, given(2))
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{served.ports['grpc']}") as client:
+        client.start_stream(lambda result, error: found.put(error or result))
+        for number in range(10):
+            client.async_stream_infer("streaming", long, request_id=str(number))
+            found.get(timeout=60)
+            client.async_stream_infer("streaming", stop, request_id=str(number), enable_empty_final_response=True)
+            while found.get(timeout=60).as_numpy("output_ids") is not None:
+                pass
+            client.async_stream_infer("streaming", short, request_id=str(number))
+            while (ids := found.get(timeout=60).as_numpy("output_ids")).size == 1:
+                pass  # what was written of the first
+            assert ids.shape == (1, 1, 6)
+
+
 @pytest.mark.parametrize(
     ("request_id", "more", "words"),
     [

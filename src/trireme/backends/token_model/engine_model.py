@@ -140,9 +140,10 @@ class TokenModel:
     def _answer(self, wishes: TokenRequest, name: str, sender: AnswerSender) -> TokenAnswer:
         def on_end() -> None:
             others = self._running.get(name, set())
-            others.discard(answer)
-            if not others:
-                self._running.pop(name, None)
+            if answer in others:  # else it was stopped, and the id may be another's by now
+                others.discard(answer)
+                if not others:
+                    self._running.pop(name, None)
             self._caretaker.active.pop(answer, None)
 
         is_stream = wishes.is_stream or (self._is_decoupled and self._family.streams_whole)
@@ -187,7 +188,7 @@ class TokenModel:
     def _stop_other(self, name: str, sender: InferenceResponseSender) -> None:
         if not name:
             raise SamplingError("'stop' needs the id of the request that is to be stopped")
-        running = self._running.get(name)
+        running = self._running.pop(name, None)  # who has the answer to the stop may use the id anew
         if running is not None:
             for answer in list(running):
                 answer.stop()
