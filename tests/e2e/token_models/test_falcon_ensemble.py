@@ -24,6 +24,8 @@ BODY = {
 }
 PROMPT = np.array([[11, 500, 42, 7]], np.int32)
 
+CONCURRENT: dict[str, dict[str, Any]] = {"http": {"concurrency": 4}, "grpc": {}}
+
 
 def generate(server: RunningServer, **changes: Any) -> str:
     fields = {key: value for key, value in {**BODY, **changes}.items() if value is not None}
@@ -115,6 +117,19 @@ def test_the_python_model_for_engine_files_is_served_by_the_engine(served: Runni
     assert (result.as_numpy("log_probs")[0] < 0).all()
     assert result.as_numpy("log_probs").shape == (2, 5, 1)
     assert "its model.py runs engine files" in served.log
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm", "session"])
+@pytest.mark.parametrize(("library", "port"), [(httpclient, "http"), (grpcclient, "grpc")])
+def test_ids_are_free_where_nothing_can_be_stopped(served: RunningServer, library: Any, port: str, model: str) -> None:
+    arrays = {**given(9), "request_output_len": np.array([[9]], np.uint32)}
+    with library.InferenceServerClient(f"127.0.0.1:{served.ports[port]}", **CONCURRENT[port]) as client:
+        result = client.infer(model, tensors(library, arrays), request_id="abc")
+        assert result.get_response()["id"] == "abc" if port == "http" else result.get_response().id == "abc"
+        if port == "http":
+            running = [client.async_infer(model, tensors(library, arrays), request_id="1") for _ in range(4)]
+            found = [one.get_result().as_numpy("output_ids").tolist() for one in running]
+            assert found == [result.as_numpy("output_ids").tolist()] * 4
 
 
 def stream(server: RunningServer, *requests: tuple[str, dict[str, Any]], count: int, quiet_s: float = 60) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, Family
+from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, WHOLE, Family
 from trireme.backends.token_model.served_model import ServedTokenModel
 
 _WHOLE, _REAL, _FLAG = ("TYPE_INT32", [1]), ("TYPE_FP32", [1]), ("TYPE_BOOL", [1])
@@ -33,6 +33,8 @@ OUTPUTS = {
 }
 _LATER_INPUTS = frozenset({"return_context_logits", "num_return_sequences", "min_tokens", "seed"})
 """What the configurations of later releases declare."""
+_OF_STOPS = frozenset({"stop", "streaming"})
+"""What the in-flight batcher's configurations declare, where ids are of use."""
 
 
 class TritonPythonModel(ServedTokenModel):
@@ -45,4 +47,6 @@ class TritonPythonModel(ServedTokenModel):
         names = {entry["name"] for entry in config.get("input", ())}
         if config.get("backend") == "python" and "streaming" not in names:
             return SESSION
-        return EXECUTOR if names & _LATER_INPUTS else INFLIGHT
+        if names & _LATER_INPUTS:
+            return EXECUTOR
+        return INFLIGHT if names & _OF_STOPS or not names else WHOLE

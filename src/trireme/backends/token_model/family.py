@@ -17,7 +17,7 @@ class Family:
     """Whether each response of a stream has all tokens so far, and every request of a decoupled model is one; else it
     has the new tokens, and requests ask for streams."""
     checks_ids: bool
-    """Whether request ids are numbers, in use once at a time, and can be stopped."""
+    """Whether request ids are numbers, in use once at a time, and can be stopped; else they are the client's own."""
     always_gives_logprobs: bool
     """Whether probabilities that are not asked for are still given, as zeros."""
     length_penalty: float = 1.0
@@ -33,6 +33,8 @@ INFLIGHT = Family("tensorrtllm", False, False, True, True)
 """TensorRT-LLM's backend."""
 EXECUTOR = Family("tensorrtllm", False, False, True, True, takes_any_id=True, answers_apart=True)
 """The same in its later releases, and their Python model that does what it does."""
+WHOLE = Family("tensorrtllm", False, False, False, True)
+"""The same for configurations that declare neither `stop` nor `streaming`: ids mean nothing to it."""
 SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
 """TensorRT-LLM's Python model, which runs one batch after another, in its early releases."""
 FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False, length_penalty=0.0)

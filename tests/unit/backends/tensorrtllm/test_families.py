@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trireme.backends.tensorrtllm.model import TritonPythonModel
-from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, Family
+from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, WHOLE, Family
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,8 @@ from trireme.backends.token_model.family import EXECUTOR, INFLIGHT, SESSION, Fam
     [
         ("tensorrtllm", (), INFLIGHT),
         ("tensorrtllm", ("input_ids", "streaming", "random_seed"), INFLIGHT),
+        ("tensorrtllm", ("input_ids", "stop"), INFLIGHT),
+        ("tensorrtllm", ("input_ids", "random_seed"), WHOLE),
         ("tensorrtllm", ("input_ids", "streaming", "return_context_logits", "random_seed"), EXECUTOR),
         ("tensorrtllm", ("input_ids", "streaming", "seed"), EXECUTOR),
         ("python", ("input_ids", "random_seed"), SESSION),
