@@ -135,6 +135,8 @@ def test_a_decoupled_model_sends_the_whole_at_every_token(served: RunningServer)
     [
         ({"prompt_learning_task_name_ids": np.zeros((8, 1), np.uint32)}, "no embeddings are put in"),
         ({"request_output_len": np.zeros((8, 1), np.uint32)}, "'request_output_len' must be at least 1"),
+        ({"end_id": np.full((8, 1), 10**6, np.uint32)}, "'end_id' must be a token of the vocabulary"),
+        ({"start_id": np.full((8, 1), 10**6, np.uint32)}, "'start_id' must be a token of the vocabulary"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(served: RunningServer, more: dict[str, Any], words: str) -> None:

@@ -66,7 +66,7 @@ class TokenModel:
             cache.max_sequences,
             self._family.length_penalty,
             settings.max_beams,
-            spec.vocab_size if self._family.checks_ids else None,
+            spec.vocab_size,
         )
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])

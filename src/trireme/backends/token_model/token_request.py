@@ -44,6 +44,9 @@ LOGPROB_OUTPUTS = frozenset({"cum_log_probs", "output_log_probs", "log_probs"})
 COUNT_OUTPUTS = frozenset({"num_input_tokens", "num_output_tokens"})
 """Told to who sets the flag of the name with `return_` before it."""
 
+_NO_TOKEN = (-1, 2**32 - 1)
+"""What stands for none among tensors of tokens, with a sign and without."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -112,7 +115,7 @@ class Limits:
     max_beams: int | None = None
     """That the model's parameter `max_beam_width` allows; None: it says nothing."""
     vocab_size: int | None = None
-    """Which `end_id` and `pad_id` have to be within; None: they are taken as they come."""
+    """Which ids of tokens have to be within; None: they are taken as they come."""
 
     def check_beams(self, beams: int) -> None:
         """Raises SamplingError."""
@@ -194,6 +197,8 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
     if limits.fills_with_pad and inputs.has("pad_id"):
         fill = inputs.whole("pad_id", row, fill)
         limits.check_id("pad_id", fill, 0)
+    if inputs.has("start_id"):
+        limits.check_id("start_id", inputs.whole("start_id", row, 0), 0)
     params = _params(inputs, row, limits, count, has_logprobs, beams)
     prompt = [int(token) for token in inputs.prompts[row, :size]]
     if begins_alone:
@@ -215,7 +220,7 @@ def _params(inputs: _Inputs, row: int, limits: Limits, count: int, has_logprobs:
             bad_words=inputs.words("bad_words_list", row),
             logit_bias=inputs.bias(row),
             logprobs=0 if has_logprobs else None,
-            **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row)),
+            **(_search(inputs, row, beams, limits) if beams > 1 else _choice(inputs, row, limits)),
         )
     except SamplingError as error:
         names = _TENSORS | {"min_tokens": minimum}
@@ -234,7 +239,7 @@ def _search(inputs: _Inputs, row: int, beams: int, limits: Limits) -> dict[str, 
     }
 
 
-def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
+def _choice(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
     """Top-k where it is above 0, top-p where it is; neither, or the one most likely token: greedy."""
     top_k, top_p = inputs.whole("runtime_top_k", row, 0), inputs.real("runtime_top_p", row, 0.0)
     if top_k < 0 or not 0 <= top_p <= 1:
@@ -242,18 +247,21 @@ def _choice(inputs: _Inputs, row: int) -> dict[str, Any]:
     if top_k == 1 or (top_k == 0 and top_p == 0):
         return {"temperature": 0.0}
     found = {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
-    return found | (_decay(inputs, row) if not top_k else {})
+    return found | (_decay(inputs, row, limits) if not top_k else {})
 
 
-def _decay(inputs: _Inputs, row: int) -> dict[str, Any]:
+def _decay(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
     """How top-p falls with the tokens, where no top-k stands before it, under the names of either backend."""
     found: dict[str, Any] = {}
     for prefix in ("", "runtime_"):
         for name in ("top_p_decay", "top_p_min"):
             if inputs.has(prefix + name):
                 found[name] = inputs.real(prefix + name, row, 1.0)
-        if inputs.has(f"{prefix}top_p_reset_ids"):
-            found["top_p_reset_id"] = inputs.whole(f"{prefix}top_p_reset_ids", row, 0)
+        resets = f"{prefix}top_p_reset_ids"
+        token = inputs.whole(resets, row, -1)
+        if token not in _NO_TOKEN:
+            limits.check_id(resets, token, 0)
+            found["top_p_reset_id"] = token
     return found
 
 

@@ -50,9 +50,21 @@ def test_more_beams_than_the_model_is_for_are_refused() -> None:
         read(limits=limits, beam_width=np.array([[3]], np.int32))
 
 
-@pytest.mark.parametrize(("name", "token"), [("end_id", 50), ("end_id", -2), ("pad_id", 50), ("pad_id", -1)])
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("end_id", 50),
+        ("end_id", -2),
+        ("pad_id", 50),
+        ("pad_id", -1),
+        ("start_id", 50),
+        ("top_p_reset_ids", 50),
+        ("runtime_top_p_reset_ids", -2),
+    ],
+)
 def test_ids_that_the_vocabulary_does_not_have_are_refused(name: str, token: int) -> None:
     given, limits = {name: np.array([[token]], np.int32)}, replace(LIMITS, vocab_size=50)
+    given["runtime_top_p"] = np.array([[0.9]], np.float32)
     with pytest.raises(SamplingError, match=f"'{name}' must be a token of the vocabulary, .* to 49, found {token}"):
         read(limits=limits, **given)
     assert read(**given).rows
@@ -94,6 +106,12 @@ def test_a_prompt_without_tokens_is_its_start() -> None:
     assert read(start_id=start).rows[0].tokens == [5, 6, 7]
     with pytest.raises(SamplingError, match="'input_ids' has no tokens: a prompt has at least one"):
         read(input_ids=empty)
+
+
+@pytest.mark.parametrize("none", [np.array([[-1]], np.int32), np.array([[2**32 - 1]], np.uint32)])
+def test_no_token_may_bring_top_p_back(none: Any) -> None:
+    given = {"runtime_top_p": np.array([[0.9]], np.float32), "top_p_reset_ids": none}
+    assert read(limits=replace(LIMITS, vocab_size=50), **given).rows[0].params.top_p_reset_id is None
 
 
 REALS = {"top_p_decay": 0.5, "top_p_min": 0.2}
