@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 from typing import Any
 
@@ -71,6 +72,20 @@ def test_the_tokens_are_those_of_transformers(
     assert each.shape == (8, 1, 24)
     np.testing.assert_allclose(result.as_numpy("cum_log_probs"), each.sum(axis=2), rtol=1e-5)
     assert result.as_numpy("response_input_lengths") is None
+
+
+def test_prompts_without_tokens_begin_with_the_start_of_the_checkpoint(served: RunningServer) -> None:
+    start = json.loads((cached("gptneox") / "config.json").read_text())["bos_token_id"]
+    arrays = asked(input_lengths=np.zeros((8, 1), np.uint32))
+    with httpclient.InferenceServerClient(f"127.0.0.1:{served.ports['http']}") as client:
+
+        def ids(arrays: dict[str, Any]) -> Any:
+            return client.infer("fastertransformer", tensors(httpclient, arrays)).as_numpy("output_ids").tolist()
+
+        told = ids({**arrays, "start_id": np.full((8, 1), start, np.uint32)})
+        del arrays["start_id"]
+        assert ids(arrays) == told
+    assert {row[0][0] for row in told} == {start}
 
 
 def test_beams_stand_side_by_side_the_best_first(served: RunningServer) -> None:

@@ -67,6 +67,7 @@ class TokenModel:
             self._family.length_penalty,
             settings.max_beams,
             spec.vocab_size,
+            spec.bos_id if self._family.has_start else None,
         )
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._metrics = EngineMetrics(self._core, config["name"], args["model_version"])

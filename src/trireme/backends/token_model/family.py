@@ -27,6 +27,8 @@ class Family:
     numbers, and such a stop is refused."""
     answers_apart: bool = False
     """Whether a decoupled model answers each prompt of a request, and each of its texts, with responses of its own."""
+    has_start: bool = False
+    """Whether a prompt without tokens begins with the checkpoint's start where its request names none."""
 
 
 INFLIGHT = Family("tensorrtllm", False, False, True, True)
@@ -37,4 +39,4 @@ WHOLE = Family("tensorrtllm", False, False, False, True)
 """The same for configurations that declare neither `stop` nor `streaming`: ids mean nothing to it."""
 SESSION = Family("tensorrt_llm/1/model.py", True, False, False, False)
 """TensorRT-LLM's Python model, which runs one batch after another, in its early releases."""
-FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False, length_penalty=0.0)
+FASTER_TRANSFORMER = Family("fastertransformer", True, True, False, False, length_penalty=0.0, has_start=True)

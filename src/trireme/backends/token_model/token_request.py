@@ -116,6 +116,8 @@ class Limits:
     """That the model's parameter `max_beam_width` allows; None: it says nothing."""
     vocab_size: int | None = None
     """Which ids of tokens have to be within; None: they are taken as they come."""
+    start_id: int | None = None
+    """What a prompt without tokens begins with where its request does not say; None: it has to."""
 
     def check_beams(self, beams: int) -> None:
         """Raises SamplingError."""
@@ -176,7 +178,7 @@ def _refuse(inputs: _Inputs) -> None:
 
 def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, beams: int) -> Row:
     size = inputs.whole("input_lengths", row, inputs.width)
-    begins_alone = size == 0 and inputs.has("start_id")
+    begins_alone = size == 0 and (inputs.has("start_id") or limits.start_id is not None)
     if inputs.width == 0 and not begins_alone:
         raise SamplingError("'input_ids' has no tokens: a prompt has at least one")
     if not (1 <= size <= inputs.width or begins_alone):
@@ -184,9 +186,9 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
     count = inputs.required("request_output_len", row)
     if count < 1:
         raise SamplingError(f"'request_output_len' must be at least 1, found {count}")
-    if size + count > limits.max_length:
+    if max(size, 1) + count > limits.max_length:
         raise SamplingError(
-            f"'request_output_len' is {count} behind a prompt of {size} tokens, and the model and its "
+            f"'request_output_len' is {count} behind a prompt of {max(size, 1)} tokens, and the model and its "
             f"cache take {limits.max_length} in all"
         )
     end = inputs.whole("end_id", row, 0) if inputs.has("end_id") else None
@@ -202,7 +204,7 @@ def _read_row(inputs: _Inputs, row: int, limits: Limits, has_logprobs: bool, bea
     params = _params(inputs, row, limits, count, has_logprobs, beams)
     prompt = [int(token) for token in inputs.prompts[row, :size]]
     if begins_alone:
-        prompt = [inputs.whole("start_id", row, 0)]
+        prompt = [inputs.whole("start_id", row, limits.start_id or 0)]
     return Row(prompt, params, ends, inputs.words("stop_words_list", row), fill)
 
 

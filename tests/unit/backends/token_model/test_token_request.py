@@ -108,6 +108,15 @@ def test_a_prompt_without_tokens_is_its_start() -> None:
         read(input_ids=empty)
 
 
+def test_a_prompt_without_tokens_and_start_begins_as_the_checkpoint_says() -> None:
+    limits, none = replace(LIMITS, start_id=4), np.array([[0]], np.uint32)
+    assert read(limits=limits, input_lengths=none).rows[0].tokens == [4]
+    assert read(limits=limits, input_lengths=none, start_id=np.array([[8]], np.uint32)).rows[0].tokens == [8]
+    assert read(limits=limits).rows[0].tokens == [5, 6, 7]
+    with pytest.raises(SamplingError, match="'request_output_len' is 100 behind a prompt of 1 tokens"):
+        read(limits=limits, input_lengths=none, request_output_len=np.array([[100]], np.int32))
+
+
 @pytest.mark.parametrize("none", [np.array([[-1]], np.int32), np.array([[2**32 - 1]], np.uint32)])
 def test_no_token_may_bring_top_p_back(none: Any) -> None:
     given = {"runtime_top_p": np.array([[0.9]], np.float32), "top_p_reset_ids": none}
