@@ -194,6 +194,8 @@ def test_the_id_of_a_stopped_request_is_free_once_the_stop_is_answered(served: R
     ("request_id", "more", "words"),
     [
         ("a", {}, "the request id must be a number"),
+        ("\u0663", {}, "the request id must be a number"),
+        (str(2**64), {}, "the request id must be a number without a sign, below 2^64"),
         ("9", {"stop": YES}, "no request with the id 9 is running"),
         ("", {"stop": YES}, "'stop' needs the id"),
         ("", {"beam_width": np.array([[0]], np.int32)}, "'beam_width' must be at least 1"),

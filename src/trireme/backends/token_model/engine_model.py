@@ -32,6 +32,8 @@ from trireme.llm.request import SequenceOutput
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.speculation.executor_pair import load_executors
 
+_MOST_DIGITS = 100
+"""Of an id, zeros before it included."""
 _News = tuple[TokenAnswer, Lane, SequenceOutput]
 
 
@@ -96,8 +98,8 @@ class TokenModel:
             request, self._limits, request.requested_output_names(), self._family.fills_to_request and self._has_sums
         )
         name = request.request_id() if self._family.checks_ids else ""
-        if name and not (name.isdecimal() or self._family.takes_any_id):
-            raise SamplingError(f"the request id must be a number without a sign, found '{name}'")
+        if name and not (self._family.takes_any_id or is_number(name)):
+            raise SamplingError(f"the request id must be a number without a sign, below 2^64, found '{name}'")
         if wishes.is_stop:
             self._stop_other(name, sender)
             return
@@ -217,6 +219,11 @@ class TokenModel:
             answer.measured(self._metrics.durations(output, 1))  # before the final response
             self._metrics.ended(output, size, 1)
         answer.take(lane, news)
+
+
+def is_number(name: str) -> bool:
+    """Whether an id is one of 64 bits, in ASCII's digits."""
+    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS and int(name) < 2**64
 
 
 def _code_of(error: Exception) -> ErrorCode:

@@ -146,9 +146,9 @@ def read_request(request: InferenceRequest, limits: Limits, names: Collection[st
     _refuse(inputs)
     flags = [name for name in _LOGPROB_FLAGS if inputs.has(name)]
     has_logprobs = any(inputs.flag(name) for name in flags) or (wants_all and bool(outputs & LOGPROB_OUTPUTS))
-    beams = inputs.whole("beam_width", 0, 1)
+    beams = inputs.common("beam_width", 1)
     limits.check_beams(beams)
-    sequences = inputs.whole("num_return_sequences", 0, 1)
+    sequences = inputs.common("num_return_sequences", 1)
     if sequences < 1 or (sequences > 1 and beams > 1):
         raise SamplingError(f"'num_return_sequences' must be at least 1, and 1 with several beams: {sequences}")
     texts = beams * sequences
@@ -246,9 +246,11 @@ def _choice(inputs: _Inputs, row: int, limits: Limits) -> dict[str, Any]:
     top_k, top_p = inputs.whole("runtime_top_k", row, 0), inputs.real("runtime_top_p", row, 0.0)
     if top_k < 0 or not 0 <= top_p <= 1:
         raise SamplingError(f"'runtime_top_k' must be 0 or more and 'runtime_top_p' within 0 and 1: {top_k}, {top_p}")
+    temperature = inputs.real("temperature", row, 1.0)
     if top_k == 1 or (top_k == 0 and top_p == 0):
+        SamplingParams(temperature=temperature)  # refuses what is none, although it changes nothing
         return {"temperature": 0.0}
-    found = {"temperature": inputs.real("temperature", row, 1.0), "top_k": top_k, "top_p": top_p or 1.0}
+    found = {"temperature": temperature, "top_k": top_k, "top_p": top_p or 1.0}
     return found | (_decay(inputs, row, limits) if not top_k else {})
 
 
@@ -290,6 +292,14 @@ class _Inputs:
 
     def whole(self, name: str, row: int, default: int) -> int:
         return int(self._value(name, row)) if self.has(name) else default
+
+    def common(self, name: str, default: int) -> int:
+        """What all prompts have to agree in."""
+        found = {self.whole(name, row, default) for row in range(self.count)}
+        if len(found) > 1:
+            told = ", ".join(map(str, sorted(found)[:8]))
+            raise SamplingError(f"'{name}' must be the same for all prompts of a request, found {told}")
+        return next(iter(found), default)
 
     def real(self, name: str, row: int, default: float) -> float:
         return float(self._value(name, row)) if self.has(name) else default

@@ -92,6 +92,22 @@ def test_what_cannot_be_followed_is_told_by_the_name_of_its_tensor(name: str, ar
         read(runtime_top_p=np.array([[0.9]], np.float32), **{name: array})
 
 
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_a_temperature_that_is_none_is_refused_where_it_changes_nothing(value: float) -> None:
+    with pytest.raises(SamplingError, match=r"^'temperature' must be "):
+        read(temperature=np.array([[value]], np.float32))
+    assert read(temperature=np.array([[0.0]], np.float32)).rows[0].params.temperature == 0
+
+
+@pytest.mark.parametrize("name", ["beam_width", "num_return_sequences"])
+def test_all_prompts_of_a_request_have_as_many_texts(name: str) -> None:
+    prompts = {"input_ids": np.array([[5, 6], [7, 8]], np.int32), "request_output_len": np.array([[3], [3]], np.int32)}
+    with pytest.raises(SamplingError, match=f"'{name}' must be the same for all prompts of a request, found 1, 2"):
+        read(**prompts, **{name: np.array([[2], [1]], np.int32)})
+    found = read(**prompts, **{name: np.array([[2], [2]], np.int32)})
+    assert found.beams * found.sequences == 2
+
+
 @pytest.mark.parametrize("beams", [(("len_penalty", 1e9), 2), (("beam_search_diversity_rate", np.inf), 2)])
 def test_a_search_that_cannot_be_followed_is_told_by_the_name_of_its_tensor(beams: Any) -> None:
     (name, value), count = beams
