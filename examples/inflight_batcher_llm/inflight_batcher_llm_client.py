@@ -90,6 +90,7 @@ def received(answers, prompt, is_stream, is_stopped):
     """Reads until the request, and the one that stops it, have had their last answers."""
     requests = 2 if is_stopped else 1
     beams = [list(prompt)] if is_stream else []
+    is_told = not is_stopped
     while requests:
         answer = answers.get()
         if isinstance(answer, Exception):
@@ -98,8 +99,9 @@ def received(answers, prompt, is_stream, is_stopped):
         requests -= final is None or final.bool_param
         ids = answer.as_numpy("output_ids")
         if ids is None:
-            if is_stopped:
+            if not is_told:  # the stop is answered, and the stream ends: both without tokens
                 print("Got cancellation response from server")
+                is_told = True
             continue
         if is_stream:
             beams[0] += ids[0, 0].tolist()
