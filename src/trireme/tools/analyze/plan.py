@@ -47,12 +47,11 @@ def _search(options: AnalyzeOptions, models: tuple[ModelOptions, ...], config_of
     cpu_only = [model.name for model in models if model.is_cpu_only]
     cpu_only += list(options.cpu_only_called)
     for model in models:
-        names = _tuned_names(model.name, config_of, ())
-        names += [name for name in options.called_models if name not in names]
-        for name in names:
+        least = _tuned(model.name, config_of, (), 0)
+        for name in dict.fromkeys([*least, *options.called_models]):
             given = model.config_parameters if name == model.name and not is_fixed else None
             if all(one.name != name for one in tunables):
-                tunables.append(tunable(name, config_of(name), allowed, given, name in cpu_only))
+                tunables.append(tunable(name, config_of(name), allowed, given, name in cpu_only, least.get(name, 0)))
     choices = tuple(load_choice(model, options.search) for model in models)
     if options.search.is_together and any(is_language_model(config_of(model.name)) for model in models):
         raise InputError("language models are tuned one at a time, not together with others")
@@ -60,16 +59,19 @@ def _search(options: AnalyzeOptions, models: tuple[ModelOptions, ...], config_of
     return Search(space, models, _mode(options, space), tuple(cpu_only))
 
 
-def _tuned_names(model: str, config_of: ConfigOf, above: tuple[str, ...]) -> list[str]:
-    """The model itself, or the steps of an ensemble, those of its ensembles included."""
+def _tuned(model: str, config_of: ConfigOf, above: tuple[str, ...], least: int) -> dict[str, int]:
+    """The model itself, or the steps of an ensemble, those of its ensembles included, each with the largest batch of
+    the ensembles above it."""
     config = config_of(model)
     if not is_ensemble(config):
-        return [model]
-    found = []
+        return {model: least}
+    least = max(least, int(config.get("max_batch_size", 0)))
+    found: dict[str, int] = {}
     for step in steps_of(config):
         if step not in above:
-            found += _tuned_names(step, config_of, (*above, model))
-    return list(dict.fromkeys(found))
+            for name, size in _tuned(step, config_of, (*above, model), least).items():
+                found[name] = max(size, found.get(name, 0))
+    return found
 
 
 def _mode(options: AnalyzeOptions, space: Space) -> str:

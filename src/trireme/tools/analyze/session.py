@@ -18,7 +18,8 @@ _ATTEMPTS = 3
 
 
 class Session:
-    """Measures; raises Interrupted, InputError, and UnreachableError where the server does not come back."""
+    """Measures; raises Interrupted, UnreachableError where the server does not come back, and InputError where models
+    cannot be measured as they are."""
 
     def __init__(
         self,
@@ -85,11 +86,21 @@ class Session:
                 return self._runner.run(trial, is_probe)
             except (InputError, MeasurementError, UnreachableError) as error:
                 if not self._was_lost(trial) or attempt == _ATTEMPTS - 1:
-                    raise
+                    raise self._judged(trial, error) from None
                 self._progress.tell(f"the server went away: {_first_line(error)}")
                 self._control.forget()
                 self._control.wait_for_server()
         raise MeasurementError("the server went away each time")
+
+    def _judged(self, trial: Trial, error: ClientError) -> ClientError:
+        """What fails with the models as they are ends the search; a configuration that fails is left out of it, as long
+        as there is a server. Raises UnreachableError where there is none."""
+        if isinstance(error, UnreachableError):
+            self._control.forget()
+            self._control.wait_for_server()
+        if isinstance(error, MeasurementError) or all(setting.is_default for _, setting in trial.settings):
+            return error
+        return MeasurementError(str(error))
 
     def _configure(self, trial: Trial) -> None:
         for model, setting in trial.settings:

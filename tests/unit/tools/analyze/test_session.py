@@ -16,6 +16,7 @@ from trireme.tools.analyze.progress import Progress
 from trireme.tools.analyze.ranking import Ranking
 from trireme.tools.analyze.session import Session
 from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
+from trireme.tools.client.errors import ClientError, InputError, UnreachableError
 
 TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
 RANK = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p99", most=60.0),)))]).key
@@ -25,9 +26,18 @@ RANK = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p
 class Server:
     """Gives what it is told to, and takes any setting."""
 
-    coming: list[tuple[float, float] | str]
+    coming: list[tuple[float, float] | str | ClientError]
     """Throughput and p99, or why it cannot be measured."""
     used: list[Setting] = field(default_factory=list)
+
+    is_gone: bool = False
+
+    def forget(self) -> None:
+        pass
+
+    def wait_for_server(self) -> None:
+        if self.is_gone:
+            raise UnreachableError("no server answers")
 
     def use(self, model: str, setting: Setting, is_cpu_only: bool) -> None:
         self.used.append(setting)
@@ -39,12 +49,14 @@ class Server:
         next_one = self.coming.pop(0)
         if isinstance(next_one, str):
             raise MeasurementError(next_one)
+        if isinstance(next_one, ClientError):
+            raise next_one
         metrics = {"perf_throughput": next_one[0], "perf_latency_p99": next_one[1]}
         return Result(trial, (Measured("m", metrics),), 1.0, is_probe)
 
 
-def session(folder: Path, *coming: tuple[float, float] | str) -> Session:
-    server: Any = Server(list(coming))
+def session(folder: Path, *coming: tuple[float, float] | str | ClientError, is_gone: bool = False) -> Session:
+    server: Any = Server(list(coming), is_gone=is_gone)
     progress = Progress(OutputOptions(verbosity=-1))
     return Session(server, server, Findings(), Checkpoint(str(folder)), progress, contextlib.nullcontext)
 
@@ -82,3 +94,20 @@ def test_what_cannot_be_measured_is_not_tried_again(tmp_path: Path) -> None:
     assert found.measure(TRIAL) is None
     assert found.measure(TRIAL, again=RANK) is None
     assert found.failures == {TRIAL: "no request was answered"}
+
+
+@pytest.mark.parametrize("error", [InputError("the ensemble is not there"), UnreachableError("it took too long")])
+def test_a_configuration_that_does_not_work_is_left_out(tmp_path: Path, error: ClientError) -> None:
+    found = session(tmp_path, error)
+    assert found.measure(TRIAL) is None
+    assert found.failures == {TRIAL: str(error)}
+
+
+def test_models_that_cannot_be_measured_as_they_are_end_the_search(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="which shape"):
+        session(tmp_path, InputError("which shape?")).measure(Trial((("m", Setting()),), (Load("m", 4),)))
+
+
+def test_a_server_that_does_not_come_back_ends_the_search(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="no server answers"):
+        session(tmp_path, UnreachableError("it broke off"), is_gone=True).measure(TRIAL)

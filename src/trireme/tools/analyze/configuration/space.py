@@ -121,9 +121,15 @@ def doubled(least: int, most: int) -> tuple[int, ...]:
 
 
 def tunable(
-    name: str, own: Config, options: SearchOptions, given: Mapping[str, Any] | None, is_cpu_only: bool
+    name: str,
+    own: Config,
+    options: SearchOptions,
+    given: Mapping[str, Any] | None,
+    is_cpu_only: bool,
+    least_batch: int = 0,
 ) -> Tunable:
-    """A model and what of it is searched; raises InputError."""
+    """A model and what of it is searched; raises InputError. `least_batch` is the largest batch of the ensembles it is
+    a step of, which cannot be loaded with a smaller one."""
     if given is not None:
         return Tunable(name, own, listed=tuple(listed_settings(given)), is_cpu_only=is_cpu_only)
     if options.is_disabled or is_ensemble(own):
@@ -136,7 +142,9 @@ def tunable(
         return Tunable(name, own, axes, is_cpu_only=is_cpu_only)
     found = [Axis("instances", tuple(range(options.min_instances, options.max_instances + 1)))]
     if can_batch(own):
-        found.append(Axis("max_batch_size", doubled(options.min_batch_size, options.max_batch_size)))
+        sizes = doubled(max(options.min_batch_size, least_batch), options.max_batch_size)
+        if sizes or not least_batch:
+            found.append(Axis("max_batch_size", sizes))
     return Tunable(name, own, tuple(found), is_cpu_only=is_cpu_only)
 
 

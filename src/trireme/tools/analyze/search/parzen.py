@@ -26,13 +26,14 @@ Point = tuple[int, ...]
 
 
 def parzen(space: Space, measure: Measure, ranking: Ranking, options: SearchOptions, top: int) -> None:
-    """Settings and load are drawn together; the default and the best few are swept at the end."""
+    """The default is swept first; settings and load are then drawn together, and the best few swept at the end."""
     for batch_size in space.batch_sizes():
+        sweep(space, space.default, batch_size, measure, ranking)
         drawn = _Draws(space, batch_size, random.Random(options.seed))
         search = _Search(drawn, measure, ranking, options)
         results = search.run()
         best = [one.settings for one in ranking.by_variant(results)[:top]]
-        for settings in dict.fromkeys([space.default, *best]):
+        for settings in best:
             sweep(space, settings, batch_size, measure, ranking)
 
 
