@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
@@ -89,6 +90,18 @@ def test_an_interrupted_search_keeps_its_results_and_goes_on_from_them(
     title = "sleeper_config_default, concurrency 1:"
     assert title not in told, "it was measured again"
     assert (tmp_path / "checkpoints/1.ckpt").is_file()
+
+
+def test_what_was_measured_outside_of_what_is_asked_for_is_not_ranked(analyze: Analyze, tmp_path: Path) -> None:
+    words = ["sleeper", *SMALL, "--run-config-search-mode=brute", "--run-config-search-max-concurrency=1"]
+    assert analyze(*words).returncode == 0
+    done = analyze(*words, "--run-config-search-max-instance-count=1", "--export-path=narrow")
+    assert done.returncode == 0, done.stderr
+    assert "of them are outside of what is searched now, and do not count" in done.stderr
+    assert " 0 measurements;" in done.stderr, "what is inside was measured again"
+    with (tmp_path / "narrow/results/metrics-model-inference.csv").open() as file:
+        groups = [row["Instance Group"] for row in csv.DictReader(file)]
+    assert set(groups) == {"1:CPU"}
 
 
 def test_a_killed_analysis_leaves_the_model_as_it_was(server: RunningServer, start: Start) -> None:

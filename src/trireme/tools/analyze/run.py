@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
@@ -108,9 +108,14 @@ class _Analysis:
                 self._progress.tell(f"the configuration of '{model}' has changed: it is measured anew")
                 self._findings.forget(model)
             self._findings.configs[model] = own
-        kept = sum(1 for one in self._findings.results if {load.model for load in one.trial.loads} & _asked(searches))
+        asked = {model.name for search in searches for model in search.models}
+        kept = [one for one in self._findings.results if {load.model for load in one.trial.loads} & asked]
+        outside = sum(1 for one in kept if not any(search.space.has(one.trial) for search in searches))
         if kept:
-            self._progress.tell(f"going on from '{self._checkpoint.newest()}', which has {kept} measurements")
+            left_out = f"; {outside} of them are outside of what is searched now, and do not count" if outside else ""
+            self._progress.tell(
+                f"going on from '{self._checkpoint.newest()}', which has {len(kept)} measurements{left_out}"
+            )
 
     def _session(self, target: Target, control: ModelControl, searches: Sequence[Search], waits: Waits) -> Session:
         measuring = self._options.measuring
@@ -199,12 +204,16 @@ class _Analysis:
         output = self._options.output
         subjects = []
         for search in searches:
+            # Names and numbers of variants are those of all findings, also of those that no search of now would make.
+            inside = replace(
+                self._findings, results=[one for one in self._findings.results if search.space.has(one.trial)]
+            )
             predicted = [one for one in self._findings.predictions if one[0].loads[0].model == search.title]
             subjects.append(
                 Subject(
                     tuple(model.name for model in search.models),
                     search.tuned,
-                    self._findings,
+                    inside,
                     Ranking(search.models),
                     output.configs_per_model,
                     frozenset(search.cpu_only),
@@ -266,7 +275,3 @@ def _leave(control: ModelControl, target: Target, searches: Sequence[Search]) ->
 def _models_of(searches: Sequence[Search]) -> list[str]:
     names = [name for search in searches for name in (*search.tuned, *(model.name for model in search.models))]
     return list(dict.fromkeys(names))
-
-
-def _asked(searches: Sequence[Search]) -> set[str]:
-    return {model.name for search in searches for model in search.models}

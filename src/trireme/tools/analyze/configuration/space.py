@@ -49,6 +49,18 @@ class Tunable:
             for values in itertools.product(*(axis.values for axis in self.axes))
         ]
 
+    def has(self, setting: Setting, batch_size: int) -> bool:
+        """Whether it is one of them, the model's own included, or one whose largest batch is what a request has."""
+        if self.listed or not self.axes or setting.is_default:
+            return setting in (Setting(), *self.listed)
+        values = {axis.field: axis.values for axis in self.axes}
+        fields = ("instances", "max_batch_size", "max_sequences", "max_step_tokens")
+        return not setting.other and all(
+            value in values.get(field, (None,)) or (field == "max_batch_size" and value == batch_size)
+            for field in fields
+            for value in [getattr(setting, field)]
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LoadChoice:
@@ -103,6 +115,19 @@ class Space:
         return [
             Trial(settings, tuple(loads[min(number, len(loads) - 1)] for loads in series)) for number in range(longest)
         ]
+
+    def has(self, trial: Trial) -> bool:
+        """Whether the search may measure it."""
+        settings, loads = dict(trial.settings), {load.model: load for load in trial.loads}
+        if settings.keys() != {one.name for one in self.tunables} or loads.keys() != {
+            one.model for one in self.choices
+        }:
+            return False
+        return all(
+            load.batch_size in self.batch_sizes() and load in choice.loads(load.batch_size)
+            for choice in self.choices
+            for load in [loads[choice.model]]
+        ) and all(one.has(settings[one.name], trial.loads[0].batch_size) for one in self.tunables)
 
     def size(self) -> int:
         """How many trials there are."""

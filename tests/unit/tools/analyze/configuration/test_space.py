@@ -7,7 +7,7 @@ import pytest
 from trireme.tools.analyze.configuration.space import Space, doubled, listed_settings, load_choice, tunable
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.options import ModelOptions, SearchOptions
-from trireme.tools.analyze.trial import Setting
+from trireme.tools.analyze.trial import Load, Setting, Trial
 
 OPTIONS = SearchOptions(max_instances=2, min_batch_size=8, max_batch_size=16, max_concurrency=4)
 
@@ -73,6 +73,48 @@ def test_loads_are_listed_or_doubled() -> None:
     rates = SearchOptions(by_request_rate=True, min_request_rate=10, max_request_rate=40)
     assert load_choice(ModelOptions("m"), rates).request_rates == (10.0, 20.0, 40.0)
     assert load_choice(ModelOptions("m"), SearchOptions(is_disabled=True)).concurrencies == (1,)
+
+
+@pytest.mark.parametrize(("least", "sizes"), [(8, (8, 16)), (12, (12,)), (6, (8, 16)), (32, None)])
+def test_a_step_of_an_ensemble_has_no_smaller_batches_than_that(least: int, sizes: tuple[int, ...] | None) -> None:
+    axes = tunable("m", {"max_batch_size": 32}, OPTIONS, None, False, least).axes
+    assert next((axis.values for axis in axes if axis.field == "max_batch_size"), None) == sizes
+
+
+@pytest.mark.parametrize(
+    ("setting", "load", "is_inside"),
+    [
+        (Setting(2, 16), Load("m", 4), True),
+        (Setting(), Load("m", 1), True),
+        (Setting(3, 16), Load("m", 4), False),
+        (Setting(2, 32), Load("m", 4), False),
+        (Setting(2, 16), Load("m", 8), False),
+        (Setting(2, 16), Load("m", 4, batch_size=2), False),
+        (Setting(2), Load("m", 4), False),
+        (Setting(2, 16, other='{"a": 1}'), Load("m", 4), False),
+        (Setting(2, 16), Load("m", 1, request_rate=5.0), False),
+        (Setting(2, 16), Load("other", 4), False),
+    ],
+    ids=[
+        "inside",
+        "the default",
+        "instances",
+        "batch",
+        "clients",
+        "batch of requests",
+        "no batch",
+        "other fields",
+        "a rate",
+        "another model",
+    ],
+)
+def test_what_the_search_may_measure_is_told_from_what_it_may_not(
+    setting: Setting, load: Load, is_inside: bool
+) -> None:
+    space = Space(
+        (tunable("m", {"max_batch_size": 4}, OPTIONS, None, False),), (load_choice(ModelOptions("m"), OPTIONS),)
+    )
+    assert space.has(Trial((("m", setting),), (load,))) == is_inside
 
 
 def test_the_size_counts_the_default_as_well() -> None:
