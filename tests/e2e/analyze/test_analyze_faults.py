@@ -65,6 +65,7 @@ def test_a_server_without_model_control_says_what_to_do(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
     assert "--model-control-mode explicit" in done.stderr
+    assert "put" not in done.stderr.partition("not allowed")[2], "nothing was changed that could be put back"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -45,8 +45,7 @@ class ModelControl:
         if model not in self._own:
             if not self._is_ready(model):
                 self._unloaded.add(model)
-                self._touched.add(model)
-                self._load(model, None)
+                self._change(model, lambda: self._load(model, None))
             self._own[model] = self._client.config(model, "")
             self._current[model] = Setting()
         return self._own[model]
@@ -56,12 +55,12 @@ class ModelControl:
         if self._current.get(model) == setting:
             return
         own = self.own_config(model)
-        self._touched.add(model)
         self._current.pop(model, None)
         if setting.is_default:
-            self._restore(model)
+            self._change(model, lambda: self._restore(model))
         else:
-            self._load(model, json.dumps(variant_config(own, setting, is_cpu_only)))
+            config = json.dumps(variant_config(own, setting, is_cpu_only))
+            self._change(model, lambda: self._load(model, config))
         self._current[model] = setting
 
     def is_in_use(self, model: str, setting: Setting) -> bool:
@@ -139,6 +138,17 @@ class ModelControl:
         if not states:
             raise UnknownModelError(unknown_model(self._client, model, f"there is no model '{model}'"))
         return "READY" in states
+
+    def _change(self, model: str, act: Callable[[], None]) -> None:
+        """From here on there is something to put back, unless the server lets nobody change anything."""
+        was_touched = model in self._touched
+        self._touched.add(model)
+        try:
+            act()
+        except ControlRefusedError:
+            if not was_touched:
+                self._touched.discard(model)
+            raise
 
     def _load(self, model: str, config: str | None) -> None:
         try:

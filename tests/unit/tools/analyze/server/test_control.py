@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from trireme.tools.analyze.errors import Interrupted
-from trireme.tools.analyze.server.control import ModelControl
+from trireme.tools.analyze.server.control import ControlRefusedError, ModelControl
 from trireme.tools.analyze.trial import Setting
-from trireme.tools.client.errors import UnreachableError
+from trireme.tools.client.errors import AnswerError, UnreachableError
 from trireme.tools.client.port import ServerClient
 
 FILE = {"name": "m", "max_batch_size": 4}
@@ -26,6 +26,7 @@ class Repository:
         self.load_count = 0
         self.is_interrupted = False
         self.is_gone = False
+        self.is_refusing = False
 
     def index(self) -> list[dict[str, str]]:
         if self.is_gone:
@@ -37,6 +38,8 @@ class Repository:
         return dict(self.loaded)
 
     def load(self, model: str, config: str | None) -> None:
+        if self.is_refusing:
+            raise AnswerError("explicit model load / unload is not allowed if polling is disabled")
         self.load_count += 1
         self.loaded = FILE if config is None else json.loads(config)
         if self.is_interrupted:
@@ -104,4 +107,16 @@ def test_a_server_that_does_not_answer_is_told_once() -> None:
     assert control.put_back() == [
         "model 'm' could not be put back to its own configuration: no server answers",
     ]
+    assert control.put_back() == []
+
+
+@pytest.mark.parametrize("before", [FILE, None], ids=["loaded", "unloaded"])
+def test_where_the_server_lets_nobody_change_anything_there_is_nothing_to_put_back(
+    before: dict[str, Any] | None,
+) -> None:
+    server = Repository(before)
+    server.is_refusing = True
+    control = control_of(server)
+    with pytest.raises(ControlRefusedError, match="--model-control-mode explicit"):
+        control.use("m", Setting(max_batch_size=16))
     assert control.put_back() == []
