@@ -114,9 +114,10 @@ def _concurrency(given: argparse.Namespace) -> Range:
     sessions = values.whole_number("--session-concurrency", given.session_concurrency)
     if sessions:
         return Range(sessions, sessions, 1)
-    if given.concurrency_range is not None or given.old_concurrency is None:
+    is_old = given.old_concurrency is not None or (given.is_dynamic and given.old_max_concurrency is not None)
+    if given.concurrency_range is not None or not is_old:
         return values.load_range("--concurrency-range", given.concurrency_range or "1", is_whole=True)
-    start = values.whole_number("-t", given.old_concurrency, 1)
+    start = values.whole_number("-t", given.old_concurrency or "1", 1)
     end = values.whole_number("-c", given.old_max_concurrency or "0") if given.is_dynamic else 1
     return Range(start, end, 1)
 

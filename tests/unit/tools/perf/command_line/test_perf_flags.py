@@ -26,6 +26,19 @@ def test_defaults_are_those_of_the_original() -> None:
     assert options("-i", "grpc", "--service-kind", "tfserving").url == "localhost:8500"
 
 
+@pytest.mark.parametrize(
+    ("words", "concurrency"),
+    [
+        (("-c", "8", "-d", "-l", "50"), Range(1, 8, 1)),
+        (("-t", "2", "-c", "8", "-d", "-l", "50"), Range(2, 8, 1)),
+        (("-t", "3"), Range(3, 1, 1)),
+        (("-c", "8"), Range(1, 1, 1)),
+    ],
+)
+def test_the_old_flags_of_a_dynamic_search_begin_at_one_client(words: tuple[str, ...], concurrency: Range) -> None:
+    assert options(*words).concurrency == concurrency
+
+
 def test_values_may_follow_an_equals_sign_or_stick_to_a_letter() -> None:
     assert options("--concurrency-range=2:16:2").concurrency == Range(2, 16, 2)
     assert options("-b4").inputs.batch_size == 4
