@@ -33,6 +33,10 @@ class AnswerError(ClientError):
     """What the server answered in place of what was asked for."""
 
 
+class NotFoundError(AnswerError):
+    """The server knows nothing at this address, be it the whole API that was asked for."""
+
+
 class InputError(ClientError):
     """What was given cannot be sent."""
 
@@ -58,4 +62,6 @@ _ABSENT = ("is not found", "has no available versions")
 def answer_error(message: str, is_not_found: bool) -> ClientError:
     """The error for what a server said; some servers answer an unknown model with another status than not found."""
     is_unknown = _UNKNOWN.search(message) or (is_not_found and any(words in message for words in _ABSENT))
-    return UnknownModelError(message) if is_unknown else AnswerError(message)
+    if is_unknown:
+        return UnknownModelError(message)
+    return NotFoundError(message) if is_not_found else AnswerError(message)

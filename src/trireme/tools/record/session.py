@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from trireme.protocol.recording.frames import MAGIC, read_frame
-from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError
+from trireme.tools.client.errors import AnswerError, ClientError, NotFoundError, UnreachableError
 from trireme.tools.client.http_client import HttpClient
 from trireme.tools.client.model import nearest
 from trireme.tools.record.errors import RecordingFileError
@@ -85,7 +85,13 @@ class RecordSession:
         server begin one elsewhere; whether it goes on. Raises ClientError."""
         if file.recording_id and self._goes_on(file):
             return True
-        content = self._post("start", self._wishes.document())
+        try:
+            content = self._post("start", self._wishes.document())
+        except NotFoundError:
+            raise AnswerError(
+                f"the server at {self._client.place} cannot record: it has no /v2/recording, which is Trireme's own; "
+                "'trireme replay' plays to any server of the v2 protocol"
+            ) from None
         if not content.startswith(MAGIC) or read_frame(BytesIO(content), len(MAGIC)) is None:
             raise AnswerError(f"the server at {self._client.place} cannot record")
         file.write(content)

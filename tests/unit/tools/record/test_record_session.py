@@ -16,7 +16,7 @@ from recorder_stage import Stage
 from trireme.core.errors import ServingError
 from trireme.protocol.recording.calls import encode_begin, encode_calls, encode_end
 from trireme.protocol.recording.frames import MAGIC
-from trireme.tools.client.errors import AnswerError, UnreachableError
+from trireme.tools.client.errors import AnswerError, ClientError, UnreachableError, answer_error
 from trireme.tools.record.errors import RecordingFileError
 from trireme.tools.record.progress import Progress
 from trireme.tools.record.reading import RecordingReader
@@ -225,12 +225,17 @@ def test_models_that_the_server_does_not_have_are_told() -> None:
     assert session.warnings() == ["the server has no model 'addr'; did you mean 'adder'?"]
 
 
-def test_what_cannot_record_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "answer", [b"<html>", answer_error("the server answered 404 Not Found", is_not_found=True)], ids=["page", "404"]
+)
+def test_what_cannot_record_is_told(tmp_path: Path, answer: bytes | ClientError) -> None:
     class Page:
         place = "http://host"
 
         def post(self, path: str, body: bytes) -> bytes:
-            return b"<html>"
+            if isinstance(answer, ClientError):
+                raise answer
+            return answer
 
     file = RecordingFile(str(tmp_path / "a.rec"))
     with pytest.raises(AnswerError, match="the server at http://host cannot record"):
