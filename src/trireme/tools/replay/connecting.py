@@ -11,7 +11,9 @@ from trireme.tools.replay.kept_clients import KeptClient, KeptGrpcClient, KeptHt
 
 def client_maker(options: ConnectionOptions, grpc_url: str | None) -> Callable[[str], KeptClient]:
     """Makes clients; with `grpc_url` calls that came over gRPC go there, and the others to the HTTP port. Raises
-    InputError for what is no address."""
+    InputError for what is no address. Where all go over gRPC, they go there as well."""
+    if options.is_grpc and grpc_url is not None:
+        options, grpc_url = replace(options, url=grpc_url), None
     usual = _maker(options)
     if grpc_url is None:
         return lambda protocol: usual()
