@@ -13,6 +13,16 @@ from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.run import run_llm
 from trireme.tools.perf.run import run
 
+_TEMPLATE = "all settings are flags of 'profile', and there is no file of them"
+_OTHER_COMMANDS = {
+    "analyze": "'trireme analyze MODEL' searches settings and loads, and 'profile' measures one load",
+    "config": _TEMPLATE,
+    "template": _TEMPLATE,
+    "create-template": _TEMPLATE,
+    "process-export-files": "each run writes its own tables, and nothing joins those of several",
+}
+"""Of the original, beside `profile`: what there is in their place."""
+
 
 def run_command(program: str, arguments: Sequence[str]) -> int:
     """Runs one command line of perf_analyzer, or behind the word `llm` one of genai-perf."""
@@ -24,7 +34,13 @@ def run_command(program: str, arguments: Sequence[str]) -> int:
 def run_llm_command(program: str, arguments: Sequence[str]) -> int:
     """Runs one command line of genai-perf, with or without its word `profile`."""
     words = arguments[1:] if list(arguments[:1]) == ["profile"] else arguments
-    return _reporting(program, lambda: run_llm(program, words))
+    return _reporting(program, lambda: _run_llm(program, words))
+
+
+def _run_llm(program: str, words: Sequence[str]) -> int:
+    if words and words[0] in _OTHER_COMMANDS:
+        raise UsageError(f"'{words[0]}' is not supported here: {_OTHER_COMMANDS[words[0]]}.")
+    return run_llm(program, words)
 
 
 def _run(program: str, arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from trireme.core.elements import encode_bytes
 from trireme.proto import service_pb2
+from trireme.tools.perf.command import run_llm_command
 from trireme.tools.perf.errors import PerfError, UsageError
 from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import compute, statistics
@@ -37,6 +38,15 @@ class HalfWords:
 
     def count(self, text: str) -> int:
         return 2 * len(text.split())
+
+
+@pytest.mark.parametrize("command", ["analyze", "config", "template", "create-template", "process-export-files"])
+@pytest.mark.parametrize("before", [[], ["profile"]], ids=["alone", "behind profile"])
+def test_other_commands_of_the_original_say_what_there_is_instead(
+    command: str, before: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_llm_command("genai-perf", [*before, command, "-m", "model"]) == 99
+    assert f"Error: '{command}' is not supported here: " in capsys.readouterr().err
 
 
 def test_the_endpoint_follows_the_kind_of_service() -> None:
