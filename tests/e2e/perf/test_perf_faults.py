@@ -181,7 +181,7 @@ def test_a_signal_prints_what_there_is_and_leaves_nothing_behind(
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
 
 
-def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
+def test_a_server_that_dies_ends_the_run_with_what_there_is(tmp_path: Path) -> None:
     from running_server import INT_CONFIG, write_model
 
     code = (
@@ -211,6 +211,8 @@ def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
             "-r",
             "100000",
             "-v",
+            "-f",
+            str(tmp_path / "out.csv"),
         ]
         command = [sys.executable, "-m", "trireme", "perf", *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -220,8 +222,11 @@ def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
                     break
             running.process.kill()
             began = time.monotonic()
-            _, errors = process.communicate(timeout=60)
+            rest, errors = process.communicate(timeout=60)
     assert process.returncode == 99
+    assert "Concurrency: 1, throughput: " in rest
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
+    assert errors.strip(), "the reason is missing"
     assert time.monotonic() - began < 30
     assert "Traceback" not in errors
 

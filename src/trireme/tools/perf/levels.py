@@ -172,6 +172,8 @@ class LevelRunner:
         self.experiments.append((mode, level, result.windows))
         self.is_interrupted = result.is_interrupted
         self._report(level, result, name)
+        if result.failure is not None:
+            raise result.failure
         return result.is_within_limit and result.is_stable and not result.is_interrupted
 
     def _report(self, level: float, result: LevelResult, name: str | None) -> None:
@@ -179,7 +181,7 @@ class LevelRunner:
         if not result.is_within_limit:
             print(f"Measured latency went over the set limit of {measurement.latency_limit_ms} msec. ", file=sys.stderr)
             return
-        if not result.is_stable and not result.is_interrupted:
+        if not result.is_stable and not result.is_cut:
             self.is_stable = False
             if name is None:
                 print("Failed to obtain stable measurement.", file=sys.stderr)

@@ -149,7 +149,10 @@ class LoadPoint:
             on_window=lambda number, summary: None,
             on_state=on_state,
         )
-        return measurement.run(self._level)
+        result = measurement.run(self._level)
+        if result.failure is not None:
+            raise result.failure
+        return result
 
 
 def perf_options(load: Load, words: Sequence[str]) -> PerfOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -42,8 +43,14 @@ class LevelResult:
     is_stable: bool = False
     is_within_limit: bool = True
     is_interrupted: bool = False
+    failure: PerfError | None = None
+    """What ended it early; the windows are those before it."""
     windows: list[Window] = field(default_factory=list)
     """All of them, oldest first, for the profile export."""
+
+    @property
+    def is_cut(self) -> bool:
+        return self.is_interrupted or self.failure is not None
 
 
 class Measurement:
@@ -73,7 +80,7 @@ class Measurement:
         self._leftover = no_records()
 
     def run(self, level: LoadLevel) -> LevelResult:
-        """Puts this load on and measures it; raises PerfError where it breaks down."""
+        """Puts this load on and measures it; raises PerfError where it breaks down before a request was answered."""
         if self._poller is not None:
             self._poller.start()
         try:
@@ -94,8 +101,15 @@ class Measurement:
         self._load.configure(level)
         begin = _Look(time.monotonic_ns(), statistics, state)
         failures: list[bool] = []
-        while len(throughputs) < measurement.max_trials and not result.is_interrupted:
-            end, window = self._window(begin, result)
+        while len(throughputs) < measurement.max_trials and not result.is_cut:
+            try:
+                end, window = self._window(begin, result)
+            except PerfError as error:
+                result.windows += self._last_window(begin)
+                if not result.windows:
+                    raise
+                result.failure = error
+                break
             result.windows.append(window)
             summary = summarize([window], self._options.inputs.batch_size, measurement.percentile)
             failures.append(summary is None)
@@ -111,13 +125,13 @@ class Measurement:
             if result.is_stable or (limit != NO_LIMIT and is_over_limit(latencies, limit)):
                 break
         self._judge(result, throughputs, latencies)
-        if any(failures[-WINDOWS:]) and not result.is_interrupted:
+        if any(failures[-WINDOWS:]) and not result.is_cut:
             raise PerfError(_NO_REQUESTS + (_SILENT_SERVER if all(failures) else ""), OPTION_ERROR)
         return result
 
     def _judge(self, result: LevelResult, throughputs: list[float], latencies: list[float]) -> None:
         measurement = self._options.measurement
-        if not result.is_stable and self._options.is_async and not result.is_interrupted:
+        if not result.is_stable and self._options.is_async and not result.is_cut:
             percent = measurement.stability_percent
             if is_stable(throughputs, latencies, percent, checks_latency=False):
                 print(
@@ -136,8 +150,9 @@ class Measurement:
         end_ns = time.monotonic_ns()
         after = self._snapshot()
         records, state = self._load.take()
+        self._leftover = self._leftover.joined([records])
         _check(state)
-        records, self._leftover = self._leftover.joined([records]).ended_until(end_ns)
+        records, self._leftover = self._leftover.ended_until(end_ns)
         begin_ns = begin.now_ns
         if self._options.measurement.request_count and len(records):
             begin_ns, end_ns = int(records.begin_ns.min()), int(records.end_ns.max())
@@ -151,6 +166,16 @@ class Measurement:
             (begin_ns, end_ns),
         )
         return _Look(end_ns, after, state), window
+
+    def _last_window(self, begin: _Look) -> list[Window]:
+        """What was answered since then, before the load broke down; none where that is nothing."""
+        records = self._leftover
+        with contextlib.suppress(PerfError):  # the process of the load itself may be gone
+            records = records.joined([self._load.take()[0]])
+        if not len(records):
+            return []
+        end_ns = int(records.end_ns.max())
+        return [Window(records, max(1, end_ns - begin.now_ns), bounds_ns=(begin.now_ns, end_ns))]
 
     def _wait(self, begin: _Look) -> None:
         measurement = self._options.measurement
