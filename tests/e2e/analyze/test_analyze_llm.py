@@ -44,3 +44,24 @@ def test_the_limits_of_an_engine_are_searched_and_put_back(tmp_path: Path) -> No
     assert 'key: "max_sequences"' in text
     page = (tmp_path / "reports/summaries/scribe/result_summary.html").read_text()
     assert "tokens per second" in page
+
+
+def test_prompts_fit_a_model_of_little_context(tmp_path: Path) -> None:
+    """Prompts are usually longer than this model takes."""
+    shutil.copytree(EXAMPLES / "scribe", tmp_path / "model_repository/scribe")
+    (tmp_path / "short.json").write_text('{"genai_perf_flags": {"osl": 4}}')
+    (tmp_path / "long.json").write_text('{"genai_perf_flags": {"isl": 700, "osl": 4}}')
+    words = ["--run-config-search-disable", "--concurrency=1", "--duration-seconds=0.1"]
+    with RunningServer(tmp_path, "--model-control-mode=explicit", "--load-model=scribe") as server:
+        server.wait_until_ready()
+        command = [sys.executable, "-m", "trireme", "analyze", "scribe", *words, *place_words(server)]
+        long, short = (
+            subprocess.run(
+                [*command, "-f", file], cwd=tmp_path, capture_output=True, text=True, timeout=115, check=False
+            )
+            for file in ("long.json", "short.json")
+        )
+    assert short.returncode == 0, short.stderr
+    assert "Result Summary of scribe:" in short.stdout
+    assert long.returncode == 2, long.stderr
+    assert "under genai_perf_flags makes shorter ones" in long.stderr

@@ -29,5 +29,14 @@ class MeasurementError(ClientError):
     """A configuration or a load that cannot be measured; the search goes on without it."""
 
 
+class PromptTooLongError(MeasurementError):
+    """A language model has no room for prompts of this length."""
+
+    def __init__(self, message: str, fitting: int) -> None:
+        super().__init__(message)
+        self.fitting = fitting
+        """What `--isl` could say."""
+
+
 class Interrupted(Exception):
     """Ctrl+C or SIGTERM: what has been measured is kept."""

@@ -128,7 +128,10 @@ class _Analysis:
             for search in searches
             for model in search.models
         ]
-        runner = TrialRunner(target.client, models, measuring, watch, self._interruption, self._progress.show_state)
+        progress = self._progress
+        runner = TrialRunner(
+            target.client, models, measuring, watch, self._interruption, progress.show_state, progress.tell
+        )
         return Session(
             control,
             runner,

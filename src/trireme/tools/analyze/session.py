@@ -39,12 +39,17 @@ class Session:
         self._waits = waits
         self._cpu_only = set(cpu_only)
         self.failures: dict[Trial, str] = {}
+        self._working: set[tuple[str, ...]] = set()
+        """Models, as they are loaded together, that could be measured with some configuration."""
         self.count = 0
         """Measurements of this run, without what was remembered."""
 
     def measure(self, trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
-        """Remembered, or measured now; None where the configuration or the load does not work."""
+        """Remembered, or measured now; None where the configuration or the load does not work. Raises MeasurementError
+        where none would."""
         known = self._findings.find(trial, is_probe)
+        if known is not None:
+            self._working.add(_loaded(trial))
         if (known is not None and again is None) or trial in self.failures:
             return known
         title = self._title(trial)
@@ -56,14 +61,28 @@ class Session:
             self._progress.tell(f"{title}: {_first_line(error)}")
             if known is None:
                 self.failures[trial] = str(error)
+                self._check_others(trial, error)
             return known
         self.count += 1
+        self._working.add(_loaded(trial))
         self._progress.tell(f"{title}: {_numbers(result)}")
         if known is not None and again is not None and again(known) >= again(result):
             return known
         self._findings.add(result)
         self._checkpoint.write(self._findings)
         return result
+
+    def _check_others(self, trial: Trial, error: MeasurementError) -> None:
+        """Raises MeasurementError where nothing could be measured yet, and the models as they are fail in the same way:
+        no other configuration would mend that."""
+        if _loaded(trial) in self._working or _is_default(trial):
+            return
+        alike = [one for one, why in self.failures.items() if why == str(error) and _loaded(one) == _loaded(trial)]
+        if any(map(_is_default, alike)):
+            raise MeasurementError(
+                f"model '{','.join(_loaded(trial))}' could not be measured, and fails in the same way with another "
+                f"configuration: {error}"
+            )
 
     def reload(self, model: str) -> None:
         """As the repository has it now; raises Interrupted, ClientError."""
@@ -98,7 +117,7 @@ class Session:
         if isinstance(error, UnreachableError):
             self._control.forget()
             self._control.wait_for_server()
-        if isinstance(error, MeasurementError) or all(setting.is_default for _, setting in trial.settings):
+        if isinstance(error, MeasurementError) or _is_default(trial):
             return error
         return MeasurementError(str(error))
 
@@ -129,6 +148,14 @@ class Session:
         sizes = {load.batch_size for load in trial.loads} - {1}
         batch = f", batch {max(sizes)}" if sizes else ""
         return f"{' + '.join(names)}, {' + '.join(dict.fromkeys(loads))}{batch}"
+
+
+def _loaded(trial: Trial) -> tuple[str, ...]:
+    return tuple(load.model for load in trial.loads)
+
+
+def _is_default(trial: Trial) -> bool:
+    return all(setting.is_default for _, setting in trial.settings)
 
 
 def _numbers(result: Result) -> str:

@@ -103,6 +103,27 @@ def test_a_configuration_that_does_not_work_is_left_out(tmp_path: Path, error: C
     assert found.failures == {TRIAL: str(error)}
 
 
+def test_a_second_configuration_that_fails_like_the_first_ends_the_search(tmp_path: Path) -> None:
+    own = Trial((("m", Setting()),), (Load("m", 4),))
+    found = session(tmp_path, "it is broken", "it is broken")
+    assert found.measure(own) is None
+    with pytest.raises(MeasurementError, match="in the same way with another configuration: it is broken"):
+        found.measure(TRIAL)
+
+
+@pytest.mark.parametrize(
+    "coming", [("it is broken", "no memory"), ((100.0, 50.0), "it is broken", "it is broken")], ids=["other", "works"]
+)
+def test_failures_that_may_be_of_one_configuration_do_not(
+    tmp_path: Path, coming: tuple[tuple[float, float] | str, ...]
+) -> None:
+    own = [Trial((("m", Setting()),), (Load("m", clients),)) for clients in (4, 8)]
+    found = session(tmp_path, *coming)
+    for trial in own[: len(coming) - 1]:
+        found.measure(trial)
+    assert found.measure(TRIAL) is None
+
+
 def test_models_that_cannot_be_measured_as_they_are_end_the_search(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which shape"):
         session(tmp_path, InputError("which shape?")).measure(Trial((("m", Setting()),), (Load("m", 4),)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from trireme.tools.analyze.errors import InputError, Interrupted, MeasurementError
+from trireme.tools.analyze.errors import InputError, Interrupted, MeasurementError, PromptTooLongError
 from trireme.tools.analyze.trial import Load, Measured
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import LlmMetrics, compute, statistics
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer
-from trireme.tools.perf.llm.prompts import make_prompts
+from trireme.tools.perf.llm.prompts import fitting_length, make_prompts
 from trireme.tools.perf.llm.requests import prepare
 from trireme.tools.perf.llm.tokens import token_counter
 from trireme.tools.perf.load.process import LoadProcess, LoadState
@@ -50,7 +50,8 @@ def measure_llm(
     interruption: Interruption,
     on_state: Callable[[LoadState], None],
 ) -> Measured:
-    """Some rounds of answers for every client, after one that is not counted. Raises InputError, MeasurementError."""
+    """Some rounds of answers for every client, after one that is not counted. Raises InputError, MeasurementError,
+    PromptTooLongError."""
     options = llm_options(load, words)
     try:
         counter = token_counter(options.tokenizer)
@@ -93,7 +94,8 @@ def _send(
         state = process.state()
         on_state(state)
         if state.error is not None:
-            raise MeasurementError(state.error)
+            fitting = fitting_length(state.error, options.prompts.input_tokens_mean)
+            raise MeasurementError(state.error) if fitting is None else PromptTooLongError(state.error, fitting)
         if interruption.is_set:
             raise Interrupted
         if state.total >= count:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
-from trireme.tools.analyze.errors import MeasurementError
+from trireme.tools.analyze.errors import InputError, MeasurementError, PromptTooLongError
 from trireme.tools.analyze.measuring.batch_times import Counts, batches_between, read_batches
 from trireme.tools.analyze.measuring.load_point import LoadPoint, measured
 from trireme.tools.analyze.options import MeasuringOptions
@@ -23,6 +23,7 @@ from trireme.tools.perf.load.process import LoadState
 from trireme.tools.perf.measure.interruption import Interruption
 
 T = TypeVar("T")
+_PROMPT_FLAGS = ("--isl", "--synthetic-input-tokens-mean", "--input-file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class TrialRunner:
         watch: ResourceWatch | None,
         interruption: Interruption,
         on_state: Callable[[LoadState], None],
+        tell: Callable[[str], None],
     ) -> None:
         self._client = client
         self._models: Mapping[str, LoadedModel] = {model.name: model for model in models}
@@ -53,6 +55,9 @@ class TrialRunner:
         self._watch = watch
         self._interruption = interruption
         self._on_state = on_state
+        self._tell = tell
+        self._prompt_words: dict[str, tuple[str, ...]] = {}
+        """By language model: what makes prompts that it has room for."""
 
     def run(self, trial: Trial, is_probe: bool) -> Result:
         """One result per load."""
@@ -67,21 +72,36 @@ class TrialRunner:
         return Result(trial, tuple(found), time.monotonic() - began, is_probe)
 
     def _language_models(self, trial: Trial, is_probe: bool) -> list[Measured]:
-        from trireme.tools.analyze.measuring.llm_point import measure_llm  # has the tokenizers, which others wait for
-
         if len(trial.loads) > 1:
             raise MeasurementError("language models are measured one at a time")
         load = trial.loads[0]
-        return [
-            measure_llm(
-                load,
-                self._models[load.model].words,
-                timeout_s=self._measuring.timeout_s,
-                is_probe=is_probe,
-                interruption=self._interruption,
-                on_state=self._on_state,
+        try:
+            return [self._language_model(load, is_probe)]
+        except PromptTooLongError as error:
+            self._shorten(load.model, error)
+        return [self._language_model(load, is_probe)]
+
+    def _language_model(self, load: Load, is_probe: bool) -> Measured:
+        from trireme.tools.analyze.measuring.llm_point import measure_llm  # has the tokenizers, which others wait for
+
+        return measure_llm(
+            load,
+            (*self._models[load.model].words, *self._prompt_words.get(load.model, ())),
+            timeout_s=self._measuring.timeout_s,
+            is_probe=is_probe,
+            interruption=self._interruption,
+            on_state=self._on_state,
+        )
+
+    def _shorten(self, model: str, error: PromptTooLongError) -> None:
+        """From now on prompts that fit; raises InputError where the user has chosen theirs."""
+        if any(flag in self._models[model].words for flag in _PROMPT_FLAGS):
+            raise InputError(
+                f"{error}\nprompts are as the configuration file says: 'isl: {error.fitting}' under genai_perf_flags "
+                "makes shorter ones"
             )
-        ]
+        self._prompt_words[model] = ("--isl", str(error.fitting))
+        self._tell(f"{model}: prompts of {error.fitting} words, as the usual ones are too long for it")
 
     def _points(self, trial: Trial, is_probe: bool) -> list[Measured]:
         with contextlib.ExitStack() as ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ _SENTENCE = (
     "both banks talked about weather bread work music children winter roads letters markets horses rain and the sea"
 )
 _WORDS = tuple(_SENTENCE.split())
+_TOO_LONG = re.compile(r"the prompt has (\d+) tokens.* the model takes (\d+)")
 _TEXT_FIELDS = ("text", "text_input", "prompt")
 
 
@@ -47,6 +49,13 @@ def make_prompts(options: PromptOptions, counter: TokenCounter | None) -> list[P
             wanted = _drawn(generator, options.output_tokens_mean, options.output_tokens_deviation)
         prompts.append(Prompt(text, counting.count(text), wanted))
     return prompts
+
+
+def fitting_length(refusal: str, length: int) -> int | None:
+    """What to ask for in place of prompts of this length, which a model has refused so: half of its context.
+    None where that is not why it refused."""
+    match = _TOO_LONG.search(refusal)
+    return max(1, length * int(match[2]) // (2 * int(match[1]))) if match else None
 
 
 def _drawn(generator: random.Random, mean: int, deviation: int) -> int:

@@ -17,7 +17,7 @@ from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import compute, statistics
 from trireme.tools.perf.llm.options import LlmOptions, PromptOptions
 from trireme.tools.perf.llm.pieces import GeneratedText, read_answer
-from trireme.tools.perf.llm.prompts import Prompt, make_prompts
+from trireme.tools.perf.llm.prompts import Prompt, fitting_length, make_prompts
 from trireme.tools.perf.llm.report import csv_text, json_document, table_text
 from trireme.tools.perf.llm.requests import body_of, values_of
 from trireme.tools.perf.llm.run import run
@@ -47,6 +47,21 @@ def test_other_commands_of_the_original_say_what_there_is_instead(
 ) -> None:
     assert run_llm_command("genai-perf", [*before, command, "-m", "model"]) == 99
     assert f"Error: '{command}' is not supported here: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("refusal", "length"),
+    [
+        (
+            "the prompt has 696 tokens, and with an answer is longer than the model's context length: the model takes "
+            "512; shorten it",
+            202,
+        ),
+        ("it is broken", None),
+    ],
+)
+def test_prompts_that_a_model_refuses_as_too_long_can_be_made_shorter(refusal: str, length: int | None) -> None:
+    assert fitting_length(refusal, 550) == length
 
 
 def test_the_endpoint_follows_the_kind_of_service() -> None:
