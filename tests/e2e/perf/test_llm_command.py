@@ -61,7 +61,7 @@ def test_tokens_are_measured(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_prints_what_there_is(scribe: RunningServer, tmp_path: Path, number: int) -> None:
-    shown_first = r"100000 requests, .* \d\d+ answered, 1 under way"
+    shown_first = r"100000 requests to answer, .* \d\d+ answered, 1 under way"
     code, output, shown = signalled(scribe, tmp_path, number, shown_first, "--request-count", "100000")
     assert code == 0, shown
     assert "Time To First Token (ms)" in output

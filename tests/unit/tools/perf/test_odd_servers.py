@@ -12,7 +12,7 @@ import pytest
 from meanwhile import serving
 
 from trireme.tools.perf.address import parse_address
-from trireme.tools.perf.command import run_command
+from trireme.tools.perf.command import run_command, run_llm_command
 from trireme.tools.perf.control import http_calls, patience, unary_call
 from trireme.tools.perf.control.grpc_calls import GrpcServerCalls
 from trireme.tools.perf.control.http_calls import HttpServerCalls
@@ -95,6 +95,19 @@ def test_a_server_that_never_answers_is_told_while_it_is_waited_for(
         finally:
             calls.close()
     assert f"Waiting for {place}, which has not answered " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["chat", "completions", "generate"])
+def test_a_language_model_s_server_that_never_answers_is_told_before_the_load(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (patience, http_calls):
+        monkeypatch.setattr(module, "ANSWER_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        words = ["-m", "m", "--endpoint-type", kind, "-u", place, "--artifact-dir", str(tmp_path)]
+        assert run_llm_command("genai-perf", words) == GENERIC_ERROR
+    assert f"the server at {place} takes connections, but has not answered /v" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("calls_type", [HttpServerCalls, GrpcServerCalls])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from trireme.tools.perf.address import Address, parse_address, tls_context
 from trireme.tools.perf.control.grpc_calls import GrpcServerCalls
 from trireme.tools.perf.control.http_calls import HttpServerCalls
@@ -21,3 +23,11 @@ def connect(options: PerfOptions) -> ServerCalls:
     if options.protocol == "grpc":
         return GrpcServerCalls(address, options.headers, context)
     return HttpServerCalls(address, options.headers, context)
+
+
+def knock(options: PerfOptions, path: str) -> None:
+    """Asks a server over HTTP for this, and takes any answer; raises PerfError where none comes."""
+    address = server_address(options)
+    context = tls_context(options.tls, ["http/1.1"]) if address.is_tls else None
+    with contextlib.closing(HttpServerCalls(address, options.headers, context)) as calls:
+        calls.knock(path)

@@ -56,6 +56,11 @@ class HttpServerCalls:
     def unregister_region(self, name: str) -> None:
         self._ask("POST", f"/v2/systemsharedmemory/region/{quote(name, safe='')}/unregister", b"")
 
+    def knock(self, path: str) -> None:
+        """Any answer will do; raises PerfError where none comes."""
+        with awaiting(self._authority, path):
+            self._answer("GET", path, None)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -71,6 +76,12 @@ class HttpServerCalls:
             return self._exchange(method, path, body)
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
+        status, content = self._answer(method, path, body)
+        if status != 200:
+            raise PerfError(error_text(status, content))
+        return content
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         for is_second in (False, True):
             try:
                 if self._connection.sock is None:
@@ -101,9 +112,7 @@ class HttpServerCalls:
                     self._connection.close()
                 if is_second:
                     raise PerfError(f"HTTP client failed at {self._authority}: {error}") from None
-        if response.status != 200:
-            raise PerfError(error_text(response.status, content))
-        return content
+        return response.status, content
 
 
 def _path(model: str, version: str) -> str:

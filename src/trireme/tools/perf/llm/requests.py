@@ -13,7 +13,7 @@ import orjson
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
 from trireme.tools.perf.address import Address
-from trireme.tools.perf.control.connect import connect, server_address
+from trireme.tools.perf.control.connect import connect, knock, server_address
 from trireme.tools.perf.data.batches import RequestContent, RequestInput
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.llm.options import LlmOptions
@@ -29,6 +29,8 @@ from trireme.tools.perf.wire.grpc_requests import GrpcInferForm
 
 _DEFAULT_ANSWER = 256
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+_ASKED_FIRST = {"chat": "/v1/models", "completions": "/v1/models", "generate": "/v2/health/live"}
+"""Before the load, which waits for as long as an answer takes to write."""
 
 
 def load_options(options: LlmOptions) -> PerfOptions:
@@ -48,6 +50,7 @@ def prepare(options: LlmOptions, prompts: Sequence[Prompt]) -> PreparedLoad:
     """A load of these prompts, whose answers are kept; raises PerfError."""
     if options.endpoint_type == "kserve":
         return _prepare_tensors(options, prompts)
+    knock(load_options(options), _ASKED_FIRST[options.endpoint_type])
     bodies = [RequestContent((), (), payload=orjson.dumps(body_of(options, prompt))) for prompt in prompts]
     prepared = prepared_bodies(load_options(options), bodies, _path(options))
     return replace(prepared, recipe=replace(prepared.recipe, keeps_bodies=True))

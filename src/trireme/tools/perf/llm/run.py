@@ -13,7 +13,7 @@ from trireme.tools.perf.llm.flags import make_parser, read_options
 from trireme.tools.perf.llm.metrics import compute
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer
-from trireme.tools.perf.llm.prompts import make_prompts
+from trireme.tools.perf.llm.prompts import fitting_length, make_prompts
 from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files
 from trireme.tools.perf.llm.requests import prepare
 from trireme.tools.perf.llm.tokens import token_counter
@@ -52,7 +52,7 @@ def run(options: LlmOptions) -> int:
                 load.take()
             if interruption.is_set:
                 raise PerfError("Interrupted before the measurement began.", INTERRUPTED)
-            _send(load, options, options.request_count, f"{options.request_count} requests", interruption)
+            _send(load, options, options.request_count, _count_text(options.request_count), interruption)
             records, state = load.take()
     finally:
         load.stop()
@@ -61,7 +61,7 @@ def run(options: LlmOptions) -> int:
     if not metrics.totals and interruption.is_set:
         raise PerfError("Interrupted before a request was answered.", INTERRUPTED)
     if not metrics.totals:
-        raise PerfError(f"No answer with text came back{': ' + state.error if state.error else '.'}")
+        raise PerfError(f"No answer with text came back{_because(state.error, options)}")
     print(table_text(metrics, options.is_streaming))
     _export(options, prepared, records.details, Window(records, 1, bounds_ns=_bounds(records.details)))
     for path in write_files(metrics, options):
@@ -71,6 +71,17 @@ def run(options: LlmOptions) -> int:
     if interruption.is_set:
         print("Interrupted: the numbers are of the requests that were answered.", file=sys.stderr)
     return SUCCESS
+
+
+def _count_text(count: int) -> str:
+    return "1 request to answer" if count == 1 else f"{count} requests to answer"
+
+
+def _because(error: str | None, options: LlmOptions) -> str:
+    if error is None:
+        return "."
+    fitting = None if options.prompts.input_file else fitting_length(error, options.prompts.input_tokens_mean)
+    return f": {error}" + ("" if fitting is None else f"\n--isl {fitting} makes prompts that fit")
 
 
 def _make_folder(options: LlmOptions) -> None:

@@ -99,7 +99,7 @@ class LiveView:
         parts = [
             f"{self._title}, {now_s - self._began_s:.0f} s",
             "" if rate is None else f"{rate:.0f} requests/s",
-            f"{state.outstanding} under way",
+            f"{state.total} answered, {state.outstanding} under way",
             self._windows[-1] if self._windows else "",
         ]
         return "; ".join(part for part in parts if part)

@@ -68,8 +68,8 @@ def test_elsewhere_there_is_a_line_every_ten_seconds() -> None:
     view = view_of(stream, clock)
     states(view, clock, 21, 1.0)
     first, second = stream.getvalue().splitlines()
-    assert first == "concurrency 4, 10 s; 4 under way"
-    assert second == "concurrency 4, 20 s; 100 requests/s; 4 under way"
+    assert first == "concurrency 4, 10 s; 900 answered, 4 under way"
+    assert second == "concurrency 4, 20 s; 100 requests/s; 1900 answered, 4 under way"
     view.clear()
     assert len(stream.getvalue().splitlines()) == 2
 
