@@ -57,6 +57,13 @@ def test_tokens_are_measured(
         rows = list(csv.reader(file))
     assert rows[0][:4] == ["Metric", "avg", "min", "max"]
     assert len(json.loads((folder / "profile_export.json").read_text())["experiments"][0]["requests"]) == 6
+    sent = json.loads((folder / "inputs.json").read_text())["data"]
+    assert len(sent) == 100
+    if endpoint_type == "kserve":
+        assert len(sent[0]["text_input"][0].split()) == 12
+        assert json.loads(sent[0]["sampling_parameters"][0])["max_tokens"] == "8"
+    else:
+        assert sent[0]["payload"][0]["max_tokens"] == 8
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -85,6 +85,15 @@ def write_files(metrics: LlmMetrics, options: LlmOptions) -> list[Path]:
     return list(files)
 
 
+def write_inputs(inputs: dict[str, Any], options: LlmOptions) -> None:
+    """Writes what is sent into the folder for artifacts; raises PerfError."""
+    path = artifact_folder(options) / "inputs.json"
+    try:
+        path.write_bytes(orjson.dumps(inputs, option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise PerfError(f"failed to write '{path}': {error.strerror}") from None
+
+
 def artifact_folder(options: LlmOptions) -> Path:
     """A folder for this model, kind of endpoint and load."""
     load = f"concurrency{options.concurrency}" if options.request_rate is None else f"rate{options.request_rate:g}"

@@ -80,6 +80,18 @@ def body_of(options: LlmOptions, prompt: Prompt) -> dict[str, Any]:
     return {**body, **options.extra_inputs}
 
 
+def input_data(options: LlmOptions, prompts: Sequence[Prompt], prepared: PreparedLoad) -> dict[str, Any]:
+    """What is sent, in the form that `--input-data` of perf_analyzer takes."""
+    if options.endpoint_type != "kserve":
+        return {"data": [{"payload": [body_of(options, prompt)]} for prompt in prompts]}
+    names = {one.name for one in prepared.contents[0].inputs}
+    return {
+        "data": [
+            {name: [value] for name, value in values_of(options, prompt).items() if name in names} for prompt in prompts
+        ]
+    }
+
+
 def _path(options: LlmOptions) -> str:
     if options.endpoint is not None:
         return f"/{options.endpoint.lstrip('/')}"

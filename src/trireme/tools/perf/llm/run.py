@@ -14,8 +14,8 @@ from trireme.tools.perf.llm.metrics import compute
 from trireme.tools.perf.llm.options import LlmOptions
 from trireme.tools.perf.llm.pieces import read_answer
 from trireme.tools.perf.llm.prompts import fitting_length, make_prompts
-from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files
-from trireme.tools.perf.llm.requests import prepare
+from trireme.tools.perf.llm.report import artifact_folder, table_text, write_files, write_inputs
+from trireme.tools.perf.llm.requests import input_data, prepare
 from trireme.tools.perf.llm.tokens import token_counter
 from trireme.tools.perf.load.process import LoadProcess
 from trireme.tools.perf.load.records import RequestDetail
@@ -43,6 +43,7 @@ def run(options: LlmOptions) -> int:
     prompts = make_prompts(options.prompts, counter)
     _make_folder(options)
     prepared = prepare(options, prompts)
+    write_inputs(input_data(options, prompts, prepared), options)
     load = LoadProcess(prepared.recipe.build, keeps_details=True)
     interruption = Interruption()
     try:
