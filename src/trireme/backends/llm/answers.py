@@ -13,6 +13,7 @@ import numpy as np
 
 from trireme.backends.llm.chat_message import ChatMessage
 from trireme.backends.llm.logprobs import LogprobTexts
+from trireme.backends.llm.totals import Totals
 from trireme.backends.llm.wishes import Wishes
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -54,6 +55,7 @@ class Answer:
         self._wishes = wishes
         self._sender = sender
         self._logprobs = LogprobTexts(tokenizer, wishes.tokens)
+        self._totals = Totals(wishes.outputs, len(wishes.tokens), wishes.params.choices)
         self._prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
         self._prompt = _shown_prompt(wishes, tokenizer)
         self._on_end = on_end
@@ -152,12 +154,12 @@ class Answer:
         if "token_ids" in wanted:
             tensors.append(Tensor("token_ids", np.array(output.token_ids, np.int32)))
         if "logprobs" in wanted and (output.logprobs or (is_first and self._echoed)):
-            tensors.append(_texts("logprobs", [self._logprobs.of_answer([output], self._echoed if is_first else None)]))
+            tensors.append(_texts("logprobs", [self._logprobs_of([output], self._echoed if is_first else None)]))
         if "prompt_logprobs" in wanted and output.prompt_logprobs is not None:
             tensors.append(_texts("prompt_logprobs", [self._logprobs.of_prompt(output.prompt_logprobs)]))
         if "score" in wanted and output.score is not None:
             tensors.append(Tensor("score", np.array([output.score], np.float32)))
-        return InferenceResponse(tensors)
+        return InferenceResponse(tensors + self._totals.tensors([[output]]))
 
     def _whole(self) -> InferenceResponse:
         wishes, wanted = self._wishes, self._wishes.outputs
@@ -184,12 +186,17 @@ class Answer:
             ids = [token for group in groups for one in group for token in one.token_ids]
             tensors.append(Tensor("token_ids", np.array(ids, np.int32)))
         if "logprobs" in wanted and wishes.params.logprobs is not None:
-            tensors.append(_texts("logprobs", [self._logprobs.of_answer(group, self._echoed) for group in groups]))
+            tensors.append(_texts("logprobs", [self._logprobs_of(group, self._echoed) for group in groups]))
         if "prompt_logprobs" in wanted and self._prompt_logprobs is not None:
             tensors.append(_texts("prompt_logprobs", [self._logprobs.of_prompt(self._prompt_logprobs)]))
         if "score" in wanted and wishes.params.beams:
             tensors.append(Tensor("score", np.array([group[-1].score for group in groups], np.float32)))
-        return InferenceResponse(tensors)
+        return InferenceResponse(tensors + self._totals.tensors(groups))
+
+    def _logprobs_of(self, group: Sequence[TextOutput], echoed: tuple[TokenLogprobs, ...] | None) -> str:
+        if self._wishes.has_logprobs_by_id:
+            return self._logprobs.of_answer_by_id(group)
+        return self._logprobs.of_answer(group, echoed)
 
     def _add_to_message(self, output: TextOutput) -> dict[str, Any]:
         """The delta of a piece, in chats."""

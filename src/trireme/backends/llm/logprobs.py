@@ -1,4 +1,4 @@
-"""Probabilities of tokens as JSON: those of an answer in OpenAI's form, those of a prompt in vLLM's."""
+"""Probabilities of tokens as JSON: those of an answer in OpenAI's form or in vLLM's, those of a prompt in vLLM's."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ class LogprobTexts:
         ]
         return json.dumps({"content": entries}, ensure_ascii=False)
 
+    def of_answer_by_id(self, outputs: Iterable[TextOutput]) -> str:
+        """The same as a list with an object for each token, as those of a prompt are."""
+        entries = [
+            by_id(self._tokenizer, token, found)
+            for output in outputs
+            for token, found in zip(output.token_ids, output.logprobs, strict=False)
+        ]
+        return json.dumps(entries, ensure_ascii=False)
+
     def of_prompt(self, found: Sequence[TokenLogprobs]) -> str:
         """A list with an object for each token: by the id of the token and of the likeliest in its place what is known.
 
@@ -38,13 +47,7 @@ class LogprobTexts:
         """
         entries: list[Any] = [None]
         for token, one in zip(self._prompt[1:], found, strict=True):
-            own = {token: self._ranked(token, one.logprob, one.rank)}
-            likeliest = {
-                other: self._ranked(other, value, place)
-                for place, (other, value) in enumerate(one.top, 1)
-                if other != token
-            }
-            entries.append(own | likeliest)
+            entries.append(by_id(self._tokenizer, token, one))
         return json.dumps(entries, ensure_ascii=False)
 
     def _echoed(self, found: Sequence[TokenLogprobs]) -> list[dict[str, Any]]:
@@ -59,12 +62,20 @@ class LogprobTexts:
         top = [{**self._named(other), "logprob": _told(value)} for other, value in found.top]
         return {**self._named(token), "logprob": _told(found.logprob), "top_logprobs": top}
 
-    def _ranked(self, token: int, logprob: float, rank: int) -> dict[str, Any]:
-        return {"logprob": _told(logprob), "rank": rank, "decoded_token": self._tokenizer.token_text(token)}
-
     def _named(self, token: int) -> dict[str, Any]:
         text = self._tokenizer.token_text(token)
         return {"token": text, "bytes": list(text.encode(errors="replace"))}
+
+
+def by_id(tokenizer: Tokenizer, token: int, found: TokenLogprobs) -> dict[int, dict[str, Any]]:
+    """What is known of a token and of the likeliest in its place, by their ids, as vLLM has it."""
+    entries = {token: (found.logprob, found.rank)}
+    for place, (other, logprob) in enumerate(found.top, 1):
+        entries.setdefault(other, (logprob, place))
+    return {
+        one: {"logprob": _told(logprob), "rank": rank, "decoded_token": tokenizer.token_text(one)}
+        for one, (logprob, rank) in entries.items()
+    }
 
 
 def _told(logprob: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.served_engine import returned
 
 INPUTS = {
     "text_input": ("TYPE_STRING", [1]),
@@ -14,6 +15,7 @@ INPUTS = {
     "stream": ("TYPE_BOOL", [1]),
     "sampling_parameters": ("TYPE_STRING", [1]),
     "exclude_input_in_output": ("TYPE_BOOL", [1]),
+    **returned.FLAG_INPUTS,
 }
 """All are optional; a request brings one of the first three."""
 OUTPUTS = {
@@ -26,6 +28,7 @@ OUTPUTS = {
     "logprobs": ("TYPE_STRING", [-1]),
     "prompt_logprobs": ("TYPE_STRING", [1]),
     "score": ("TYPE_FP32", [-1]),
+    **{name: form for name, form in returned.OUTPUTS.items() if name in returned.NUMBERS},
 }
 """A request that names none gets the first."""
 

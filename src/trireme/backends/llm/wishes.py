@@ -19,6 +19,7 @@ from trireme.backends.llm.sampling_options import (
 from trireme.backends.llm.tensors import OUTPUTS
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.returned import asked_for
 from trireme.core.close_names import closest
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.text_engine import Prompt
@@ -58,6 +59,8 @@ class Wishes:
     """Whether nothing but what is known of the prompt is wanted."""
     adapter: str = ""
     """The name of the adapter to write with; "": none."""
+    has_logprobs_by_id: bool = False
+    """Whether the answer's probabilities are told as vLLM does, and not as OpenAI's API has them."""
 
 
 def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
@@ -77,6 +80,10 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         wanted = frozenset({"text_output"})
     if not is_chat:
         wanted -= {"delta"}
+    told = asked_for(inputs) & (frozenset(names) or OUTPUTS.keys())
+    wanted |= told
+    if wanted & {"cumulative_logprob"} or "logprobs" in told:
+        options["logprobs"] = options.get("logprobs") or 0  # the tokens themselves, where no others are wanted
     operation = str(options.get("operation", ""))
     tokens = (
         _tokens(prompt, is_chat, options, tokenizer)
@@ -91,7 +98,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         options["max_tokens"] = 1  # which is not told
     params = read_params(options, tokenizer, form.grammar, form.shown_ids)
     has_prompt = _has_prompt(inputs, options) and not is_chat
-    if has_prompt and params.logprobs is not None and "logprobs" in wanted:
+    if has_prompt and params.logprobs is not None and "logprobs" in wanted - told:
         params = replace(params, prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
     _check_logprobs(params, len(tokens), forms.max_length - len(tokens))
     return Wishes(
@@ -107,6 +114,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         form,
         is_prompt_only and has_prompt,
         _adapter(options),
+        "logprobs" in told,
     )
 
 

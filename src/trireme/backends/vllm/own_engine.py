@@ -7,6 +7,7 @@ from typing import Any
 
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
 from trireme.backends.llm.answers import REASONS
+from trireme.backends.llm.logprobs import by_id
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
 from trireme.backends.served_engine.caretaker import Caretaker
@@ -21,8 +22,6 @@ from trireme.llm.text_engine import Engine
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "max_tokens": 16}
 """vLLM's, where a request does not say."""
 _KNOWN = SAMPLING_OPTIONS | OPTIONS
-_LEAST_LOGPROB = -9999.0
-"""What stands for tokens that cannot come at all: JSON knows no infinity."""
 
 
 class OwnEngine:
@@ -52,7 +51,7 @@ class OwnEngine:
         for key in options.keys() - _KNOWN:
             raise WishError(f"there is no sampling parameter '{key}'; known are: {', '.join(sorted(_KNOWN))}")
         tells = options.get("logprobs") is not None
-        if wanted.tells_cumulative_logprob and not tells:
+        if "cumulative_logprob" in wanted.told and not tells:
             options["logprobs"] = 0
         tokens = tokenizer.encode(wanted.prompt, True)
         form = self._forms.read(options, False, tokens)
@@ -80,14 +79,7 @@ class OwnEngine:
 
     def described(self, token: int, found: TokenLogprobs) -> dict[int, dict[str, Any]]:
         """What is known of a token and of the likeliest in its place, by their ids."""
-        text = self._engine.tokenizer.token_text
-        entries = {token: (found.logprob, found.rank)}
-        for place, (other, logprob) in enumerate(found.top, 1):
-            entries.setdefault(other, (logprob, place))
-        return {
-            one: {"logprob": max(logprob, _LEAST_LOGPROB), "rank": rank, "decoded_token": text(one)}
-            for one, (logprob, rank) in entries.items()
-        }
+        return by_id(self._engine.tokenizer, token, found)
 
 
 class _Listener:

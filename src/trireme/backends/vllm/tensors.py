@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trireme.backends.python.pb_utils.model_config import ModelConfig
+from trireme.backends.served_engine import returned
 
 _FLAG, _TEXT = ("TYPE_BOOL", [1]), ("TYPE_STRING", [1])
 INPUTS = {
@@ -13,21 +14,13 @@ INPUTS = {
     "stream": _FLAG,
     "sampling_parameters": _TEXT,
     "exclude_input_in_output": _FLAG,
-    "return_finish_reason": _FLAG,
-    "return_cumulative_logprob": _FLAG,
-    "return_logprobs": _FLAG,
-    "return_num_input_tokens": _FLAG,
-    "return_num_output_tokens": _FLAG,
+    **returned.FLAG_INPUTS,
     "embedding_request": _TEXT,
 }
 """The first is needed, the others are optional."""
 OUTPUTS = {
     "text_output": ("TYPE_STRING", [-1]),
-    "finish_reason": ("TYPE_STRING", [-1]),
-    "cumulative_logprob": ("TYPE_FP32", [-1]),
-    "logprobs": ("TYPE_STRING", [-1]),
-    "num_input_tokens": ("TYPE_UINT32", [1]),
-    "num_output_tokens": ("TYPE_UINT32", [-1]),
+    **returned.OUTPUTS,
 }
 
 

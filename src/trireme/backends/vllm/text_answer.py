@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
@@ -18,6 +17,7 @@ from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from trireme.backends.served_engine.pacing import Pacer
+from trireme.backends.served_engine.returned import number_tensors
 from trireme.backends.vllm.text_request import TextRequest
 
 log = logging.getLogger(__name__)
@@ -144,21 +144,13 @@ class TextAnswer:
         wanted, choices = self.request, self._choices
         prompt = wanted.prompt if wanted.has_prompt else ""
         tensors = [_texts("text_output", [prompt + choice.text for choice in choices])]
-        if wanted.tells_finish_reason:
+        if "finish_reason" in wanted.told:
             tensors.append(_texts("finish_reason", [str(choice.finish_reason) for choice in choices]))
-        if wanted.tells_cumulative_logprob:
-            tensors.append(Tensor("cumulative_logprob", _array([one.logprob for one in choices], np.float32)))
-        if wanted.tells_logprobs:
+        if "logprobs" in wanted.told:
             tensors.append(_texts("logprobs", [json.dumps(choice.logprobs) for choice in choices]))
-        if wanted.tells_input_count:
-            tensors.append(Tensor("num_input_tokens", _array([self.input_count], np.uint32)))
-        if wanted.tells_output_count:
-            tensors.append(Tensor("num_output_tokens", _array([one.token_count for one in choices], np.uint32)))
+        counts, sums = [one.token_count for one in choices], [one.logprob for one in choices]
+        tensors += number_tensors(wanted.told, self.input_count, counts, sums)
         return InferenceResponse(tensors)
-
-
-def _array(values: Sequence[float], kind: Any) -> npt.NDArray[Any]:
-    return np.array(values, kind)
 
 
 def _texts(name: str, texts: Sequence[str]) -> Tensor:

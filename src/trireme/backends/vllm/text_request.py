@@ -9,6 +9,7 @@ from typing import Any
 from trireme.backends.llm.sampling_options import read_json
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
+from trireme.backends.served_engine.returned import asked_for
 
 _TEXTS = frozenset({"stop", "bad_words", "guided_regex", "guided_grammar", "guided_choice", "guided_json"})
 """Options that may be texts, and are not read as numbers."""
@@ -25,11 +26,8 @@ class TextRequest:
     """Whether the answer begins with the prompt."""
     options: dict[str, Any]
     """By vLLM's names for how tokens are chosen."""
-    tells_finish_reason: bool
-    tells_cumulative_logprob: bool
-    tells_logprobs: bool
-    tells_input_count: bool
-    tells_output_count: bool
+    told: frozenset[str]
+    """The outputs that are wanted beside the text."""
 
 
 def read_text_request(request: InferenceRequest) -> TextRequest:
@@ -59,11 +57,7 @@ def read_text_request(request: InferenceRequest) -> TextRequest:
         is_stream,
         has_prompt,
         _read_options(options),
-        flag("return_finish_reason"),
-        flag("return_cumulative_logprob"),
-        flag("return_logprobs"),
-        flag("return_num_input_tokens"),
-        flag("return_num_output_tokens"),
+        asked_for(inputs),
     )
 
 

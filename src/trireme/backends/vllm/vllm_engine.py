@@ -44,7 +44,7 @@ class VllmEngine:
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
         """Raises WishError where the sampling parameters cannot be followed."""
         options = dict(answer.request.options)
-        if answer.request.tells_cumulative_logprob:
+        if "cumulative_logprob" in answer.request.told:
             options.setdefault("logprobs", 0)
         try:
             params = self._package.SamplingParams(**options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trireme.backends.served_engine import returned
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.backends.vllm.text_request import TextRequest
 
@@ -36,7 +37,7 @@ class Client:
 
 def begin(client: Any, *, is_stream: bool, choices: int = 1) -> tuple[TextAnswer, list[str]]:
     ended: list[str] = []
-    request = TextRequest("Hi", is_stream, not is_stream, {}, True, True, True, True, True)
+    request = TextRequest("Hi", is_stream, not is_stream, {}, frozenset(returned.OUTPUTS))
     answer = TextAnswer(request, client, client, lambda: ended.append("end"))
     answer.begin(choices, 1)
     return answer, ended
