@@ -58,6 +58,26 @@ ARCHITECTURES: Mapping[str, Family] = {
     "Qwen3MoeForCausalLM": mixture,
 }
 """By the name that config.json gives the architecture."""
+MODEL_TYPES: Mapping[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "phi": "PhiForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "persimmon": "PersimmonForCausalLM",
+    "opt": "OPTForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+"""By the kind of a model: the architecture that is meant where config.json names none."""
 
 _FITTING_CONFIG = "use the config.json that was published with the weights"
 _OR_DELETE = "download it again, or delete it"
@@ -139,7 +159,12 @@ def _canonical(folder: Path, spec: DecoderSpec) -> NamedWeights:
 def config_of(folder: Path) -> Config:
     """The fields of config.json, or what config.ini of FasterTransformer says in their words."""
     converted = find_folder(folder)
-    return read_config(folder) if converted is None else fastertransformer_config.read_config(converted)[0]
+    if converted is not None:
+        return fastertransformer_config.read_config(converted)[0]
+    config = read_config(folder)
+    if not config.get("architectures") and (meant := MODEL_TYPES.get(str(config.get("model_type")))) is not None:
+        config["architectures"] = [meant]
+    return config
 
 
 def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | QuantizedCheckpoint | FasterTransformerCheckpoint:
@@ -151,7 +176,11 @@ def _checkpoint(folder: Path, spec: DecoderSpec) -> Checkpoint | QuantizedCheckp
 
 
 def _family(config: Config, path: Path) -> Family:
-    named = config.get("architectures") or ["none"]
+    named = config.get("architectures")
+    if not named:
+        kind = config.get("model_type")
+        told = f", and its model_type {kind!r} tells none that is known here" if kind is not None else ""
+        raise UnsupportedModelError(f"{path} names no architecture (architectures){told}")
     if not isinstance(named, list):
         raise CheckpointError(f"{path} has 'architectures' as {named!r}: a list with one name is meant")
     if named[0] not in ARCHITECTURES:

@@ -13,7 +13,7 @@ import transformers
 from tiny_language_models import TinyModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from trireme.llm.models.catalog import ARCHITECTURES, UnsupportedModelError, load_weights, read_spec
+from trireme.llm.models.catalog import ARCHITECTURES, MODEL_TYPES, UnsupportedModelError, load_weights, read_spec
 from trireme.llm.models.checkpoint import CheckpointError
 from trireme.llm.models.spec import DecoderSpec
 
@@ -35,8 +35,33 @@ def spec_of(folder: Path, config: dict[str, Any]) -> DecoderSpec:
 def test_an_unknown_architecture_is_named_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"BertModel is not known here; known are .*LlamaForCausalLM"):
         spec_of(tmp_path, {"architectures": ["BertModel"]})
-    with pytest.raises(UnsupportedModelError, match="none is not known"):
-        spec_of(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, r"config.json names no architecture \(architectures\)$"),
+        ({"architectures": []}, r"config.json names no architecture \(architectures\)$"),
+        ({"model_type": "bert"}, r"names no architecture \(architectures\), and its model_type 'bert' tells none"),
+        ({"model_type": ["llama"]}, r"names no architecture \(architectures\), and its model_type \['llama'\] tells"),
+    ],
+)
+def test_a_config_without_an_architecture_is_told(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=words):
+        spec_of(tmp_path, config)
+
+
+def test_the_kind_of_a_model_stands_for_its_architecture(tmp_path: Path) -> None:
+    unnamed = {**LLAMA, "architectures": None}
+    assert spec_of(tmp_path, {**unnamed, "model_type": "llama"}) == spec_of(tmp_path, LLAMA)
+    named = spec_of(tmp_path, {**LLAMA, "architectures": ["Qwen2ForCausalLM"]})
+    assert spec_of(tmp_path, {**unnamed, "model_type": "qwen2"}) == named
+
+
+def test_every_kind_of_a_model_is_the_one_that_transformers_has(tmp_path: Path) -> None:
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    assert {kind: known[kind] for kind in MODEL_TYPES} == MODEL_TYPES
+    assert ARCHITECTURES.keys() - MODEL_TYPES.values() == {"Gemma3ForConditionalGeneration"}
 
 
 def test_a_missing_field_is_named(tmp_path: Path) -> None:
