@@ -143,6 +143,7 @@ class TritonPythonModel:
             if adapter is not None:
                 self._engine.adapters.give_back(adapter)
             raise
+        self._caretaker.expect_work()
         generation = self._engine.submit(
             wishes.tokens,
             wishes.params,

@@ -12,6 +12,7 @@ from typing import Protocol
 from trireme.backends.python.pb_utils.errors import ErrorCode, TritonError
 from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.native_hang import HangTimer
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Caretaker:
         self._step_timeout_s = step_timeout_s
         self._update_metrics = update_metrics
         self._exit_process = exit_process
+        self._timer = HangTimer(step_timeout_s)
         self._is_ending = threading.Event()
         self._has_told = False
         self._thread = threading.Thread(target=self._main, name="llm-caretaker", daemon=True)
@@ -89,10 +91,15 @@ class Caretaker:
         """Returns when it looks no more, so that the engine can be closed without being taken for a failed one."""
         self._is_ending.set()
         self._thread.join(_JOIN_S)
+        self._timer.stop()
+
+    def expect_work(self) -> None:
+        """Called before a request is submitted: its first step may already be one that nobody can look at."""
+        self._timer.arm()
 
     def _main(self) -> None:
         while not self._is_ending.wait(_LOOK_EVERY_S):
-            for look in (self._end_abandoned, self._update_metrics, self._check_engine):
+            for look in (self._end_abandoned, self._update_metrics, self._check_engine, self._wind_timer):
                 self._attempt(look)
 
     def _attempt(self, look: Callable[[], None]) -> None:
@@ -110,6 +117,13 @@ class Caretaker:
                 self.active.pop(work, None)
             elif waiting.is_cancelled():
                 work.cancel()
+
+    def _wind_timer(self) -> None:
+        """An idle process may be stopped and go on hours later: it is under no suspicion."""
+        if self.active or self._core.stalled_s() > 0:
+            self._timer.arm()
+        else:
+            self._timer.disarm()
 
     def _check_engine(self) -> None:
         if self._core.stalled_s() > self._step_timeout_s:

@@ -58,6 +58,7 @@ class OwnEngine:
         params = read_params(options, tokenizer, form.grammar, form.shown_ids)
         answer.begin(params.choices, len(tokens))
         listener = _Listener(self, answer, len(tokens), params.choices, tells)
+        self._caretaker.expect_work()
         generation = self._engine.submit(tokens, params, listener, timeout_s=timeout_s)
         listener.generation = generation
         if answer.is_closed:  # before it could be cancelled
