@@ -21,6 +21,7 @@ from running_server import RunningServer
 
 TRIREME = str(Path(sys.executable).with_name("trireme"))
 MODELS = Path(__file__).parents[1] / "contract/openai_api/repository"
+EXAMPLES = Path(__file__).parents[2] / "examples/model_repository"
 COUNTS = re.compile(r"\[(\d+) tokens in, (\d+) out, [\d.]+ tokens/s, first after [\d.]+ s\]")
 
 
@@ -106,6 +107,26 @@ def test_folder_gets_a_server_of_its_own(tmp_path: Path, is_single_model: bool) 
     done = chat(*words, lines="one\n")
     assert (done.returncode, done.stdout) == (0, "one0 \n"), done.stderr
     assert done.stderr.startswith(f"loading {Path(words[0]).name}\n")
+
+
+def test_plain_folder_is_served_by_the_engine_where_there_is_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    hide = "import sys\nsys.modules.update(dict.fromkeys(['torch', 'transformers']))\n"
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(hide)
+    folder = tmp_path / "scribe"
+    shutil.copytree(EXAMPLES / "scribe" / "1", folder)
+    paths = [str(tmp_path / "hidden"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-m", "trireme", "chat", str(folder), "--temperature", "0"],
+        input="Who are you?\n",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "I am scribe" in done.stdout
 
 
 def test_server_of_its_own_may_ask_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def is_on_cuda(device: str) -> bool:
 
 def _place(device: str) -> str:
     """What "auto" means here; both names of the processor are one."""
-    if device == "numpy" or (device == "auto" and importlib.util.find_spec("torch") is None):
+    if device == "numpy" or (device in ("auto", "cpu") and importlib.util.find_spec("torch") is None):
         return "cpu"
     from trireme.llm.executors.torch import devices
 

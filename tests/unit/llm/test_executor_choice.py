@@ -82,9 +82,13 @@ def test_cache_keeps_no_more_tokens_than_it_may(device: str, tokens: int, blocks
 
 
 def test_numpy_is_taken_where_pytorch_is_not_installed(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_choice.importlib.util, "find_spec", lambda name: None)
     folder = tiny_model("llama").folder
-    assert isinstance(load_executor(folder, OPTIONS), NumpyExecutor)
+    monkeypatch.setattr(executor_choice.importlib.util, "find_spec", lambda name: None)
+    for device in ("auto", "cpu"):
+        executor = load_executor(folder, OPTIONS, device)
+        assert isinstance(executor, NumpyExecutor)
+        monkeypatch.setitem(sys.modules, "trireme.llm.executors.torch", None)
+        assert devices_in_use(executor, device) == ("cpu",)
     with pytest.raises(ExecutorError, match="install torch"):
         load_executor(folder, OPTIONS, "cuda")
     with pytest.raises(ExecutorError, match="bfloat16"):

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from trireme.cli.terminal_chat.client import ChatError, key_headers
 from trireme.tools.child_server import ChildServer, ChildServerError
+from trireme.tools.engine_models import is_for_engine, write_engine_model
 
 _FLAGS = ("--log-info=false",)
 """The log is for errors."""
@@ -31,7 +32,10 @@ def _repository(folder: Path, scratch: Path) -> Path:
         return folder
     repository = scratch / "repository"
     repository.mkdir()
-    (repository / folder.name).symlink_to(folder, target_is_directory=True)
+    if not (folder / "config.pbtxt").is_file() and is_for_engine(folder):
+        write_engine_model(folder, repository / folder.name)
+    else:
+        (repository / folder.name).symlink_to(folder, target_is_directory=True)
     return repository
 
 
