@@ -112,12 +112,14 @@ class Session:
         raise MeasurementError("the server went away each time")
 
     def _judged(self, trial: Trial, error: ClientError) -> ClientError:
-        """What fails with the models as they are ends the search; a configuration that fails is left out of it, as long
-        as there is a server. Raises UnreachableError where there is none."""
+        """What fails with the models as they are ends the search, and so does what cannot be sent, where nothing could
+        be yet; a configuration that fails is left out. Raises UnreachableError where there is no server any more."""
         if isinstance(error, UnreachableError):
             self._control.forget()
             self._control.wait_for_server()
         if isinstance(error, MeasurementError) or _is_default(trial):
+            return error
+        if isinstance(error, InputError) and _loaded(trial) not in self._working:
             return error
         return MeasurementError(str(error))
 

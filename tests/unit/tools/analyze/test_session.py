@@ -18,6 +18,7 @@ from trireme.tools.analyze.session import Session
 from trireme.tools.analyze.trial import Load, Measured, Result, Setting, Trial
 from trireme.tools.client.errors import ClientError, InputError, UnreachableError
 
+OWN = Trial((("m", Setting()),), (Load("m", 4),))
 TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
 RANK = Ranking([ModelOptions("m", Wishes(constraints=(Constraint("perf_latency_p99", most=60.0),)))]).key
 
@@ -98,15 +99,15 @@ def test_what_cannot_be_measured_is_not_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [InputError("the ensemble is not there"), UnreachableError("it took too long")])
 def test_a_configuration_that_does_not_work_is_left_out(tmp_path: Path, error: ClientError) -> None:
-    found = session(tmp_path, error)
+    found = session(tmp_path, (100.0, 50.0), error)
+    assert found.measure(OWN) is not None
     assert found.measure(TRIAL) is None
     assert found.failures == {TRIAL: str(error)}
 
 
 def test_a_second_configuration_that_fails_like_the_first_ends_the_search(tmp_path: Path) -> None:
-    own = Trial((("m", Setting()),), (Load("m", 4),))
     found = session(tmp_path, "it is broken", "it is broken")
-    assert found.measure(own) is None
+    assert found.measure(OWN) is None
     with pytest.raises(MeasurementError, match="in the same way with another configuration: it is broken"):
         found.measure(TRIAL)
 
@@ -124,9 +125,10 @@ def test_failures_that_may_be_of_one_configuration_do_not(
     assert found.measure(TRIAL) is None
 
 
-def test_models_that_cannot_be_measured_as_they_are_end_the_search(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_cannot_be_sent_ends_the_search_as_long_as_nothing_could(tmp_path: Path, is_own: bool) -> None:
     with pytest.raises(InputError, match="which shape"):
-        session(tmp_path, InputError("which shape?")).measure(Trial((("m", Setting()),), (Load("m", 4),)))
+        session(tmp_path, InputError("which shape?")).measure(OWN if is_own else TRIAL)
 
 
 def test_a_server_that_does_not_come_back_ends_the_search(tmp_path: Path) -> None:
