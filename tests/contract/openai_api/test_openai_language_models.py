@@ -201,7 +201,7 @@ def test_client_that_leaves_ends_the_work_of_all_prompts(server: Any, say: Any) 
 
 def test_tokens(server: Any) -> None:
     status, _, text = server.ask("POST", "/tokenize", {"model": "talker", "prompt": "a bb ccc"})
-    assert (status, json.loads(text)) == (200, {"count": 3, "tokens": [1, 2, 3]})
+    assert (status, json.loads(text)) == (200, {"count": 3, "tokens": [1, 2, 3], "token_strs": None})
     messages = [{"role": "user", "content": "dddd"}]
     assert json.loads(server.ask("POST", "/tokenize", {"model": "talker", "messages": messages})[2])["tokens"] == [4]
     status, _, text = server.ask("POST", "/detokenize", {"model": "talker", "tokens": [1, 3]})

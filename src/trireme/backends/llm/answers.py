@@ -214,9 +214,10 @@ class Answer:
         return self._prompt_logprobs if self._wishes.has_prompt_in_output else None
 
 
-def tokens_answer(tokens: Sequence[int], text: str) -> InferenceResponse:
-    """The answer to a request about tokens alone."""
-    return InferenceResponse([_texts("text_output", [text]), Tensor("token_ids", np.array(tokens, np.int32))])
+def tokens_answer(tokens: Sequence[int], texts: Sequence[str], max_length: int) -> InferenceResponse:
+    """The answer to a request about tokens alone: their text, or that of each."""
+    tensors = [_texts("text_output", texts), Tensor("token_ids", np.array(tokens, np.int32))]
+    return InferenceResponse(tensors, parameters={"max_model_len": max_length})
 
 
 def _shown_prompt(wishes: Wishes, tokenizer: Tokenizer) -> str:

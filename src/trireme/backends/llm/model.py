@@ -161,5 +161,12 @@ class TritonPythonModel:
     def _answer_about_tokens(self, wishes: Wishes, sender: InferenceResponseSender) -> None:
         if wishes.operation not in ("tokenize", "detokenize"):
             raise WishError(f"'operation' must be tokenize or detokenize, found '{wishes.operation}'")
-        text = self._engine.tokenizer.decode(wishes.tokens, skip_special=False)
-        sender.send(tokens_answer(wishes.tokens, text), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        tokenizer, spec, tokens = self._engine.tokenizer, self._engine.core.spec, wishes.tokens
+        known = max(tokenizer.vocab_size, spec.vocab_size)
+        if tokens and max(tokens) >= known:
+            raise WishError(f"token id {max(tokens)} is not one of the {known} of the vocabulary")
+        if wishes.has_token_texts:
+            texts = [tokenizer.token_text(token) for token in tokens]
+        else:
+            texts = [tokenizer.decode(tokens, skip_special=False)]
+        sender.send(tokens_answer(tokens, texts, spec.max_positions), TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -29,6 +29,7 @@ IGNORED = frozenset({"user", "metadata", "store", "service_tier", "logit_bias_ty
 """Options of other servers that change nothing here."""
 _OWN = frozenset({
     "stream", "echo", "priority", "operation", "chat_template_kwargs", "add_generation_prompt", "add_special_tokens",
+    "return_token_strs",
 })  # fmt: skip
 _ADAPTER = ("adapter", "lora_name", "lora")
 """The names of the adapter to write with."""
@@ -59,6 +60,8 @@ class Wishes:
     """Whether nothing but what is known of the prompt is wanted."""
     adapter: str = ""
     """The name of the adapter to write with; "": none."""
+    has_token_texts: bool = False
+    """Of a request about tokens alone: whether the text of each is wanted."""
     has_logprobs_by_id: bool = False
     """Whether the answer's probabilities are told as vLLM does, and not as OpenAI's API has them."""
 
@@ -114,6 +117,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         form,
         is_prompt_only and has_prompt,
         _adapter(options),
+        bool(number("return_token_strs", options.get("return_token_strs", False), bool)),
         "logprobs" in told,
     )
 

@@ -15,7 +15,9 @@ _TEXTS: Final = frozenset({"model", "stream", "stream_options", "logprobs", *OPT
 CHAT: Final = _TEXTS | {"messages", "top_logprobs", *TOOL_OPTIONS}
 COMPLETION: Final = _TEXTS | {"prompt", "echo", "suffix"}
 EMBEDDING: Final = frozenset({"model", "input", "encoding_format", "dimensions"})
-TOKENIZE: Final = frozenset({"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"})
+TOKENIZE: Final = frozenset(
+    {"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt", "return_token_strs"}
+)
 DETOKENIZE: Final = frozenset({"model", "tokens"})
 
 _WITHOUT_EFFECT: Final = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -19,6 +20,8 @@ class TokenizeRequest:
     prompt: str | None
     messages: list[Message] | None
     options: dict[str, bool]
+    wants_texts: bool = False
+    """Whether the text of each token is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ def read_tokenize(fields: Fields) -> TokenizeRequest:
     if prompt is None and messages is None:
         raise FieldError("prompt", "'prompt' or 'messages' is required.", "missing_required_parameter")
     flags = {name: fields.flag(name) for name in ("add_special_tokens", "add_generation_prompt")}
-    return TokenizeRequest(model, prompt, messages, {name: flag for name, flag in flags.items() if flag is not None})
+    options = {name: flag for name, flag in flags.items() if flag is not None}
+    return TokenizeRequest(model, prompt, messages, options, fields.flag("return_token_strs") or False)
 
 
 def read_detokenize(fields: Fields) -> DetokenizeRequest:
@@ -51,9 +55,12 @@ def read_detokenize(fields: Fields) -> DetokenizeRequest:
     return DetokenizeRequest(model, tokens)
 
 
-def encode_tokens(tokens: list[int]) -> bytes:
-    """The answer of `/tokenize`."""
-    return orjson.dumps({"count": len(tokens), "tokens": tokens})
+def encode_tokens(tokens: list[int], max_length: int | None, texts: list[str] | None) -> bytes:
+    """The answer of `/tokenize`; how long a prompt with its answer may be is left out where it is not known."""
+    found: dict[str, Any] = {"count": len(tokens), "tokens": tokens, "token_strs": texts}
+    if max_length is not None:
+        found["max_model_len"] = max_length
+    return orjson.dumps(found)
 
 
 def encode_prompt(text: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from trireme.core.datatype import Parameter
@@ -55,7 +55,11 @@ class TokenEndpoints:
             return input_tensor(form.inputs["messages"], [messages_text(request.messages)], form.has_batch)
 
         parameters: dict[str, Parameter] = {"operation": "tokenize", **request.options}
-        ask = partial(_ask, exchange, call, request.model, parameters, "token_ids", _encode_token_ids)
+        outputs = ["token_ids"]
+        if request.wants_texts:
+            parameters["return_token_strs"] = True
+            outputs.append(form.text_output)
+        ask = partial(_ask, exchange, call, request.model, parameters, outputs, _encode_token_ids)
         self._calls.prepare(exchange, request.model, encode, ask)
 
     def detokenize(self, exchange: Exchange, call: CalledModel, request: DetokenizeRequest) -> None:
@@ -63,7 +67,7 @@ class TokenEndpoints:
         form = _tokenizing_form(call, request.model)
         encode = partial(input_tensor, form.inputs["input_ids"], request.tokens, form.has_batch)
         parameters: dict[str, Parameter] = {"operation": "detokenize"}
-        ask = partial(_ask, exchange, call, request.model, parameters, form.text_output, _encode_text)
+        ask = partial(_ask, exchange, call, request.model, parameters, [form.text_output], _encode_text)
         self._calls.prepare(exchange, request.model, encode, ask)
 
 
@@ -79,32 +83,37 @@ def _ask(
     call: CalledModel,
     model: str,
     parameters: dict[str, Parameter],
-    output: str,
-    encode: Callable[[Tensor], bytes],
+    outputs: Sequence[str],
+    encode: Callable[[list[Tensor], Mapping[str, Parameter]], bytes],
     tensor: Tensor,
 ) -> None:
-    """Sends the request, and answers with the one output of its response that counts."""
+    """Sends the request, and answers with the response that has its outputs."""
 
     def respond(response: InferenceResponse) -> None:
-        found = next((entry for entry in response.outputs if entry.name == output), None)
+        given = {entry.name: entry for entry in response.outputs}
+        missing = [name for name in outputs if name not in given]
         if response.error is not None:
             exchange.send_error(response.error)
-        elif found is not None:
-            exchange.send_json(encode(found))
+        elif not missing:
+            exchange.send_json(encode([given[name] for name in outputs], response.parameters or {}))
         elif response.is_final:
-            exchange.send_error(InternalError(f"the model gave no '{output}'"))
+            exchange.send_error(InternalError(f"the model gave no '{missing[0]}'"))
 
     request = InferenceRequest(model, "", f"tok-{uuid.uuid4().hex}", {tensor.name: tensor}, respond)
     request.parameters = parameters
-    request.requested_outputs = (output,)
+    request.requested_outputs = tuple(outputs)
     exchange.request = request
     exchange.body = b""
     call.start(request, arrival_or_none(exchange))
 
 
-def _encode_token_ids(tensor: Tensor) -> bytes:
-    return encode_tokens(array("i" if tensor.datatype == "INT32" else "q", bytes(tensor.data)).tolist())
+def _encode_token_ids(outputs: list[Tensor], parameters: Mapping[str, Parameter]) -> bytes:
+    ids, *others = outputs
+    tokens = array("i" if ids.datatype == "INT32" else "q", bytes(ids.data)).tolist()
+    texts = [text.decode("utf-8", "replace") for other in others for text in decode_bytes(other.data)]
+    limit = parameters.get("max_model_len")
+    return encode_tokens(tokens, limit if isinstance(limit, int) else None, texts if others else None)
 
 
-def _encode_text(tensor: Tensor) -> bytes:
-    return encode_prompt(b"".join(decode_bytes(tensor.data)).decode("utf-8", "replace"))
+def _encode_text(outputs: list[Tensor], _: Mapping[str, Parameter]) -> bytes:
+    return encode_prompt(b"".join(decode_bytes(outputs[0].data)).decode("utf-8", "replace"))
