@@ -50,8 +50,7 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
         raise ExecutorError(f"'{device}' is not a device; known are auto, cuda, cuda:<number>, hpu, cpu and numpy")
     if dtype not in ("auto", *DTYPES):
         raise ExecutorError(f"'{dtype}' is not a type to compute in; known are auto, {', '.join(DTYPES)}")
-    if not folder.is_dir():
-        raise ExecutorError(f"there is no folder {folder}; give the folder that has the model's config.json")
+    check_folder(folder)
     try:
         spec = read_spec(folder)
     except UnsupportedModelError as error:
@@ -60,10 +59,17 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
     refuse_quantized_batch_invariance(options, quantization)
     has_torch = importlib.util.find_spec("torch") is not None
     if device == "numpy" or (device in ("auto", "cpu") and not has_torch):
-        return _with_numpy(folder, spec, options, dtype, quantization)
+        hint = "" if device == "numpy" else "; PyTorch would be faster"
+        return _with_numpy(folder, spec, options, dtype, quantization, hint)
     if not has_torch:
         raise ExecutorError(f"the device '{device}' needs PyTorch, which is not installed; install torch, or use 'cpu'")
     return _with_torch(folder, spec, options, device, dtype, quantization)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ExecutorError where there is none."""
+    if not folder.is_dir():
+        raise ExecutorError(f"there is no folder {folder}; give the folder that has the model's config.json")
 
 
 def devices_in_use(executor: Executor, device: str) -> tuple[str, ...]:
@@ -89,7 +95,9 @@ def _place(device: str) -> str:
     return devices.place(device)
 
 
-def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str) -> Executor:
+def _with_numpy(
+    folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: str, quantization: str, hint: str
+) -> Executor:
     if dtype not in ("auto", "float32"):
         raise ExecutorError(f"numpy computes in float32 alone, not in {dtype}; install torch for other types")
     refuse_batch_invariance(options, "with numpy")
@@ -98,7 +106,7 @@ def _with_numpy(folder: Path, spec: DecoderSpec, options: EngineOptions, dtype: 
     from trireme.llm.executors.numpy.executor import NumpyExecutor
 
     check_room(spec, options, 4, "float32", free_host_bytes(), "the machine has {} of memory free")
-    log.info("%s runs on the CPU with numpy, in float32; PyTorch would be faster", spec.architecture)
+    log.info("%s runs on the CPU with numpy, in float32%s", spec.architecture, hint)
     _tell_unpacking(quantization, "numpy", "float32")
     return NumpyExecutor(spec, load_weights(folder, spec), options)
 

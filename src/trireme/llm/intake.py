@@ -99,7 +99,8 @@ class Intake:
         if prompt_size + 1 > room:
             what = f"the cache has room for {room} in all" if not beams else f"for {beams} beams the cache is too small"
             raise LongPromptError(
-                f"the prompt has {prompt_size} tokens, but {what}: shorten it, or enlarge the cache (cache_bytes)"
+                f"the prompt has {prompt_size} tokens, but {what}: shorten it, or enlarge the cache "
+                f"({self._limits.cache_setting})"
             )
 
     def _room(self, prompt_size: int, beams: int) -> int:

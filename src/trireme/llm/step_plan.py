@@ -19,6 +19,8 @@ class SchedulerLimits:
     has_prefix_cache: bool = True
     short_positions: int = 0
     """A sequence with more tokens than this is computed in another way, from its first token on; 0: none is."""
+    cache_setting: str = "cache_bytes"
+    """The option that gives the cache more room."""
 
 
 @dataclass(slots=True)

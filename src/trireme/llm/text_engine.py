@@ -86,9 +86,11 @@ class Engine:
         cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", options: EngineOptions | None = None
     ) -> Engine:
         """Reads a Hugging Face folder; `device` is `auto`, `numpy`, `cpu`, `cuda` or `cuda:<number>`."""
+        from trireme.llm.executor_choice import check_folder
         from trireme.llm.speculation.executor_pair import load_executors
 
         options = options or EngineOptions()
+        check_folder(Path(folder))
         tokenizer = load_tokenizer(Path(folder))
         executor, draft = load_executors(folder, options, device, dtype)
         try:

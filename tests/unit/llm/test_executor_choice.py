@@ -192,3 +192,16 @@ def test_batch_invariance_is_refused_where_it_is_not_kept(device: str, tiny_mode
     options = EngineOptions(is_batch_invariant=True)
     with pytest.raises(ExecutorError, match="batch_invariant needs the kernels for NVIDIA GPUs"):
         load_executor(tiny_model("llama").folder, options, device)
+
+
+def test_pytorch_is_recommended_to_those_alone_who_have_not_asked_for_numpy(
+    tiny_model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny_model("llama").folder
+    caplog.set_level("INFO", "trireme.llm")
+    load_executor(folder, OPTIONS, "numpy")
+    assert "runs on the CPU with numpy" in caplog.text
+    assert "faster" not in caplog.text
+    monkeypatch.setattr(executor_choice.importlib.util, "find_spec", lambda name: None)
+    load_executor(folder, OPTIONS, "auto")
+    assert "PyTorch would be faster" in caplog.text

@@ -159,3 +159,22 @@ def test_what_is_no_prompt_is_told(engine: Engine, prompt: Any, found: str) -> N
     for ask in (engine.generate, engine.encode, lambda one: next(engine.stream(one))):
         with pytest.raises(SamplingError, match=sentence):
             ask(prompt)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ExecutorError, match=f"there is no folder {tmp_path}/gone; give the folder that has"):
+        Engine.load(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [
+        (EngineOptions(cache_tokens=32), "cache_tokens"),
+        (EngineOptions(cache_tokens=10**9, cache_bytes=10**6), "cache_bytes"),
+    ],
+)
+def test_a_prompt_without_room_names_what_keeps_the_cache_small(options: EngineOptions, setting: str) -> None:
+    with Engine.load(SHIPPED, device="numpy", options=options) as engine:
+        prompt = [5] * (engine.core.executor.limits.block_count * 16)
+        with pytest.raises(SamplingError, match=rf"enlarge the cache \({setting}\)"):
+            engine.generate(prompt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from trireme.llm.grammar.matching import AfterReasoning
 from trireme.llm.grammar.sources import json_rule
 from trireme.llm.sampling_params import Grammar, SamplingError
 from trireme.llm.text_engine import Engine
+
+log = logging.getLogger(__name__)
 
 OPTIONS = frozenset({
     "tools", "tool_choice", "parallel_tool_calls", "response_format", "guided_json", "guided_regex", "guided_grammar",
@@ -56,6 +59,7 @@ class AnswerForms:
         self.max_new_tokens = max_new_tokens
         """Of an answer whose request does not say; None: what fits."""
         self._format = tool_format
+        self._has_told = False
         self._reasoning = reasoning
 
     def read(self, given: Mapping[str, Any], is_chat: bool, prompt: Sequence[int]) -> AnswerForm:
@@ -63,6 +67,8 @@ class AnswerForms:
         options = {key: _decoded(key, value) for key, value in given.items() if key in OPTIONS}
         tools = _tools(options.get("tools")) if is_chat and options.get("tool_choice") != "none" else []
         choice = options.get("tool_choice", "auto")
+        if tools and self._format is None:
+            self._tell_of_tools()
         grammar = self._grammar(options, tools, choice)
         if not is_chat:
             return AnswerForm(grammar)
@@ -70,6 +76,15 @@ class AnswerForms:
         if grammar is not None and self._reasoning is not None:
             grammar = self._after_reasoning(grammar, self._reasoning, tail)
         return AnswerForm(grammar, self._shown(bool(tools)), self._parsers(tools, tail))
+
+    def _tell_of_tools(self) -> None:
+        """Once: a chat with tools is answered, as if there were none."""
+        if not self._has_told:
+            log.warning(
+                "a request has tools, but the model's chat template speaks of no format of tool calls that is known: "
+                "answers will call none; the model's parameter 'tool_parser' names a format"
+            )
+        self._has_told = True
 
     def _grammar(self, options: Mapping[str, Any], tools: Sequence[Tool], choice: Any) -> Grammar | None:
         named = [key for key in _GUIDES if key in options and options[key] != {"type": "text"}]

@@ -101,8 +101,8 @@ def _engine_options(reader: _Reader) -> EngineOptions:
         max_step_tokens=reader.number("max_step_tokens", defaults.max_step_tokens, 16),
         max_length=reader.number("max_length", 0, 0) or None,
         block_size=reader.number("block_size", defaults.block_size, 1),
-        cache_bytes=reader.number("cache_bytes", 0, 0) or None,
-        cache_tokens=reader.number("cache_tokens", 0, 0) or None,
+        cache_bytes=reader.number("cache_bytes", 0, 1) or None,
+        cache_tokens=reader.number("cache_tokens", 0, 1) or None,
         memory_share=reader.share("memory_share", defaults.memory_share),
         cache_share=reader.share("cache_share", 0) or None,
         has_prefix_cache=reader.flag("prefix_cache", True),
@@ -114,7 +114,7 @@ def _engine_options(reader: _Reader) -> EngineOptions:
         warm_up=WarmUpMode(reader.choice("warm_up", tuple(mode.value for mode in WarmUpMode))),
         speculation=_speculation(reader),
         speculation_tokens=reader.number("speculation_tokens", defaults.speculation_tokens, 1),
-        draft_cache_bytes=reader.number("draft_cache_bytes", 0, 0) or None,
+        draft_cache_bytes=reader.number("draft_cache_bytes", 0, 1) or None,
         max_adapters=reader.number("max_adapters", defaults.max_adapters, 1),
     )
 

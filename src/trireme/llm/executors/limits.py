@@ -31,9 +31,8 @@ def limits_for(
     room = options.cache_bytes if options.cache_bytes is not None else default_cache_bytes
     each = item_bytes * options.block_size * (token_items(spec) if items is None else items)
     usable = options.max_sequences * -(-spec.max_positions // options.block_size)
-    if options.cache_tokens is not None:
-        usable = min(usable, -(-options.cache_tokens // options.block_size))
-    count = min(room // each, usable)
+    kept = usable if options.cache_tokens is None else -(-options.cache_tokens // options.block_size)
+    count = min(room // each, usable, kept)
     if count < 1:
         what = f"a cache of {room} bytes has no room for one block, which takes {each}; enlarge it (cache_bytes)"
         if options.cache_bytes is None:
@@ -50,6 +49,7 @@ def limits_for(
         options.max_step_tokens,
         options.has_prefix_cache,
         spec.rope.short_positions if spec.rope is not None else 0,
+        "cache_tokens" if kept == count < min(room // each, usable) else "cache_bytes",
     )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import mmap
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -333,6 +334,8 @@ class _TorchFile(TensorFile):
             if is_pointer:
                 raise CheckpointError(f"{path} {_IS_POINTER}") from None
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if isinstance(error, pickle.UnpicklingError):  # PyTorch's own advice is to read it with less care
+                reason = "it is damaged, or has something else than tensors in it"
             raise CheckpointError(f"{path} cannot be read by PyTorch ({reason}); {DOWNLOAD_AGAIN}") from None
         if not isinstance(self._tensors, dict):
             kind = type(self._tensors).__name__

@@ -217,8 +217,11 @@ def _read_guides(found: Options, fields: Fields) -> None:
     _take(found, "guided_regex", fields.text("guided_regex"))
     _take(found, "guided_grammar", fields.text("guided_grammar"))
     choices = fields.array("guided_choice", MAX_LISTED)
-    if choices is not None and not (choices and all(type(choice) is str for choice in choices)):
-        raise wrong_type("guided_choice", "an array of strings", choices)
+    if choices == []:
+        raise FieldError("guided_choice", "'guided_choice' has to have at least one text to choose.", "invalid_value")
+    for choice in choices or ():
+        if type(choice) is not str:
+            raise FieldError("guided_choice", "'guided_choice' has to be an array of strings.", "invalid_type")
     _take(found, "guided_choice", choices)
 
 

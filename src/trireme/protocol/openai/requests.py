@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trireme.protocol.openai.errors import FieldError
-from trireme.protocol.openai.fields import Fields, is_token_ids, wrong_type
+from trireme.protocol.openai.fields import MAX_INTEGER, Fields, is_token_ids, wrong_type
 from trireme.protocol.openai.options import (
     MAX_TOP_LOGPROBS,
     Options,
@@ -175,8 +175,16 @@ def read_prompts(name: str, fields: Fields, max_count: int) -> list[Prompt]:
         raise FieldError(name, f"'{name}' has {len(prompts)} entries; at most {max_count} are allowed.")
     for prompt in prompts:
         if type(prompt) is not str and not (prompt and is_token_ids(prompt)):
+            _refuse_ids(name, prompt)
             raise wrong_type(name, _PROMPT, prompt)
     return prompts
+
+
+def _refuse_ids(name: str, prompt: Any) -> None:
+    """Where it is a list of whole numbers, what is wrong is one of them."""
+    if type(prompt) is list and prompt and all(type(entry) is int for entry in prompt):
+        wrong = next(entry for entry in prompt if not 0 <= entry <= MAX_INTEGER)
+        raise FieldError(name, f"'{name}' has {wrong}, which is no token id: those are 0 or more.", "invalid_value")
 
 
 def _read_stream(fields: Fields) -> tuple[bool, bool]:

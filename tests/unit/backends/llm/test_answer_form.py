@@ -76,3 +76,16 @@ def test_texts_have_grammars_and_no_tools(read: Callable[..., Wishes]) -> None:
 def test_calls_cannot_be_enforced_without_a_format(engine: Engine) -> None:
     with pytest.raises(SamplingError, match="parameter 'tool_parser' names one"):
         AnswerForms(engine, None, None).read({"tools": TOOLS, "tool_choice": "required"}, True, [1])
+
+
+def test_tools_that_a_model_is_not_told_of_are_told_of_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    forms, prompt = AnswerForms(engine, None, None), engine.tokenizer.encode("Hi")
+    for _ in range(2):
+        forms.read({"tools": TOOLS}, True, prompt)
+    words = "a request has tools, but the model's chat template speaks of no format of tool calls that is known"
+    assert [words in record.getMessage() for record in caplog.records] == [True]
+    caplog.clear()
+    other = AnswerForms(engine, None, None)
+    other.read({"tools": TOOLS, "tool_choice": "none"}, True, prompt)
+    other.read({}, True, prompt)
+    assert caplog.records == []

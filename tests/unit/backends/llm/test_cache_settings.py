@@ -48,3 +48,10 @@ def test_a_kind_that_leaves_the_device_to_the_model_does_so(tmp_path: Path, monk
     assert settings(tmp_path, "MODEL", device="cpu").device == "cpu"
     assert settings(tmp_path, "CPU").device == "cpu"
     assert settings(tmp_path, "CPU", executor="numpy").device == "numpy"
+
+
+@pytest.mark.parametrize("name", ["cache_bytes", "cache_tokens", "draft_cache_bytes"])
+def test_a_cache_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    assert getattr(options(tmp_path), name) is None
+    with pytest.raises(ModelLoadError, match=f"'{name}' of model 'writer' must be a whole number of at least 1"):
+        options(tmp_path, **{name: "0"})

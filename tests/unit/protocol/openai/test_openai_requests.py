@@ -260,3 +260,19 @@ def test_a_model_with_a_name_that_nothing_can_have_is_refused_by_its_length() ->
         with pytest.raises(FieldError) as caught:
             (read_completion if "prompt" in body else read_chat)(Fields({"model": "m" * 65_537, **body}))
         assert caught.value.message == "'model' has 65537 characters; at most 65536 are allowed."
+
+
+@pytest.mark.parametrize(
+    ("members", "sentence"),
+    [
+        ({"guided_choice": []}, "'guided_choice' has to have at least one text to choose."),
+        ({"guided_choice": ["a", 3]}, "'guided_choice' has to be an array of strings."),
+        ({"prompt": [-4]}, "'prompt' has -4, which is no token id: those are 0 or more."),
+        ({"prompt": [[3], [5, -4]]}, "'prompt' has -4, which is no token id: those are 0 or more."),
+        ({"prompt": [2**63]}, "'prompt' has 9223372036854775808, which is no token id: those are 0 or more."),
+    ],
+)
+def test_what_is_wrong_with_entries_is_told(members: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        completion(**members)
+    assert refused.value.message == sentence
