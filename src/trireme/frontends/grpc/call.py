@@ -237,6 +237,7 @@ class Call(ABC):
             inflated = message.within(INLINE_INFLATED_BYTES)
             connection.inline_bytes_left -= INLINE_INFLATED_BYTES if inflated is None else len(inflated)
         if inflated is None:
+            self.note_read()
             share = self._share = InflationShare()
             self.context.inflation.compute(self.ordered_work(), message, share, then)
         else:

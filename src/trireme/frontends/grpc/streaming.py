@@ -95,6 +95,7 @@ class StreamCall(Call):
         self._trailers = grpc.trailers(status, text)
         if self._work is not None:
             self._work.drop()
+        self.note_read()
         if not self._outbox:
             self.connection.add_dirty(self)
 

@@ -105,7 +105,12 @@ def start(tools) -> Iterator[Callable[..., Bench]]:
     yield build
     for bench in benches:
         bench.gate.set()
+        if bench.client.connections:
+            bench.client.connection.connection_lost(None)
         bench.client.context.close()
+        for threads in bench.client.context.inflation.threads:
+            threads.shutdown(wait=True)
+        assert bench.client.context.inflation.used_bytes == 0, "memory that nobody gives back any more"
 
 
 @pytest.fixture

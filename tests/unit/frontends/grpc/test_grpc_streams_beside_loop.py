@@ -100,3 +100,14 @@ def test_the_deadline_takes_the_place_of_an_end_that_waits(packing, wide) -> Non
     assert packing.streamed(stream_id) == (None, [])
     packing.client.loop.advance(1.1)
     assert packing.streamed(stream_id) == (str(grpc.DEADLINE_EXCEEDED), [])
+
+
+def test_messages_whose_strings_are_counted_give_back_what_they_were_inflated_to(bench, strings) -> None:
+    stream_id = bench.open("ModelStreamInfer", bench.PACKED)
+    inflation = bench.client.context.inflation
+    for number in range(3):
+        bench.send(stream_id, strings("held", str(number)), is_packed=True)
+        bench.take()  # inflated
+        assert inflation.used_bytes == 0, "only the strings are still counted"
+        bench.take()
+    assert [request.id for request in bench.inference.held] == ["0", "1", "2"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
+
 from trireme.core.tensor import CountedTensor
+from trireme.frontends.grpc.services.rpc import MAX_CONTROL_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.server.long_work import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES
@@ -112,3 +116,20 @@ def test_a_long_request_for_a_model_that_there_is_has_to_be_read(bench, many_inp
     assert bench.answer(stream_id) == ({}, [])
     bench.take()
     assert bench.answer(stream_id)[0]["grpc-status"] != str(grpc.NOT_FOUND)
+
+
+def test_what_a_load_was_inflated_to_is_given_back_before_the_model_is_loaded(bench) -> None:
+    with closing(asyncio.new_event_loop()) as loop:
+        bench.client.loop.create_task = loop.create_task
+        message = service_pb2.RepositoryModelLoadRequest(model_name="uploaded")
+        message.parameters["file:1/weights"].bytes_param = bytes(MAX_CONTROL_BYTES)
+        stream_id = bench.open("RepositoryModelLoad", bench.PACKED)
+        bench.send(stream_id, message, is_packed=True, is_ended=True)
+        bench.take()  # inflated
+        assert bench.client.context.inflation.used_bytes > MAX_CONTROL_BYTES
+        bench.take()  # parsed
+        (loading,) = bench.client.context.tasks
+        left_bytes = bench.client.context.inflation.used_bytes
+        loop.run_until_complete(loading)
+    assert left_bytes == 0
+    assert bench.answer(stream_id)[0]["grpc-status"] == "0"

@@ -47,6 +47,7 @@ class RpcCall(UnaryCall):
             self._ask(self._parse(message))
 
     def _ask(self, request: Any) -> None:
+        self.note_read()
         if self.visit is None:
             self._call(request)
         else:

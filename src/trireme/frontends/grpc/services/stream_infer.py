@@ -105,6 +105,7 @@ class StreamedRequest:
 
     def _start(self, message: Buffer, decoded: DecodedRequest) -> None:
         call = self._call
+        call.note_read()
         context = call.context
         template, request_id, raw_contents = decoded
         try:
