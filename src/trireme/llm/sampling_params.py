@@ -199,7 +199,7 @@ class SamplingParams:
         """What the tokens of one of the choices are drawn with; the smallest comes after the largest."""
         if self.seed is None:
             return None
-        return MIN_SEED + (self.seed + choice - MIN_SEED) % (MAX_SEED - MIN_SEED + 1)
+        return MIN_SEED + (int(self.seed) + choice - MIN_SEED) % (MAX_SEED - MIN_SEED + 1)
 
     @property
     def is_greedy(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trireme.llm.sampling_params import SamplingError, SamplingParams
@@ -52,3 +53,9 @@ def test_what_each_token_asks_for_follows_from_the_wishes() -> None:
     penalized = dataclasses.replace(plain, frequency_penalty=0.5)
     assert (penalized.is_plain_greedy, penalized.needs_history) == (False, True)
     assert not dataclasses.replace(plain, temperature=1.0).is_plain_greedy
+
+
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, np.int32], ids=str)
+def test_choices_have_the_seeds_of_whole_numbers_of_any_kind(kind: Any) -> None:
+    params = SamplingParams(seed=kind(5), choices=3)
+    assert [params.seed_of(choice) for choice in range(3)] == [5, 6, 7]
