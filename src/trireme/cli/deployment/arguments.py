@@ -177,9 +177,17 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         metavar="DTYPE",
         help="float32, bfloat16, float16; default: as the model was saved",
     )
-    group.add_argument("--batch", type=_positive, default=8, metavar="N", help="requests that run together; default: 8")
     group.add_argument(
-        "--max-new-tokens", type=_positive, default=64, metavar="N", help="tokens of one answer; default: 64"
+        "--batch",
+        type=_positive,
+        metavar="N",
+        help="requests that run together; default: 256 with the llm backend, else 8",
+    )
+    group.add_argument(
+        "--max-new-tokens",
+        type=_positive,
+        metavar="N",
+        help="tokens of one answer; default: what fits with the llm backend, else 64",
     )
     group.add_argument(
         "--length",

@@ -37,6 +37,8 @@ class NameTakenError(DeployError):
 
 
 BACKENDS = ("auto", "llm", "transformers")
+USUAL_BATCH_SIZE = 8
+USUAL_NEW_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,10 @@ class DeployOptions:
     device: str = "auto"
     dtype: str = "auto"
     revision: str | None = None
-    batch_size: int = 8
-    """Requests that may run together."""
-    max_new_tokens: int = 64
+    batch_size: int | None = None
+    """Requests that may run together; None: what the llm backend lets run, else `USUAL_BATCH_SIZE`."""
+    max_new_tokens: int | None = None
+    """Of one answer; None: what fits with the llm backend, else `USUAL_NEW_TOKENS`."""
     length_tokens: int | None = None
     """Tokens of a prompt and its answer that memory is counted for; None: the model's context, 1024 at most."""
     memory_bytes: int | None = None

@@ -171,6 +171,8 @@ def test_language_models_go_to_the_engine_that_knows_them(tmp_path: Path) -> Non
         "max_new_tokens": "7",
         "max_sequences": "4",
     }
+    _, parameters, _ = written(CAUSAL, "cpu", tmp_path / "m", batch_size=8, max_new_tokens=64)
+    assert (parameters["max_sequences"], parameters["max_new_tokens"]) == ("8", "64")  # as others have it by themselves
 
 
 @pytest.mark.parametrize(

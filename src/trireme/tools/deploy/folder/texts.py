@@ -17,7 +17,7 @@ from trireme.tools.deploy.checks.task import (
 from trireme.tools.deploy.folder.fingerprint import stamped
 from trireme.tools.deploy.folder.model_folder import CODE_NAME, CONFIG_NAME, ModelFolder, parameter_lines
 from trireme.tools.deploy.hub.model_files import ModelFiles
-from trireme.tools.deploy.options import DeployError, DeployOptions
+from trireme.tools.deploy.options import USUAL_BATCH_SIZE, USUAL_NEW_TOKENS, DeployError, DeployOptions
 
 _EJECTED = "ejected_model.txt"
 
@@ -36,10 +36,9 @@ def folder_of(path: Path, model: ModelFiles, device: str, options: DeployOptions
 def _with_engine(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
     """Names the model, and leaves everything else to the engine for language models."""
     parameters = _parameters(model, device, options)
-    usual = DeployOptions("")
-    if options.max_new_tokens == usual.max_new_tokens:  # nobody has said so: answers end by themselves
-        del parameters["max_new_tokens"]
-    if options.batch_size != usual.batch_size:
+    if options.max_new_tokens is None:  # nobody has said so: answers end by themselves
+        parameters.pop("max_new_tokens", None)
+    if options.batch_size is not None:
         parameters["max_sequences"] = str(options.batch_size)
     lines = [
         f"# {model.reference}. It takes 'text_input' or 'messages', streams, and speaks OpenAI's API.",
@@ -59,7 +58,7 @@ def _with_backend(model: ModelFiles, device: str, options: DeployOptions) -> dic
     lines = [
         f"# {model.reference}. Inputs and outputs follow from the task of the model.",
         'backend: "transformers"',
-        f"max_batch_size: {options.batch_size}",
+        f"max_batch_size: {options.batch_size or USUAL_BATCH_SIZE}",
         *parameter_lines(parameters),
     ]
     # The version folder has to exist, and a folder without a file would not survive git or zip.
@@ -73,7 +72,7 @@ def _ejected(model: ModelFiles, device: str, options: DeployOptions) -> dict[str
     lines = [
         f"# {model.reference}, run by the code in 1/model.py, which reads these parameters.",
         'backend: "python"',
-        f"max_batch_size: {options.batch_size}",
+        f"max_batch_size: {options.batch_size or USUAL_BATCH_SIZE}",
         "dynamic_batching { max_queue_delay_microseconds: 2000 }",
         'input [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]',
         'output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]',
@@ -98,11 +97,12 @@ def _why_not_ejected(model: ModelFiles, task: str | None) -> str:
 def _parameters(model: ModelFiles, device: str, options: DeployOptions) -> dict[str, str]:
     parameters = {"model": model.reference}
     revision = model.commit or options.revision
+    new_tokens = options.max_new_tokens or USUAL_NEW_TOKENS
     optional: Mapping[str, str | None] = {
         "revision": revision,
         "device": device if device != "cpu" or options.device == "cpu" else None,
         "dtype": options.dtype if options.dtype != "auto" else None,
-        "max_new_tokens": str(options.max_new_tokens) if is_generating(model, options.task) else None,
+        "max_new_tokens": str(new_tokens) if is_generating(model, options.task) else None,
         "trust_remote_code": "true" if options.trusts_remote_code else None,
     }
     return parameters | {key: value for key, value in optional.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Any
 from trireme.machine.cpu_arithmetic import emulates
 from trireme.tools.deploy.hub.weights import COMPUTE_BYTES, Weights, configured_dtype
 from trireme.tools.deploy.memory.device import DeviceMemory
-from trireme.tools.deploy.options import DeployOptions, MemoryTooSmallError
+from trireme.tools.deploy.options import USUAL_BATCH_SIZE, DeployOptions, MemoryTooSmallError
 from trireme.tools.deploy.sizes import count_text, size_text
 
 _LONGEST_DEFAULT_TOKENS = 1024
@@ -52,7 +52,8 @@ def estimate(
     dtype = compute_dtype(options.dtype, config, weights, device)
     text = config.get("text_config")
     shapes = {**config, **text} if isinstance(text, Mapping) else config
-    length, batch, size = length_tokens(shapes, options), options.batch_size, COMPUTE_BYTES.get(dtype, 2)
+    batch, size = options.batch_size or USUAL_BATCH_SIZE, COMPUTE_BYTES.get(dtype, 2)
+    length = length_tokens(shapes, options)
     about = "" if weights.is_exact else "about "
     rows = [(f"weights, {about}{count_text(weights.parameter_count)} in {dtype}", weights.loaded_bytes(dtype))]
     conversion = weights.conversion_bytes(dtype)
@@ -98,9 +99,10 @@ def _advice(found: Estimate, options: DeployOptions) -> str:
     advice = []
     if found.dtype == "float32":
         advice.append("--dtype bfloat16 halves the weights")
-    if options.batch_size > 1 and found.cache_bytes:
-        smaller = max(1, options.batch_size // 4)
-        saved = found.cache_bytes - found.cache_bytes * smaller // options.batch_size
+    batch = options.batch_size or USUAL_BATCH_SIZE
+    if batch > 1 and found.cache_bytes:
+        smaller = max(1, batch // 4)
+        saved = found.cache_bytes - found.cache_bytes * smaller // batch
         advice.append(f"--batch {smaller} saves {size_text(saved)}, and a smaller --length saves too")
     advice.append("--device names another device ('trireme devices' lists them); or take a smaller model")
     advice.append("--force starts it all the same")
