@@ -46,10 +46,10 @@ def send_http(ports: Ports, raw: bytes, answers: int = 1) -> int:
     return len(raw)
 
 
-def send_grpc(ports: Ports, content: bytes) -> int:
+def send_grpc(ports: Ports, content: bytes, timeout_s: float = 120) -> int:
     """One gzip'ed ModelInfer; waits for its end."""
     raw = grpc.headers(1, grpc.INFER, "gzip") + grpc.data(1, grpc.message(content, is_gzipped=True))
-    with RawGrpc(ports.grpc, timeout_s=120) as client:
+    with RawGrpc(ports.grpc, timeout_s=timeout_s) as client:
         client.send(raw)
         client.read_until(grpc.HEADERS, 1)
     return len(raw)
@@ -176,6 +176,17 @@ def inflated_messages(ports: Ports, count: int = 40, size: int = 250 << 20) -> i
         return sum(clients.map(send, range(count)))
 
 
+def unended_calls(ports: Ports, count: int = 4, size: int = 200 << 20) -> int:
+    """Calls whose messages would become much, and which do not end; meanwhile another client sends a long message."""
+    content = grpc.message(grpc.field(1, b"text") + grpc.field(7, bytes(size)), is_gzipped=True)
+    with RawGrpc(ports.grpc, timeout_s=60) as client:
+        for stream in range(1, 2 * count, 2):
+            client.send(grpc.headers(stream, grpc.INFER, "gzip") + grpc.data(stream, content, is_end=False))
+        client.send(grpc.frame(grpc.PING, 0, 0, bytes(8)))
+        client.read_until(grpc.PING, 0, with_end=False)
+        return count * len(content) + send_grpc(ports, grpc.field(1, b"text") + grpc.field(7, bytes(8 << 20)), 60)
+
+
 def _send_inflating(ports: Ports, count: int, begin: bytes, size: int) -> int:
     body = gzip.compress(begin + b" " * size, 9)
     raw = http_request("/v2/models/text/infer", body, "Content-Encoding: gzip")
@@ -286,6 +297,7 @@ ATTACKS: dict[str, Attack] = {
         inflated_texts,
         inflated_short_texts,
         inflated_messages,
+        unended_calls,
         compressed_calls,
         window_updates,
         repeated_settings,

@@ -44,6 +44,7 @@ ATTACKS = {
     "inflated texts": lambda ports: attacks.inflated_texts(ports, 12),
     "inflated short texts": lambda ports: attacks.inflated_short_texts(ports, 300),
     "inflated messages": lambda ports: attacks.inflated_messages(ports, 8, 100 << 20),
+    "unended calls": lambda ports: attacks.unended_calls(ports, 2, 100 << 20),
     "compressed calls": lambda ports: attacks.compressed_calls(ports, 100),
     "window updates": lambda ports: attacks.window_updates(ports, 1000),
     "settings": lambda ports: attacks.repeated_settings(ports, 1000),

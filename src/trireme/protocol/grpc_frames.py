@@ -75,7 +75,7 @@ class MessageAssembler:
         self._view: memoryview | None = None
         self._buffer: Buffer = b""
         self._filled = 0
-        self.kept: Buffer | None = None
+        self.kept: Buffer | CompressedMessage | None = None
         """A place for the message of a call that takes only one, until the call's end is there."""
 
     @property

@@ -49,20 +49,21 @@ class UnaryCall(Call):
             return
         try:
             for is_compressed, message in assembler.feed(data):
-                if assembler.kept is not None or self._work is not None:
+                if assembler.kept is not None:
                     self.finish(grpc.UNIMPLEMENTED, "Too many messages for a unary call.")
                     return
-                self._take(assembler, message, is_compressed)
+                assembler.kept = self._compressed(message) if is_compressed else message
         except Exception as error:
             self._fail_with(error)
             return
         if is_ended and not self.is_done:
-            if assembler.is_midway or (assembler.kept is None and self._work is None):
+            kept, assembler.kept = assembler.kept, None
+            if assembler.is_midway or kept is None:
                 self.finish(grpc.INTERNAL, "the request ended without its message")
-            elif self._work is None:
-                self._begin_kept()
+            elif isinstance(kept, grpc.CompressedMessage):
+                self._begin_compressed(kept)
             else:
-                self._work.follow(self._begin_kept)
+                self._begin(kept)
 
     def reply(self, pieces: list[Buffer], size: int) -> None:
         """Answers with a message; a large one is compressed beside the event loop."""
@@ -85,24 +86,18 @@ class UnaryCall(Call):
         connection.schedule_flush()
         self._close()
 
-    def _take(self, assembler: grpc.MessageAssembler, message: Buffer, is_compressed: bool) -> None:
-        """Keeps the message until the request's end is there."""
-        if not is_compressed:
-            assembler.kept = message
-            return
-        compressed = self._compressed(message)
-        self.expect(compressed)
-        self._inflate(compressed, partial(self._keep, compressed))
+    def _begin_compressed(self, compressed: grpc.CompressedMessage) -> None:
+        """Inflates a message, which nobody does before its request has ended: a client could leave that out, and hold
+        memory that others wait for."""
+        try:
+            self.expect(compressed)
+            self._inflate(compressed, partial(self._begin_inflated, compressed))
+        except Exception as error:
+            self._fail_with(error)
 
-    def _keep(self, compressed: grpc.CompressedMessage, message: bytes) -> None:
-        assert self._assembler is not None
+    def _begin_inflated(self, compressed: grpc.CompressedMessage, message: bytes) -> None:
         self.meet(compressed, message)
-        self._assembler.kept = message
-
-    def _begin_kept(self) -> None:
-        assert self._assembler is not None
-        assert self._assembler.kept is not None
-        self._begin(self._assembler.kept)
+        self._begin(message)
         self._note_read_unless_long()
 
     def _begin(self, message: Buffer) -> None:

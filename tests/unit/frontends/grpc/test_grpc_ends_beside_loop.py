@@ -28,7 +28,7 @@ def test_a_damaged_message_keeps_its_status(bench, method) -> None:
 def test_a_message_beyond_the_limit_keeps_its_status(start, method, large) -> None:
     bench = start(max_decompressed_bytes=1000)
     stream_id = bench.open(method, bench.PACKED)
-    bench.send(stream_id, large(), is_packed=True)
+    bench.send(stream_id, large(), is_packed=True, is_ended=True)
     bench.take()
     fields, _ = bench.answer(stream_id)
     assert fields["grpc-status"] == str(grpc.RESOURCE_EXHAUSTED)

@@ -31,16 +31,28 @@ def test_a_small_compressed_request_stays_on_the_loop(bench, tools) -> None:
     assert bench.answer(stream_id)[0]["grpc-status"] == "0"
 
 
-def test_the_end_of_a_request_may_come_after_its_inflation(bench, large) -> None:
+def test_a_request_is_inflated_only_when_it_has_ended(start, large) -> None:
+    bench = start(max_decompressed_bytes=1 << 20, max_inflight_inflated_bytes=1 << 20)
+    streams = [bench.open("ModelInfer", bench.PACKED) for _ in range(9)]
+    for stream_id in streams:
+        bench.send(stream_id, large(), is_packed=True)
+    assert bench.client.transport.is_read, "what is not inflated yet keeps nobody from being looked at for its pace"
+    assert [bench.client.connection.http2.streams[stream_id].call._work for stream_id in streams] == [None] * 9
+    for stream_id in streams:
+        bench.end(stream_id)
+        bench.take()
+        assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+
+
+def test_a_small_request_is_not_inflated_before_it_has_ended_either(bench, tools) -> None:
     stream_id = bench.open("ModelInfer", bench.PACKED)
-    bench.send(stream_id, large(), is_packed=True)
-    bench.take()
+    bench.send(stream_id, b"no gzip", is_packed=True)
     assert bench.answer(stream_id) == ({}, [])
     bench.end(stream_id)
-    assert bench.answer(stream_id)[0]["grpc-status"] == "0"
+    assert bench.answer(stream_id)[0]["grpc-status"] == str(grpc.INTERNAL)
 
 
-def test_a_second_message_is_refused_while_the_first_is_inflated(bench, large) -> None:
+def test_a_second_message_is_refused_before_the_first_is_inflated(bench, large) -> None:
     stream_id = bench.open("ModelInfer", bench.PACKED)
     bench.send(stream_id, large("held"), is_packed=True)
     bench.send(stream_id, large("held"), is_packed=True, is_ended=True)
