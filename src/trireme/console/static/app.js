@@ -1,15 +1,12 @@
 // Which view is shown: the part of the address behind #, and the line of vital signs above it.
-import {clock, failed, h, replace, setText, share, span} from "./parts/dom.js";
+import {clock, failed, h, replace, setAttribute, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
 import {follow, listen, live} from "./parts/live.js";
 import {modelsView} from "./models/table.js";
 
 const main = document.getElementById("main");
 const otherKey = document.getElementById("other-key");
-const lazy =
-  (file, name) =>
-  async (...given) =>
-    (await import(file))[name](...given);
+const lazy = (file, name) => async (...given) => (await import(file))[name](...given);
 const VIEWS = {
   models: modelsView,
   model: lazy("./models/model.js", "modelView"),
@@ -24,7 +21,7 @@ let shown = 0;
 async function show() {
   const number = ++shown;
   const [page, ...parts] = addressed();
-  if (leave) leave();
+  leave?.();
   leave = null;
   mark(page);
   document.title = `${page === "model" ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
@@ -38,7 +35,7 @@ async function show() {
   if (number === shown) {
     leave = stop;
     replace(main, place);
-  } else if (stop) stop();
+  } else stop?.();
 }
 
 function addressed() {
@@ -56,9 +53,7 @@ function decoded(part) {
 
 function mark(page) {
   for (const link of document.querySelectorAll("#nav a")) {
-    const isHere = link.dataset.page === page || (page === "model" && link.dataset.page === "models");
-    if (isHere) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    setAttribute(link, "aria-current", link.dataset.page === (page === "model" ? "models" : page) && "page");
   }
 }
 

@@ -1,5 +1,5 @@
 // The configuration of a model as a tree, with what was completed or defaulted marked.
-import {h, replace} from "../parts/dom.js";
+import {h, replace, tick} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const FROM_FILE = "What is not marked stands in the model's own file.";
@@ -13,7 +13,7 @@ export async function configurationView(body, {address}) {
     replace(body, h("p.quiet", text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
     return;
   }
-  const all = h("input", {type: "checkbox", id: "defaults", onchange: () => draw()});
+  const all = tick({id: "defaults", onchange: () => draw()});
   const tree = h("div.config.card.scroll");
   const draw = () => replace(tree, branch(config, origins, all.checked));
   const [completed, byDefault] = [mark("completed"), mark("default")];

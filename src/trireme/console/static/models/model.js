@@ -1,5 +1,6 @@
 // One model: its figures of this moment, its life, and a tab for each thing that there is to know or to do.
-import {announce, badge, button, confirmed, failed, h, modelLink, modelPath, problemOf, replace} from "../parts/dom.js";
+import {announce, badge, button, choice, confirmed, failed, h} from "../parts/dom.js";
+import {modelLink, modelPath, problemOf, replace} from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
 import {modelRequestsView} from "../pages/requests.js";
@@ -138,7 +139,8 @@ function showAgain(link) {
 
 function versionChoice({name, version, versions}) {
   if (versions.length < 2) return version && h("span.quiet", `version ${version}`);
-  const options = versions.map((one) => h("option", {value: one, selected: one === version}, `version ${one}`));
-  const onchange = (event) => (location.hash = modelLink(name, event.target.value));
-  return h("select", {"aria-label": "Version", onchange}, options);
+  const options = versions.map((one) => [one, `version ${one}`]);
+  const chosen = choice("Version", options, () => (location.hash = modelLink(name, chosen.value)));
+  chosen.value = version;
+  return chosen;
 }

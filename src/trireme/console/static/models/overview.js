@@ -1,19 +1,6 @@
 // The last hour of a model as charts, the life of its workers, the steps of an ensemble, its inputs and outputs.
-import {
-  card,
-  clock,
-  count,
-  every,
-  h,
-  known,
-  mebibytes,
-  problemOf,
-  rate,
-  replace,
-  share,
-  span,
-  time,
-} from "../parts/dom.js";
+import {card, every, h, known, problemOf, replace} from "../parts/dom.js";
+import {clock, count, mebibytes, rate, share, span, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";

@@ -1,5 +1,6 @@
 // The table of all models, kept up to date line by line.
-import {advised, button, bytes, count, h, rate, replace, search, setText, stateOf} from "../parts/dom.js";
+import {advised, bytes, count, rate, stateOf} from "../parts/dom.js";
+import {button, choice, h, replace, search, setAttribute, setText} from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
@@ -9,13 +10,8 @@ const kept = {sort: "name", isDown: false, filter: "", state: ""};
 
 export function modelsView(main) {
   const table = new ModelsTable();
-  replace(
-    main,
-    h("div.spread", h("h1", "Models"), h("div.row", table.filter, table.states)),
-    table.sums,
-    h("div.sheet.scroll", table.node),
-    table.empty,
-  );
+  const head = h("div.spread", h("h1", "Models"), h("div.row", table.filter, table.states));
+  replace(main, head, table.sums, h("div.sheet.scroll", table.node), table.empty);
   const slash = (event) => {
     if (event.key !== "/" || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
     event.preventDefault();
@@ -38,8 +34,7 @@ class ModelsTable {
     this.empty = h("p.quiet");
     const words = {placeholder: "Filter by name, press /", value: kept.filter};
     this.filter = search("Filter models by name", () => this.#choose({filter: this.filter.value}), words);
-    const onchange = () => this.#choose({state: this.states.value});
-    this.states = h("select", {"aria-label": "Show models in state", onchange});
+    this.states = choice("Show models in state", [], () => this.#choose({state: this.states.value}));
     this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
     const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
     this.node = h("table.fold.lines", {role: "table", "aria-label": "Models"}, head, this.body);
@@ -80,8 +75,7 @@ class ModelsTable {
       row.name.toLowerCase().includes(wanted) && (!kept.state || stateOf(row)[1] === kept.state);
     const found = [...rows.values()].filter(isWanted).sort(order());
     for (const [id, head] of this.heads) {
-      if (id === kept.sort) head.setAttribute("aria-sort", kept.isDown ? "descending" : "ascending");
-      else head.removeAttribute("aria-sort");
+      setAttribute(head, "aria-sort", id === kept.sort && (kept.isDown ? "descending" : "ascending"));
     }
     this.node.setAttribute("aria-rowcount", found.length + 1);
     this.lines.set(found.map(idOf));
@@ -112,11 +106,8 @@ class ModelsTable {
   #offerStates(states) {
     const known = [...this.states.options].slice(1).map((option) => option.value);
     if (this.states.options.length && states.join() === known.join()) return;
-    replace(
-      this.states,
-      h("option", {value: ""}, "All states"),
-      states.map((word) => h("option", {value: word}, word)),
-    );
+    const option = (value, text) => h("option", {value}, text);
+    replace(this.states, option("", "All states"), states.map((word) => option(word, word)));
     if (!states.includes(kept.state)) kept.state = "";
     this.states.value = kept.state;
   }
@@ -124,18 +115,14 @@ class ModelsTable {
 
 // [[label, text]] as cards; the cards stay, and their texts change.
 export function showFacts(node, facts) {
-  if (node.children.length !== facts.length) {
-    replace(
-      node,
-      facts.map(([label]) => h("dl.fact", h("dt", label), h("dd"))),
-    );
-  }
+  const fact = ([label]) => h("dl.fact", h("dt", label), h("dd"));
+  if (node.children.length !== facts.length) replace(node, facts.map(fact));
   facts.forEach(([, text], at) => setText(node.children[at].lastChild, text));
 }
 
 function order() {
   const column = COLUMNS.find((one) => one.id === kept.sort);
-  const value = column.sort || ((row) => (row[column.id] === undefined ? -1 : row[column.id]));
+  const value = column.sort || ((row) => row[column.id] ?? -1);
   const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   return (left, right) => {
     const first = compare(value(left), value(right));

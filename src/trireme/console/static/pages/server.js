@@ -1,19 +1,6 @@
 // The server itself: what it is made of, how full its limits are, its devices, its flags, its log.
-import {
-  bytes,
-  card,
-  clock,
-  count,
-  every,
-  failed,
-  h,
-  mebibytes,
-  rate,
-  replace,
-  search,
-  share,
-  span,
-} from "../parts/dom.js";
+import {bytes, clock, count, mebibytes, rate, share, span} from "../parts/dom.js";
+import {card, every, failed, h, replace, search, tick} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {logView} from "./log.js";
@@ -101,7 +88,7 @@ function versions(server) {
 
 function showFlags(card, flags) {
   const filter = search("Filter flags", () => draw());
-  const all = h("input", {type: "checkbox", onchange: () => draw()});
+  const all = tick({onchange: () => draw()});
   const body = h("tbody");
   const heads = ["Flag", "Value", "What it does"].map((text, at) =>
     h("th", {scope: "col", class: at === 2 ? "medium" : undefined}, text),

@@ -32,6 +32,19 @@ const maker =
 export const h = maker((tag) => document.createElement(tag));
 export const s = maker((tag) => document.createElementNS(SVG, tag));
 export const button = (label, onclick, more) => h("button", {type: "button", onclick, ...more}, label);
+export const form = (words, submit, ...inner) => {
+  const onsubmit = (event) => {
+    event.preventDefault();
+    submit();
+  };
+  return h(words, {onsubmit}, inner);
+};
+export const choice = (label, options, onchange) => {
+  const option = ([value, text = value]) => h("option", {value}, text);
+  return h("select", {"aria-label": label, onchange}, options.map(option));
+};
+export const tick = (more) => h("input", {type: "checkbox", ...more});
+export const numberField = (label, more) => h("input.narrow", {type: "number", "aria-label": label, ...more});
 export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
 export function replace(element, ...children) {
@@ -44,9 +57,12 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-export const announce = (text) => setText(document.getElementById("announce"), text);
+// The same text again is read out again, because it is a node of its own.
+export const announce = (text) => replace(document.getElementById("announce"), text);
 
-// In the place of what could not be shown.
+export const setAttribute = (node, name, value) =>
+  value ? node.setAttribute(name, value) : node.removeAttribute(name);
+
 export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(error.message));
 
 // A key that lacks a group: how to come by one that has it.
@@ -102,8 +118,8 @@ export function span(seconds) {
 
 export function clock(seconds, withSeconds = true) {
   const second = withSeconds ? "2-digit" : undefined;
-  const form = {hour: "2-digit", minute: "2-digit", second, hour12: false};
-  return new Date(seconds * 1000).toLocaleTimeString([], form);
+  const parts = {hour: "2-digit", minute: "2-digit", second, hour12: false};
+  return new Date(seconds * 1000).toLocaleTimeString([], parts);
 }
 
 const STATES = {
@@ -150,15 +166,17 @@ export function confirmed(title, text, action) {
   return new Promise((resolve) => {
     const no = button("Cancel", () => dialog.close(""), {autofocus: true});
     const yes = button(action, () => dialog.close("yes"), {class: "main"});
-    const onclose = () => {
-      resolve(dialog.returnValue === "yes");
-      dialog.remove();
-    };
-    const words = [h("h2", {id: "ask"}, title), h("p", text)];
-    const dialog = h("dialog", {"aria-labelledby": "ask", onclose}, words, h("div.row.end", no, yes));
-    document.body.append(dialog);
-    dialog.showModal();
+    const onclose = () => resolve(dialog.returnValue === "yes");
+    const dialog = modal(title, {onclose}, h("p", text), h("div.row.end", no, yes));
   });
+}
+
+export function modal(title, props, ...inner) {
+  const dialog = h("dialog", {"aria-labelledby": "ask", ...props}, h("h2", {id: "ask"}, title), inner);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
 }
 
 export function modelLink(name, version, page = "") {

@@ -2,41 +2,27 @@
 import {h, time} from "./dom.js";
 
 const COLORS = {
-  receive: 5,
-  parse: 5,
-  queue: 2,
-  input: 4,
-  model: 1,
-  output: 3,
-  respond: 5,
-  serialise: 5,
-  first_response: 1,
-  stream: 3,
-  steps: 1,
-  cache: 6,
-  engine_queue: 2,
-  prefill: 4,
-  decode: 1,
+  ...{model: 1, first_response: 1, steps: 1, decode: 1},
+  ...{queue: 2, engine_queue: 2, output: 3, stream: 3, input: 4, prefill: 4, cache: 6},
 };
+const PLAIN = 5;
 
 export function waterfall(table) {
   const whole = Math.max(1, table.duration_us || 0);
   const lanes = [];
   const add = (entry, depth) => {
-    if (depth || entry.steps)
-      lanes.push(lane(entry.model, entry.start_us || 0, entry.duration_us || 0, 5, depth, true));
+    if (depth || entry.steps) lanes.push(lane("name", entry.model, PLAIN, entry, depth));
     for (const phase of entry.phases || [])
-      lanes.push(
-        lane(phase.name.replace("_", " "), phase.start_us, phase.duration_us, COLORS[phase.name] || 5, depth + 1),
-      );
+      lanes.push(lane("quiet", phase.name.replace("_", " "), COLORS[phase.name] || PLAIN, phase, depth));
     for (const step of entry.steps || []) add(step, depth + 1);
   };
-  const lane = (label, start, duration, color, depth, isModel) => {
+  const part = (us) => `${Math.min(100, (100 * us) / whole)}%`;
+  const lane = (look, label, color, {start_us: start = 0, duration_us: duration = 0}, depth) => {
     const bar = h(`div.f${color}`);
-    bar.style.left = `${Math.min(100, (100 * start) / whole)}%`;
-    bar.style.width = `${Math.min(100, (100 * duration) / whole)}%`;
-    const name = h("span", {class: isModel ? "name" : "quiet"}, label);
-    name.style.paddingLeft = `${Math.max(0, depth - (isModel ? 0 : 1)) * 0.8}rem`;
+    bar.style.left = part(start);
+    bar.style.width = part(duration);
+    const name = h(`span.${look}`, label);
+    name.style.paddingLeft = `${depth * 0.8}rem`;
     return [name, h("div.lane", bar), h("span.n", time(duration))];
   };
   add(table, 0);

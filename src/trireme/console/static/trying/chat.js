@@ -1,5 +1,5 @@
 // A conversation with a language model: its history, its parameters, and a stop that cancels.
-import {h, replace} from "../parts/dom.js";
+import {button, form, h, numberField, replace} from "../parts/dom.js";
 import {Answer} from "./chat_answer.js";
 import {chatSnippets} from "./snippets.js";
 
@@ -30,25 +30,19 @@ class Chat {
     this.list = h("div.chat", {role: "log", "aria-label": "Conversation", tabindex: "0"});
     this.question = h("textarea", {"aria-label": "Message", placeholder: HINT, onkeydown: (event) => this.#key(event)});
     this.send = h("button.main", "Send");
-    this.end = h("button", {type: "button", id: "stop", hidden: true, onclick: () => this.stop()}, "Stop");
-    const fresh = h("button", {type: "button", onclick: () => this.#begin()}, "New conversation");
-    const onsubmit = (event) => {
-      event.preventDefault();
-      this.#say();
-    };
+    this.end = button("Stop", () => this.stop(), {id: "stop", hidden: true});
+    const fresh = button("New conversation", () => this.#begin());
     const buttons = h("div.row.end", fresh, this.end, this.send);
-    this.form = h("form.card", {onsubmit}, this.question, buttons);
+    this.form = form("form.card", () => this.#say(), this.question, buttons);
   }
 
   stop() {
-    if (this.abort) this.abort.abort();
+    this.abort?.abort();
   }
 
   draw() {
-    replace(
-      this.list,
-      this.turns.map((turn) => turnNode(turn, this.model)),
-    );
+    const turn = (one) => turnNode(one, this.model);
+    replace(this.list, this.turns.map(turn));
     this.list.scrollTop = this.list.scrollHeight;
   }
 
@@ -99,18 +93,10 @@ class Chat {
 class Parameters {
   constructor() {
     this.system = h("textarea", {"aria-label": "System prompt", placeholder: "System prompt, optional"});
-    this.others = h("input", {
-      "aria-label": "Other parameters as JSON",
-      placeholder: '{"top_k": 40}',
-      spellcheck: "false",
-      class: "mono",
-      oninput: () => this.others.setCustomValidity(""),
-    });
-    this.numbers = NUMBERS.map(([name, label, more]) => [
-      name,
-      h("input", {type: "number", class: "narrow", "aria-label": label, ...more}),
-      label,
-    ]);
+    const oninput = () => this.others.setCustomValidity("");
+    const words = {"aria-label": "Other parameters as JSON", placeholder: '{"top_k": 40}'};
+    this.others = h("input.mono", {...words, spellcheck: "false", oninput});
+    this.numbers = NUMBERS.map(([name, label, more]) => [name, numberField(label, more), label]);
     const fields = this.numbers.map(([, input, label]) => h("label", `${label} `, input));
     const row = h("div.row", fields, h("label", "Others, as JSON ", this.others));
     this.node = h("details.card", {id: "parameters"}, h("summary", "Parameters"), row, this.system);
@@ -122,7 +108,7 @@ class Parameters {
     const options = Object.fromEntries(given.map(([name, input]) => [name, Number(input.value)]));
     try {
       const more = JSON.parse(this.others.value.trim() || "{}");
-      if (more === null || typeof more !== "object" || Array.isArray(more)) throw new Error("no object");
+      if (more?.constructor !== Object) throw new Error("no object");
       return {...options, ...more, system: this.system.value.trim()};
     } catch {
       this.node.open = true;
@@ -135,6 +121,6 @@ class Parameters {
 
 function turnNode(turn, model) {
   const who = h("div.who", turn.role === "user" ? "You" : model);
-  const meta = turn.meta && h("div", {class: turn.isFailed ? "meta some-bad" : "meta"}, turn.meta);
+  const meta = turn.meta && h("div.meta", {class: turn.isFailed && "some-bad"}, turn.meta);
   return h(`article.turn.${turn.role}`, who, h("div.words", turn.content), meta);
 }

@@ -1,5 +1,5 @@
 // One answer of a language model as it is written, with its speed.
-import {events, failure, send} from "../parts/api.js";
+import {events, post} from "../parts/api.js";
 
 const NEAR = 40;
 
@@ -11,21 +11,13 @@ export class Answer {
     this.words = list.lastChild.querySelector(".words");
     this.meta = list.lastChild.querySelector(".meta");
     this.began = performance.now();
-    this.first = 0;
-    this.pieces = 0;
-    this.usage = null;
-    this.frame = 0;
-    this.isFollowed = true;
+    Object.assign(this, {first: 0, pieces: 0, usage: null, frame: 0, isFollowed: true});
   }
 
   // Ends with the answer, with an error, which is shown, or when the signal says so.
   async follow(request, signal) {
     try {
-      const headers = {"Content-Type": "application/json"};
-      const options = {method: "POST", body: JSON.stringify(request), headers, signal};
-      const answer = await send("/v1/chat/completions", options);
-      if (!answer.ok) throw await failure(answer);
-      const reason = await this.#read(answer);
+      const reason = await this.#read(await post("/v1/chat/completions", request, {signal}));
       this.#tell(reason === "length" ? "cut at the most tokens" : "");
     } catch (error) {
       if (signal.aborted) this.#tell("stopped");
@@ -43,7 +35,7 @@ export class Answer {
       const [choice] = chunk.choices || [];
       if (!choice) continue;
       reason = choice.finish_reason || reason;
-      if (choice.delta && choice.delta.content) this.#write(choice.delta.content);
+      if (choice.delta?.content) this.#write(choice.delta.content);
     }
     return reason;
   }

@@ -1,5 +1,5 @@
 // The fields of "Try it": for each input the ways in which a person can give it.
-import {h, replace} from "../parts/dom.js";
+import {choice, h, replace, tick} from "../parts/dom.js";
 import {shapeText, sizeOf} from "../parts/tensors.js";
 import {FILE_WAYS} from "./files.js";
 import {MOST_CELLS, WRITTEN_WAYS} from "./written.js";
@@ -12,15 +12,11 @@ const HEARD = /audio|sound|speech|wave|signal/i;
 // `picked` is told the address of an image, "" where there is none any more.
 export function createField(input, serving, picked) {
   const ways = waysOf(input, serving);
-  const isIncluded = h("input", {type: "checkbox", "aria-label": `Send ${input.name}`});
+  const isIncluded = tick({"aria-label": `Send ${input.name}`});
   const place = h("div");
-  const choice = h(
-    "select",
-    {"aria-label": `How to give ${input.name}`, onchange: () => use(choice.value)},
-    ways.map(([id, label]) => h("option", {value: id}, label)),
-  );
+  const chosen = choice(`How to give ${input.name}`, ways, () => use(chosen.value));
   let way = {};
-  const stop = () => way.stop && way.stop();
+  const stop = () => way.stop?.();
   const use = (id) => {
     stop();
     way = WAYS[id](input, serving, picked);
@@ -33,7 +29,7 @@ export function createField(input, serving, picked) {
   }
   const words = h("span.quiet", `${input.datatype} ${shapeText(input, serving)}`);
   const name = h("span.name.mono", input.name);
-  const legend = h("legend.row", input.optional && isIncluded, name, words, ways.length > 1 && choice);
+  const legend = h("legend.row", input.optional && isIncluded, name, words, ways.length > 1 && chosen);
   const read = async () => {
     if (input.optional && !isIncluded.checked) return null;
     return {name: input.name, datatype: input.datatype, ...(await way.read())};
@@ -50,10 +46,8 @@ function waysOf(input, serving) {
   const ways = [];
   if (serving.picture_input === name) ways.push(["picture", "Image"]);
   if (datatype === "BYTES") {
-    const file = ["file", "File, image or sound"];
-    ways.push(["text", "Text"], ["json", "JSON"]);
-    ways.splice(SEEN.test(name) ? 0 : 1, 0, file);
-    return ways;
+    const both = [["text", "Text"], ["file", "File, image or sound"]];
+    return [...ways, ...(SEEN.test(name) ? both.reverse() : both), ["json", "JSON"]];
   }
   if (isPictureShape(dims) && (isFloat || datatype === "UINT8")) ways.push(["pixels", "Image"]);
   if (isFloat && isSoundShape(dims) && HEARD.test(name)) ways.push(["samples", "Sound"]);
@@ -70,4 +64,4 @@ function isPictureShape(all) {
   return hasChannels && dims.filter((size) => size === -1 || size >= 8).length === 2;
 }
 
-const isSoundShape = (dims) => dims[dims.length - 1] === -1 && dims.slice(0, -1).every((size) => size === 1);
+const isSoundShape = (dims) => dims.at(-1) === -1 && dims.slice(0, -1).every((size) => size === 1);

@@ -1,5 +1,5 @@
 // Inputs that are files: as they are, or made into pixels or samples by the browser.
-import {bytes, h, replace} from "../parts/dom.js";
+import {bytes, choice, h, numberField, replace} from "../parts/dom.js";
 import {batched, encodeStrings} from "../parts/tensors.js";
 
 export const FILE_WAYS = {file, picture, pixels, samples};
@@ -7,26 +7,22 @@ export const FILE_WAYS = {file, picture, pixels, samples};
 function file(input, serving, picked) {
   const pick = filePicker(input.name, undefined, picked);
   const dims = input.dims.map((size) => (size === -1 ? 1 : size));
-  const read = async () => ({
-    shape: batched(serving, dims),
-    data: encodeStrings([await pick.bytes()]),
-    file: pick.name(),
-  });
-  return {node: pick.node, read, stop: pick.stop};
+  const shape = batched(serving, dims);
+  const read = async () => ({shape, data: encodeStrings([await pick.bytes()]), file: pick.name()});
+  return {...pick, read};
 }
 
 // The server decodes it, as the model's configuration says.
 function picture(input, serving, picked) {
   const pick = filePicker(input.name, "image/*", picked);
-  return {node: pick.node, read: async () => ({form: await pick.blob(), file: pick.name()}), stop: pick.stop};
+  return {...pick, read: async () => ({form: await pick.blob(), file: pick.name()})};
 }
 
 function pixels(input, serving, picked) {
   const pick = filePicker(input.name, "image/*", picked);
   const isByte = input.datatype === "UINT8";
   const toOne = String(1 / 255);
-  const ranges = [h("option", {value: "1"}, "0 to 255"), h("option", {value: toOne}, "0 to 1")];
-  const scale = h("select", {"aria-label": "Range of values"}, ranges);
+  const scale = choice("Range of values", [["1", "0 to 255"], [toOne, "0 to 1"]]);
   if (!isByte) scale.value = toOne;
   const node = h("div", pick.node, !isByte && h("label", "Values ", scale));
   const read = async () => {
@@ -61,8 +57,7 @@ async function pixelsOf(blob, input, factor) {
 
 function samples(input, serving) {
   const pick = filePicker(input.name, "audio/*", () => {});
-  const limits = {type: "number", value: "16000", min: 1000, max: 192000, class: "narrow"};
-  const pace = h("input", {...limits, "aria-label": "Samples per second"});
+  const pace = numberField("Samples per second", {value: "16000", min: 1000, max: 192000});
   const read = async () => {
     const context = new OfflineAudioContext(1, 1, Number(pace.value));
     const sound = await context.decodeAudioData((await pick.bytes()).buffer);
@@ -86,7 +81,7 @@ function filePicker(name, accept, picked) {
     stop();
     const [chosen] = input.files;
     if (chosen) address = URL.createObjectURL(chosen);
-    if (chosen && chosen.type.startsWith("image/")) picked(address);
+    if (chosen?.type.startsWith("image/")) picked(address);
     replace(preview, chosen && previewOf(chosen, address));
   };
   const input = h("input", {type: "file", accept, "aria-label": `File for ${name}`, onchange: show});
@@ -97,7 +92,7 @@ function filePicker(name, accept, picked) {
   return {
     node: h("div", input, preview),
     blob,
-    name: () => (input.files.length ? input.files[0].name : ""),
+    name: () => input.files[0]?.name || "",
     bytes: async () => new Uint8Array(await (await blob()).arrayBuffer()),
     stop,
   };

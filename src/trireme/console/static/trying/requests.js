@@ -1,6 +1,6 @@
 // One request to a model, answered at once or as a stream, shown as it comes.
 import {h, modelPath, time} from "../parts/dom.js";
-import {events, failure, send} from "../parts/api.js";
+import {events, send} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
 import {decodeAnswer, decodeJson, encodeRequest, parseJson, writeJson} from "../parts/tensors.js";
 import {showOutputs} from "./answers.js";
@@ -14,9 +14,9 @@ export async function ask(detail, inputs, parameters, signal, context, place) {
   const {body, headers} = bodyOf(inputs, parameters, true);
   const found = await post(detail, body, headers, signal);
   const explained = found.headers.get("X-Explain");
-  const decoded = await decodeAnswer(found);
+  const {outputs} = await decodeAnswer(found);
   const words = `Answered in ${time((performance.now() - began) * 1000)}, as this browser sees it.`;
-  place.show(h("p.quiet", words), showOutputs(decoded.outputs, context));
+  place.show(h("p.quiet", words), showOutputs(outputs, context));
   if (explained) place.explain(JSON.parse(explained));
 }
 
@@ -49,7 +49,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
 function append(list, outputs, context) {
   if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
     const last = list.lastChild;
-    const text = last && last.matches("pre.joined") ? last : h("pre.code.joined");
+    const text = last?.matches("pre.joined") ? last : h("pre.code.joined");
     if (text !== last) list.append(text);
     text.append(outputs[0].values.join(""));
     if (text.childNodes.length > MOST_PIECES) text.firstChild.remove();
@@ -60,11 +60,9 @@ function append(list, outputs, context) {
   }
 }
 
-async function post(detail, body, headers, signal) {
-  const path = `/v2/models/${modelPath(detail.name, detail.version)}/infer`;
-  const found = await send(path, {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal});
-  if (!found.ok) throw await failure(found);
-  return found;
+function post({name, version}, body, headers, signal) {
+  const options = {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal};
+  return send(`/v2/models/${modelPath(name, version)}/infer`, options);
 }
 
 // A form's parts: {name, file, blob} or {name, value}; texts are as they are, and each is a part of its own.

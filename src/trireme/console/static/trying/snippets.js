@@ -1,5 +1,5 @@
 // The same request as a command and as programs, to be copied.
-import {button, copyButton, h, modelPath, replace} from "../parts/dom.js";
+import {button, choice, copyButton, h, modelPath, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
 import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
 import {program, python, requests, tritonclient} from "./python.js";
@@ -136,11 +136,10 @@ function openai(model, {model: _, messages, stream, stream_options: options, ...
 function snippetBox(texts, saved) {
   const [first] = Object.keys(texts);
   const code = h("pre.code", {tabindex: "0"}, texts[first]);
-  const onchange = (event) => replace(code, texts[event.target.value]);
-  const options = Object.keys(texts).map((name) => h("option", {value: name}, name));
+  const options = Object.keys(texts).map((name) => [name]);
   const row = h(
     "div.row",
-    h("select", {"aria-label": "The request as", onchange}, options),
+    choice("The request as", options, (event) => replace(code, texts[event.target.value])),
     copyButton(() => code.textContent),
     saved && button(`Save ${saved.name}`, () => save(saved), {class: "small"}),
   );

@@ -1,5 +1,5 @@
 // A form made from the model's inputs, its answer, the waterfall of that request, and the request as a program.
-import {h, replace} from "../parts/dom.js";
+import {button, card, form, h, numberField, replace, tick} from "../parts/dom.js";
 import {releaseMedia} from "../parts/media.js";
 import {waterfall} from "../parts/waterfall.js";
 import {ensembleGraph} from "../parts/graph.js";
@@ -9,15 +9,8 @@ import {inferSnippets} from "./snippets.js";
 
 export function tryView(body, detail) {
   const trial = new Trial(detail);
-  replace(
-    body,
-    h(
-      "div.two.trial",
-      trial.form,
-      h("section.card", {"aria-label": "Answer"}, h("h2", "Answer"), trial.answer),
-      trial.more,
-    ),
-  );
+  const answer = h("section.card", {"aria-label": "Answer"}, h("h2", "Answer"), trial.answer);
+  replace(body, h("div.two.trial", trial.form, answer, trial.more));
   return () => trial.leave();
 }
 
@@ -29,24 +22,14 @@ class Trial {
     this.abort = null;
     this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
     this.sequence = serving.is_sequence ? sequenceFields() : null;
-    this.stop = h("button", {type: "button", hidden: true, onclick: () => this.abort && this.abort.abort()}, "Stop");
+    this.stop = button("Stop", () => this.abort?.abort(), {hidden: true});
     this.go = h("button.main", "Send");
-    this.answer = h("div.stack", {"aria-live": "polite"});
-    replace(this.answer, h("p.quiet", "The answer appears here."));
+    this.answer = h("div.stack", {"aria-live": "polite"}, h("p.quiet", "The answer appears here."));
     this.waiting = h("p.quiet", "Waiting for the answer.");
     this.more = h("div.stack");
-    const onsubmit = (event) => {
-      event.preventDefault();
-      this.run();
-    };
-    this.form = h(
-      "form.card",
-      {onsubmit},
-      h("h2", "Request"),
-      this.fields.map((field) => field.node),
-      this.sequence && this.sequence.node,
-      h("div.row", this.go, this.stop),
-    );
+    const fields = this.fields.map((field) => field.node);
+    const buttons = h("div.row", this.go, this.stop);
+    this.form = form("form.card", () => this.run(), h("h2", "Request"), fields, this.sequence?.node, buttons);
   }
 
   async run() {
@@ -57,13 +40,13 @@ class Trial {
     this.stop.hidden = false;
     try {
       const inputs = (await Promise.all(this.fields.map((field) => field.read()))).filter(Boolean);
-      const parameters = this.sequence ? this.sequence.read() : {};
+      const parameters = this.sequence?.read() || {};
       replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
       this.show(this.waiting);
       const context = {labels: serving.labels, image: this.image};
       const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
       await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
-      if (this.sequence) this.sequence.sent(parameters);
+      this.sequence?.sent(parameters);
     } catch (error) {
       this.tell(error, signal.aborted);
     } finally {
@@ -88,29 +71,22 @@ class Trial {
 
   explain(table) {
     const {serving} = this.detail;
-    const card = (title, ...inner) => h("section.card", h("h2", title), inner);
-    const graph = () => h("div.graph", ensembleGraph(serving, table.steps));
-    const steps = serving.is_ensemble ? [card("Steps of this request", graph())] : [];
-    this.more.prepend(card("Where the time went", waterfall(table)), ...steps);
+    const graph = () => card("Steps of this request", h("div.graph", ensembleGraph(serving, table.steps)));
+    this.more.prepend(card("Where the time went", waterfall(table)), ...(serving.is_ensemble ? [graph()] : []));
   }
 
   leave() {
-    if (this.abort) this.abort.abort();
+    this.abort?.abort();
     for (const field of this.fields) field.stop();
     releaseMedia(this.answer);
   }
 }
 
 function sequenceFields() {
-  const id = h("input", {type: "number", min: 1, value: "1", class: "narrow", "aria-label": "Sequence"});
-  const start = h("input", {type: "checkbox", checked: true});
-  const end = h("input", {type: "checkbox"});
-  const node = h(
-    "div.row.field",
-    h("label", "Sequence ", id),
-    h("label", start, " first request"),
-    h("label", end, " last request"),
-  );
+  const id = numberField("Sequence", {min: 1, value: "1"});
+  const [start, end] = [tick({checked: true}), tick()];
+  const ends = [h("label", start, " first request"), h("label", end, " last request")];
+  const node = h("div.row.field", h("label", "Sequence ", id), ends);
   const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
   // What comes behind the last request of a sequence is the first one of another.
   const sent = ({sequence_end: isOver}) => {

@@ -1,5 +1,5 @@
 // Inputs that are written: text, JSON, numbers in a grid.
-import {h, replace} from "../parts/dom.js";
+import {h, numberField, replace, tick} from "../parts/dom.js";
 import {batched, parseJson, sizeOf} from "../parts/tensors.js";
 
 export const MOST_CELLS = 400;
@@ -53,7 +53,7 @@ function grid(input, serving) {
     cells = Array.from({length: sizeOf(sizes)}, (_, at) => cellOf(input, at, before[at]));
     const free = input.dims.map((size, at) => (size === -1 ? sizeField(at, sizes[at], resize) : null));
     const table = h("div.grid-numbers", cells);
-    table.style.gridTemplateColumns = `repeat(${sizes.length ? sizes[sizes.length - 1] : 1}, max-content)`;
+    table.style.gridTemplateColumns = `repeat(${sizes.at(-1) || 1}, max-content)`;
     replace(node, h("div.row", free), table);
   };
   draw();
@@ -84,15 +84,15 @@ function fitting({name, datatype}, value) {
 
 function cellOf(input, at, value) {
   const label = {"aria-label": `${input.name} value ${at + 1}`};
-  if (input.datatype === "BOOL") return h("input", {type: "checkbox", checked: value === true, ...label});
+  if (input.datatype === "BOOL") return tick({checked: value === true, ...label});
   const step = /FP|BF/.test(input.datatype) ? "any" : "1";
   const range = /64/.test(input.datatype) ? null : rangeOf(input.datatype); // browsers compare doubles
   const limits = range && {min: String(range.min), max: String(range.max)};
-  return h("input", {type: "number", step, ...limits, value: String(value === undefined ? 0 : value), ...label});
+  return h("input", {type: "number", step, ...limits, value: String(value ?? 0), ...label});
 }
 
 function sizeField(at, size, resize) {
   const onchange = (event) => resize(at, Number(event.target.value));
-  const options = {type: "number", min: 1, max: MOST_CELLS, value: String(size), class: "narrow", onchange};
-  return h("label", `Size ${at + 1} `, h("input", options));
+  const limits = {min: 1, max: MOST_CELLS, value: String(size)};
+  return h("label", `Size ${at + 1} `, numberField(null, {...limits, onchange}));
 }
