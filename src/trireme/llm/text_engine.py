@@ -93,6 +93,7 @@ class Engine:
         check_folder(Path(folder))
         tokenizer = load_tokenizer(Path(folder))
         executor, draft = load_executors(folder, options, device, dtype)
+        tokenizer.bound(executor.spec.max_positions)
         try:
             return cls(executor, tokenizer, options, draft)
         except Exception:

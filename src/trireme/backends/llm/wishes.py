@@ -21,7 +21,7 @@ from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.served_engine.refusals import WishError
 from trireme.backends.served_engine.returned import asked_for
 from trireme.core.close_names import closest
-from trireme.llm.sampling_params import SamplingParams
+from trireme.llm.sampling_params import LongPromptError, SamplingParams
 from trireme.llm.text_engine import Prompt
 from trireme.llm.tokenizer.port import Tokenizer
 
@@ -91,7 +91,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     tokens = (
         _tokens(prompt, is_chat, options, tokenizer)
         if operation != "detokenize"
-        else [token for token in prompt if isinstance(token, int)]
+        else _ids_to_read(prompt, 2 * forms.max_length)
     )
     form = forms.read(options, is_chat, tokens)
     if forms.max_new_tokens is not None and not options.keys() & MAX_TOKENS:
@@ -178,6 +178,12 @@ def _messages(texts: list[str]) -> list[dict[str, Any]]:
     if not found or not all(isinstance(entry, dict) for entry in found):
         raise WishError("'messages' must be a JSON list of objects, with at least one")
     return found
+
+
+def _ids_to_read(prompt: Prompt, most: int) -> list[int]:
+    if len(prompt) > most:
+        raise LongPromptError(f"there are {len(prompt)} token ids; at most {most} are read at once, give them in parts")
+    return [token for token in prompt if isinstance(token, int)]
 
 
 def _tokens(prompt: Prompt, is_chat: bool, options: Mapping[str, Any], tokenizer: Tokenizer) -> list[int]:

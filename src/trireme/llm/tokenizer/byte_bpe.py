@@ -58,7 +58,7 @@ class ByteBpeTokenizer(TemplatedTokenizer):
     def vocab_size(self) -> int:
         return len(self._tokens)
 
-    def encode(self, text: str, add_special: bool = True) -> list[int]:
+    def _encode(self, text: str, add_special: bool) -> list[int]:
         ids = list(self._before) if add_special else []
         for segment, is_added in _segments(self._added_pattern, text):
             if is_added:

@@ -14,6 +14,9 @@ from trireme.llm.tokenizer.port import TokenizerError
 from trireme.llm.tokenizer.special_tokens import SpecialTokens
 from trireme.llm.tokenizer.templated import TemplatedTokenizer
 
+_LONG = 1 << 16
+"""Characters of a text that is read as a batch of one, as the package lets go of the interpreter's lock for batches."""
+
 
 class HuggingFaceTokenizer(TemplatedTokenizer):
     """The port over `tokenizers.Tokenizer`."""
@@ -42,9 +45,13 @@ class HuggingFaceTokenizer(TemplatedTokenizer):
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
-    def encode(self, text: str, add_special: bool = True) -> list[int]:
+    def _encode(self, text: str, add_special: bool) -> list[int]:
         # A lone surrogate is no text; the package would refuse it with a message about Rust.
-        ids = list(self._tokenizer.encode(_sound(text), add_special_tokens=add_special).ids)
+        sound = _sound(text)
+        if len(sound) < _LONG:
+            ids = list(self._tokenizer.encode(sound, add_special_tokens=add_special).ids)
+        else:
+            ids = list(self._tokenizer.encode_batch([sound], add_special_tokens=add_special)[0].ids)
         if add_special and self._adds_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
         return ids
@@ -82,7 +89,7 @@ class TransformersTokenizer(TemplatedTokenizer):
     def vocab_size(self) -> int:
         return len(self._tokenizer)
 
-    def encode(self, text: str, add_special: bool = True) -> list[int]:
+    def _encode(self, text: str, add_special: bool) -> list[int]:
         return list(self._tokenizer.encode(_sound(text), add_special_tokens=add_special))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:

@@ -45,6 +45,11 @@ class Tokenizer(Protocol):
         """By their names in `tokenizer_config.json` (`bos_token`, `eos_token`, ...): the texts of special tokens."""
         ...
 
+    def bound(self, most_tokens: int) -> None:
+        """Called once, before others use it: from then on `encode` and `chat` raise LongPromptError for texts with more
+        than twice as many tokens, and soon."""
+        ...
+
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """The text's tokens. Special tokens that are written out in the text are recognised.
 

@@ -6,9 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trireme.llm.sampling_params import LongPromptError
 from trireme.llm.tokenizer.chat_template import ChatTemplate
 from trireme.llm.tokenizer.port import Message
 from trireme.llm.tokenizer.special_tokens import SpecialTokens
+
+_LOOKED_AT = 16
+"""A text with so many characters for each token that is taken is looked at in parts before it is read."""
 
 
 class TemplatedTokenizer(ABC):
@@ -21,10 +25,33 @@ class TemplatedTokenizer(ABC):
         self.special_tokens: Mapping[str, str] = special.names
         self.template_text = template.source
         self._template = template
+        self._most_tokens: int | None = None
 
-    @abstractmethod
+    def bound(self, most_tokens: int) -> None:
+        """Lets `encode` refuse texts that have more than twice as many tokens before all of them is read."""
+        self._most_tokens = most_tokens
+
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """The text's tokens."""
+        if self._most_tokens is not None:
+            self._check_size(text, self._most_tokens)
+        return self._encode(text, add_special)
+
+    @abstractmethod
+    def _encode(self, text: str, add_special: bool) -> list[int]: ...
+
+    def _check_size(self, text: str, most: int) -> None:
+        """Reads larger and larger beginnings. A token may be cut at their end: of twice as many tokens as are taken,
+        too many are left without it."""
+        size = _LOOKED_AT * most
+        while len(text) > size:
+            count = len(self._encode(text[:size], False))
+            if count > 2 * most:
+                raise LongPromptError(
+                    f"the prompt has {len(text)} characters, of which the first {size} are {count} tokens: longer than "
+                    f"the model's context length, which takes {most}; shorten it"
+                )
+            size *= 4
 
     def chat(
         self,
