@@ -60,6 +60,13 @@ class MessageFault(Exception):
         self.text = text
 
 
+class NoRoomFault(MessageFault):
+    """There is no room for a message at the moment, which is no fault of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(RESOURCE_EXHAUSTED, text)
+
+
 class MessageAssembler:
     """Cuts the DATA of one stream into messages.
 

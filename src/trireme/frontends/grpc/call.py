@@ -176,10 +176,10 @@ class Call(ABC):
         self.connection.expect(message.most_bytes)
 
     def meet(self, message: grpc.CompressedMessage, inflated: bytes) -> None:
-        """This is what became of it; raises MessageFault where there is no room for it."""
+        """This is what became of it; raises NoRoomFault where there is no room for it."""
         excess = self.connection.inflight.excess(len(inflated))
         if excess:
-            raise grpc.MessageFault(grpc.RESOURCE_EXHAUSTED, excess)
+            raise grpc.NoRoomFault(excess)
         if not self.is_done:
             self._expected_bytes -= message.most_bytes
             self.connection.expect(-message.most_bytes)

@@ -8,6 +8,7 @@ import pytest
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
+from trireme.frontends.refusals import MAX_COSTLY_REFUSALS
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.server.long_work import INLINE_DEFLATE_BYTES
@@ -136,3 +137,17 @@ def test_closing_the_context_ends_its_threads(bench, large) -> None:
     bench.client.context.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_messages_for_which_there_is_no_room_are_not_held_against_the_client(bench, method, wide) -> None:
+    bench.client.context.inflight.limit_bytes = INLINE_DEFLATE_BYTES
+    for _ in range(MAX_COSTLY_REFUSALS + 1):
+        stream_id = bench.open(method, bench.PACKED)
+        bench.send(stream_id, wide(), is_packed=True, is_ended=True)
+        bench.take()
+        fields, _ = bench.answer(stream_id)
+        assert fields["grpc-status"] == str(grpc.RESOURCE_EXHAUSTED)
+        assert "--max-inflight-bytes" in fields["grpc-message"]
+    assert not bench.client.connection.has_refused_much
+    assert not bench.client.connection.is_draining
