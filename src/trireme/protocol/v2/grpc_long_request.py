@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -41,6 +41,7 @@ _NESTED: Final = (4, _OUTPUTS)  # parameters and outputs
 _NAME: Final = 1
 _VERSION: Final = 2
 _NAMES: Final = (_NAME, _VERSION)  # model or input, and version or datatype
+_PEEKED: Final = (_NAME, _VERSION, _ID)
 _MAX_PEEKED_BYTES: Final = 4096
 _INPUT_SHAPE: Final = 3
 _INPUT_CONTENTS: Final = 5
@@ -61,6 +62,14 @@ Piece = tuple[int, int, int]
 """Of typed contents: the number of a field and the bounds of its value or of a part of it, or 0 and those of fields."""
 
 
+class RequestNames(NamedTuple):
+    """Whom a request is for, and what its client calls it."""
+
+    model_name: str
+    model_version: str
+    request_id: str
+
+
 def decode_long(message: Buffer) -> DecodedRequest:
     """The same as `InferRequestDecoder.decode` for a message that it calls long; raises InvalidArgumentError where
     there is more in it than any model takes, InternalError where it is no message at all."""
@@ -73,18 +82,20 @@ def decode_long(message: Buffer) -> DecodedRequest:
     return template, parts.request_id, parts.raw_contents
 
 
-def named_model(message: Buffer) -> tuple[str, str] | None:
-    """The model and the version that a message names in front of all else, as clients write it; None where it does
-    not. Looked at before a long message is read, which is not worth it for a model that there is not."""
-    names = {_NAME: "", _VERSION: ""}
+def peek_names(message: Buffer) -> RequestNames | None:
+    """What a message names in front of all else, as clients write it; None where it does not, or not once. Looked at
+    before a long message is read, which is not worth it for a model that there is not."""
+    names: dict[int, str] = {}
     try:
         for number, kind, start, stop in _fields(message, 0, len(message)):
-            if kind != _LENGTH or number not in names or names[number] or stop - start > _MAX_PEEKED_BYTES:
+            if kind != _LENGTH or number not in _PEEKED:
                 break
+            if number in names or stop - start > _MAX_PEEKED_BYTES:
+                return None
             names[number] = str(message[start:stop], "utf-8")
     except (IndexError, UnicodeDecodeError):
         return None
-    return (names[_NAME], names[_VERSION]) if names[_NAME] else None
+    return RequestNames(*(names.get(number, "") for number in _PEEKED)) if names.get(_NAME) else None
 
 
 def decode_long_or_refuse(message: Buffer) -> DecodedRequest | ServingError:

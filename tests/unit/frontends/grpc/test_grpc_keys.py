@@ -185,3 +185,11 @@ def test_calls_that_are_refused_for_their_headers_are_told_too(tools: Any, gate:
         (grpc.UNIMPLEMENTED, "anonymous", ""),
         (grpc.UNAVAILABLE, "infer", "inference"),
     ]
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_a_long_request_for_no_model_is_told_with_the_model_that_it_named(
+    guarded: Any, tools: Any, records: Records, many_inputs: Any, method: str
+) -> None:
+    guarded.answers_of(guarded.call(f"{tools.SERVICE}{method}", many_inputs("nothing"), metadata=bearer("infer")))
+    assert [record.model for record in records] == ["nothing"]

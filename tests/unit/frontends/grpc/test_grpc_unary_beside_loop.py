@@ -117,9 +117,13 @@ def test_a_long_request_for_a_model_that_there_is_not_is_refused_before_it_is_re
     assert fields["grpc-status"] == str(grpc.NOT_FOUND)
     assert "nothing" in fields["grpc-message"]
     stream_id = bench.open("ModelStreamInfer")
-    bench.send(stream_id, many_inputs("nothing"))
+    request = many_inputs("nothing")
+    request.id = "its id"
+    bench.send(stream_id, request)
     _, (message,) = bench.answer(stream_id)
-    assert "nothing" in service_pb2.ModelStreamInferResponse.FromString(message).error_message
+    answer = service_pb2.ModelStreamInferResponse.FromString(message)
+    assert "nothing" in answer.error_message
+    assert answer.infer_response.id == "its id"
 
 
 def test_a_long_request_for_a_model_that_there_is_has_to_be_read(bench, many_inputs) -> None:

@@ -15,7 +15,13 @@ from trireme.core.elements import encode_bytes
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
 from trireme.proto import service_pb2
 from trireme.protocol.v2 import grpc_long_request
-from trireme.protocol.v2.grpc_long_request import MAX_FIELDS, check_fields, decode_long, decode_long_or_refuse
+from trireme.protocol.v2.grpc_long_request import (
+    MAX_FIELDS,
+    check_fields,
+    decode_long,
+    decode_long_or_refuse,
+    peek_names,
+)
 from trireme.protocol.v2.grpc_request import InferRequestDecoder, LongRequestError
 
 
@@ -261,3 +267,27 @@ def test_numbers_with_a_tag_each_have_a_limit_of_their_own() -> None:
     assert len(inputs_of(decode_long(message(100_000)))["IN0"]) == 400_000
     with pytest.raises(InvalidArgumentError, match="more than 131072 numbers with a tag each"):
         decode_long(message(131_073))
+
+
+def test_names_in_front_of_a_message_are_peeked_at() -> None:
+    message = service_pb2.ModelInferRequest(model_name="a", model_version="2", id="7")
+    message.inputs.add(name="IN")
+    assert peek_names(message.SerializeToString()) == ("a", "2", "7")
+    assert peek_names(b"\x0a\x01a") == ("a", "", "")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(b"\x0a\x01a\x0a\x01b", id="two models, of which protobuf takes the last"),
+        pytest.param(b"\x0a\x00\x0a\x01b", id="two models, the first without a name"),
+        pytest.param(b"\x0a\x01a\x12\x011\x12\x012", id="two versions"),
+        pytest.param(b"\x0a\x01a\x1a\x011\x1a\x012", id="two ids"),
+        pytest.param(b"\x0a\x01a\x12" + b"\x88\x27" + b"1" * 5000, id="a long version"),
+        pytest.param(b"\x12\x011", id="no model"),
+        pytest.param(b"\x0a\x01\xff", id="not UTF-8"),
+        pytest.param(b"\x0a\x05a", id="cut short"),
+    ],
+)
+def test_what_is_not_named_once_in_front_is_read_as_usual(message: bytes) -> None:
+    assert peek_names(message) is None

@@ -20,7 +20,7 @@ from trireme.frontends.grpc.unary import UnaryCall
 from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
-from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long, named_model
+from trireme.protocol.v2.grpc_long_request import DecodedRequest, RequestNames, decode_long, peek_names
 from trireme.protocol.v2.grpc_request import InferTemplate, LongRequestError
 from trireme.server.call import CalledModel
 from trireme.server.long_work import INLINE_STRINGS_BYTES, count_strings_of, has_many_strings
@@ -49,7 +49,7 @@ class InferCall(UnaryCall):
         try:
             decoded = self.context.decoder.decode(message)
         except LongRequestError:
-            check_named_model(self, message)
+            check_named_model(self, peek_names(message))
             self.ordered_work().compute(partial(decode_long, message), partial(self._start, message))
             return
         self._start(message, decoded)
@@ -115,11 +115,12 @@ class InferCall(UnaryCall):
         self.context.loop.call_later(self.context.response_delay_s, self.respond, response)
 
 
-def check_named_model(call: Call, message: Buffer) -> None:
-    """Raises the error that says why a long message, which nobody has read yet, is for no model."""
-    named = named_model(message)
-    if named is not None:
-        call.context.calls.open(*named)
+def check_named_model(call: Call, names: RequestNames | None) -> None:
+    """Raises the error that says why a long message, of which nobody has read more yet, is for no model."""
+    if names is not None:
+        if call.visit is not None:
+            call.visit.model = names.model_name
+        call.context.calls.open(names.model_name, names.model_version)
 
 
 def request_of(

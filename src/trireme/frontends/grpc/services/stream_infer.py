@@ -27,7 +27,7 @@ from trireme.frontends.inflight import LARGE_ANSWER_BYTES
 from trireme.proto import service_pb2
 from trireme.protocol import grpc_frames as grpc
 from trireme.protocol.http2.stream import Stream
-from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long_or_refuse
+from trireme.protocol.v2.grpc_long_request import DecodedRequest, decode_long_or_refuse, peek_names
 from trireme.protocol.v2.grpc_request import LongRequestError
 from trireme.server.call import CalledModel
 from trireme.server.long_work import count_strings_of, has_many_strings
@@ -86,10 +86,11 @@ class StreamedRequest:
 
     def _read_long(self, message: Buffer) -> None:
         call = self._call
+        names = peek_names(message)
         try:
-            check_named_model(call, message)
+            check_named_model(call, names)
         except ServingError as error:
-            self._refuse("", error)
+            self._refuse("" if names is None else names.request_id, error)
             return
         work = partial(decode_long_or_refuse, message)
         call.ordered_work().compute(work, partial(self._start_long, message))
