@@ -32,7 +32,9 @@ class AwqFormat:
         if bits not in (4, "4"):
             raise CheckpointError(f"an AWQ checkpoint of {bits!r} bits is not known here; known is 4")
         self._is_gemv = version == "gemv"
-        self._group_size = _group_size(settings.get("group_size", settings.get("q_group_size", 128)))
+        self._group_size = 0  # of GEMM the shapes tell it, whatever the settings say
+        if self._is_gemv:
+            self._group_size = _group_size(settings.get("group_size", settings.get("q_group_size", 128)))
 
     def read(self, module: str, read: Callable[[str], Weight], names: Container[str]) -> StoredWeight:
         """The matrix of a module, `[out, in]`."""

@@ -210,6 +210,7 @@ def compressed(named: str, bits: int = 4) -> dict[str, Any]:
 GPTQ = {"quant_method": "gptq", "bits": 4}
 CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, torch.Tensor]], str]] = {
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, awq, "int4"),
+    "awq, groups told by the shapes alone": ({"quant_method": "awq", "bits": 4, "group_size": None}, awq, "int4"),
     "awq, gemv": ({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}, gemv, "int4"),
     "gptq": ({**GPTQ}, gptq(), "int4"),
     "awq, numbers as texts": (
@@ -334,7 +335,7 @@ def test_layers_that_were_left_out_are_joined_with_the_others(
         ({"quant_method": "awq", "version": "gemv_fast"}, "in the layout 'gemv_fast' is not known here"),
         ({"quant_method": "awq", "bits": 8}, "of 8 bits is not known here"),
         ({"quant_method": "awq", "bits": [4]}, r"of \[4\] bits is not known here"),
-        ({"quant_method": "awq", "group_size": None}, "in groups of None is not known here"),
+        ({"quant_method": "awq", "version": "gemv", "group_size": None}, "in groups of None is not known here"),
         (compressed("marlin-24"), "in the format 'marlin-24' is not known here"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, r"blocks of \[128\] are not known here"),
     ],
