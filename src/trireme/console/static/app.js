@@ -1,4 +1,4 @@
-// Which view is shown: the part of the address behind #, and the line of vital signs above it.
+// The view that the address asks for behind #, and the line of vital signs above it.
 import {clock, failed, h, replace, setAttribute, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
 import {follow, listen, live} from "./parts/live.js";
@@ -60,7 +60,7 @@ function mark(page) {
 const home = () => h("p", h("a", {href: "#/"}, "All models"));
 const noView = (place) => void replace(place, h("h1", "There is no such page"), home());
 
-// Only texts that have changed are touched; the line is made anew where it has other parts than before.
+// Only texts that have changed are touched.
 function vitals() {
   const line = document.getElementById("vitals");
   const {isConnected, problem, takenAt} = live;

@@ -59,7 +59,7 @@ def test_image_becomes_pixels_and_classes_become_bars(page: Page, server: Runnin
     page.choose_file("input[type=file]", picture)
     page.until("!!document.querySelector('img.preview')")
     send(page)
-    page.until("document.querySelectorAll('.bars .bar').length === 3")
+    page.until("document.querySelectorAll('.bars .lane').length === 3")
     shown = answer(page).split("\n")
     assert shown.index("blue") < shown.index("<u>green</u>") < shown.index("red")
 

@@ -42,7 +42,6 @@ function leafMark(origin) {
 
 const isObject = (value) => value !== null && typeof value === "object";
 
-// Lists of plain values stand on one line.
 const isBranch = (item) => isObject(item) && (!Array.isArray(item) || item.some(isObject));
 
 const isDefault = (origin) =>

@@ -33,7 +33,7 @@ export class Line {
     this.row = row;
     this.spark = sparkline();
     this.words = h("div.sub");
-    this.shown = new Map(); // by cell, what stands in it
+    this.shown = new Map();
     this.cells = new Map(COLUMNS.map((column) => [column.id, this.#cell(column)]));
     this.node = h("tr", {role: "row"}, [...this.cells.values()]);
   }
@@ -62,7 +62,6 @@ export class Line {
     this.spark.draw(isServing ? [...row.spark, row.rps] : []);
   }
 
-  // Why a model does not serve is told beside its version.
   #tell(row) {
     replace(this.cells.get("state"), badge(row));
     const reason = problemOf(row) && h("span.some-bad", ` · ${row.reason}`);

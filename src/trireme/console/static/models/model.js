@@ -1,4 +1,4 @@
-// One model: its figures of this moment, its life, and a tab for each thing that there is to know or to do.
+// One model: its figures, its life, and its tabs.
 import {announce, badge, button, choice, confirmed, failed, h} from "../parts/dom.js";
 import {modelLink, modelPath, problemOf, replace} from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
@@ -10,7 +10,7 @@ import {overviewView} from "./overview.js";
 import {statisticsView} from "./statistics.js";
 import {showFacts} from "./table.js";
 
-// Each takes its place on the page and {name, version, address, detail}, and returns how it is left, or nothing.
+// Each returns how it is left, or nothing.
 const VIEWS = {
   overview: overviewView,
   chat: async (body, {detail}) => (await import("../trying/chat.js")).chatView(body, detail),
@@ -71,7 +71,7 @@ function tabLinks({name, serving}, version, tab) {
   return Object.entries(tabs).map(link);
 }
 
-// What changes every second; only what has changed is touched, so that nothing is read out twice.
+// Only what has changed is touched, so that nothing is read out twice.
 function headOf(detail) {
   const state = h("span");
   const facts = h("div.cards.small");

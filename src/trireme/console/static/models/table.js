@@ -39,7 +39,7 @@ class ModelsTable {
     const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
     this.node = h("table.fold.lines", {role: "table", "aria-label": "Models"}, head, this.body);
     this.lines = new VisibleLines(this.body);
-    this.known = new Set(); // the ids of the rows that stand in the order
+    this.known = new Set();
   }
 
   #head(column) {
@@ -57,7 +57,7 @@ class ModelsTable {
   // `changed` are the ids of rows that differ from before; null where all of them may.
   refresh(changed) {
     if (!live.server) {
-      this.#say(advised(live.problem), "notice bad"); // nothing is known of the models yet
+      this.#say(advised(live.problem), "notice bad");
       return;
     }
     const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
@@ -113,7 +113,6 @@ class ModelsTable {
   }
 }
 
-// [[label, text]] as cards; the cards stay, and their texts change.
 export function showFacts(node, facts) {
   const fact = ([label]) => h("dl.fact", h("dt", label), h("dd"));
   if (node.children.length !== facts.length) replace(node, facts.map(fact));

@@ -10,7 +10,6 @@ export class VisibleLines {
     this.body = body;
     this.order = []; // the ids of all rows
     this.lines = new Map(); // those that are there
-    this.from = 0; // the place of the first of them
     this.frame = 0;
     this.move = () => {
       this.frame ||= requestAnimationFrame(() => {
@@ -37,7 +36,6 @@ export class VisibleLines {
     this.draw();
   }
 
-  // Takes over what has changed in the rows.
   draw() {
     for (const [id, line] of this.lines) {
       const row = rows.get(id);
@@ -57,7 +55,6 @@ export class VisibleLines {
     this.#fill(wanted, from);
   }
 
-  // Lines that stand right are left alone.
   #fill(wanted, from) {
     const {body, lines} = this;
     const isWanted = new Set(wanted);
@@ -70,7 +67,7 @@ export class VisibleLines {
     let next = body.firstChild;
     wanted.forEach((id, at) => {
       const line = lines.get(id) || this.#create(id);
-      const index = String(from + at + 2); // the head is the first
+      const index = String(from + at + 2);
       if (line.node.getAttribute("aria-rowindex") !== index) line.node.setAttribute("aria-rowindex", index);
       if (line.node === next) next = next.nextSibling;
       else body.insertBefore(line.node, next);

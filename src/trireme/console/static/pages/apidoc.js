@@ -64,7 +64,6 @@ function schemaNode(document, schema) {
   return h("p.quiet", resolve(document, schema).description || typeText(schema));
 }
 
-// A line for each field, and for the fields inside it.
 function fieldLines(document, schema, before = "") {
   const {properties = {}, required = []} = resolve(document, schema);
   return Object.entries(properties).flatMap(([name, inner]) => {

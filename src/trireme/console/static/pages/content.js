@@ -16,17 +16,13 @@ export function contentNode(number) {
 }
 
 function sides({inputs, parameters, note, responses, response_count: count}) {
-  const settings = Object.keys(parameters).length ? h("pre.code", JSON.stringify(parameters, null, 2)) : null;
+  const settings = Object.keys(parameters).length > 0 && h("pre.code", JSON.stringify(parameters, null, 2));
   const left = count - responses.length;
+  const title = h("h3", RESPONSES[count] || `${count} responses`);
   return h(
     "div.two.content",
     h("section", h("h3", "Request"), note && h("p.quiet", note), tensors(inputs), settings),
-    h(
-      "section",
-      h("h3", RESPONSES[count] || `${count} responses`),
-      responses.map(tensors),
-      left > 0 ? h("p.quiet", `and ${left} more`) : null,
-    ),
+    h("section", title, responses.map(tensors), left > 0 && h("p.quiet", `and ${left} more`)),
   );
 }
 
@@ -40,11 +36,10 @@ function whole(tensor) {
 
 // As a list of values: neither the picture nor the rows of the whole tensor are there.
 function begin(tensor) {
-  const data = dataOf(tensor);
-  const size = `[${tensor.shape.join(", ")}], ${bytes(tensor.size_bytes)}`;
-  const words = h("p.quiet", `${tensor.name} ${tensor.datatype} ${size}, of which this is the beginning:`);
-  const values = data.length ? decode(tensor.datatype, data.buffer) : [];
-  if (!values.length) return h("p.quiet", `${tensor.name} ${tensor.datatype} ${size}`);
-  const cut = {name: tensor.name, datatype: tensor.datatype, shape: [values.length], values, isCut: true};
-  return h("div", words, showOutputs([cut], {}));
+  const {name, datatype, shape, size_bytes: size} = tensor;
+  const words = `${name} ${datatype} [${shape.join(", ")}], ${bytes(size)}`;
+  const values = decode(datatype, dataOf(tensor).buffer);
+  if (!values.length) return h("p.quiet", words);
+  const cut = {name, datatype, shape: [values.length], values, isCut: true};
+  return h("div", h("p.quiet", `${words}, of which this is the beginning:`), showOutputs([cut], {}));
 }

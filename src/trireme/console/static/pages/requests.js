@@ -26,7 +26,6 @@ export const modelRequestsView = (body, {name}) =>
     h("div.row.end", button("Refresh", again, {class: "small"})),
   );
 
-// The list at this address below a head with what fetches it again; returns how it is left.
 async function follow(body, address, head) {
   const list = h("div");
   const load = async () => {
@@ -77,7 +76,6 @@ function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCou
   return [...groups.values()];
 }
 
-// How often it happened, or what is known of that where not all are kept.
 function often({length, listed, all}) {
   if (!all) return length > 1 ? `× ${length}` : "";
   const last = length === listed ? "the last" : `${length} of the last`;

@@ -13,7 +13,6 @@ export class ApiError extends Error {
 
 export const hasKey = () => key !== "";
 
-// Throws an ApiError where the server refuses.
 export async function send(path, options = {}) {
   for (;;) {
     const used = key;
@@ -68,7 +67,6 @@ export async function* events(answer) {
   }
 }
 
-// For somebody whose key does not open what the page needs.
 export function changeKey() {
   key = "";
   sessionStorage.removeItem("trireme-key");

@@ -1,4 +1,4 @@
-// Charts as plain SVG: sparklines, and lines or stacked areas over the last hour with a cursor for mouse and keyboard.
+// Charts as SVG: sparklines, and lines or stacked areas over the last hour with a cursor for mouse and keyboard.
 import {clock, h, replace, s} from "./dom.js";
 
 const HEIGHT = 170;
@@ -32,7 +32,7 @@ function niceTop(value) {
   return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-// series: [{name, values, color}] with null for gaps; `events`: [{time_s, text}] drawn as vertical lines.
+// `series` are [{name, values, color}] with null for gaps, `events` [{time_s, text}].
 export const chart = (options) => new Chart(options);
 
 class Chart {
@@ -66,7 +66,7 @@ class Chart {
     cancelAnimationFrame(this.frame);
   }
 
-  // However often a mouse moves, a chart is drawn once for each picture on the screen.
+  // Once for each picture on the screen, however often a mouse moves.
   #drawSoon() {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
@@ -136,7 +136,7 @@ class Chart {
     ]);
   }
 
-  // The values under the cursor, or the last ones, below the chart and for those who do not see it.
+  // The values under the cursor, or the last ones, also for those who do not see the chart.
   #tell() {
     const {times, series, events, eventName} = this.data;
     const at = this.cursor ?? times.length - 1;
@@ -160,7 +160,6 @@ function hours(from, length, marks, x) {
   });
 }
 
-// The whole hour, or less while the server has not been up for so long.
 function extent(times) {
   const now = times.at(-1) ?? Date.now() / 1000;
   const passed = now - (times[0] ?? now);
@@ -168,7 +167,6 @@ function extent(times) {
   return {from: now - length, length};
 }
 
-// The places in the list that have values, without the gaps between them.
 function runs(values) {
   const found = [];
   values.forEach((value, at) => {

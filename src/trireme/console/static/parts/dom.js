@@ -105,7 +105,6 @@ export const bytes = known((value) => {
 export const mebibytes = known((value) => bytes(value * 1048576));
 export const share = known((value) => `${(value * 100).toFixed(0)} %`);
 
-// In the largest unit that fits, and the next one.
 export function span(seconds) {
   const units = Object.entries({d: 86400, h: 3600, min: 60, s: 1});
   const from = units.findIndex(([, size]) => seconds >= size);
@@ -142,7 +141,6 @@ export function badge(row) {
   return h(`span.state.${kind}`, {title: row.reason || undefined}, word);
 }
 
-// Why a model does not serve, "" where nobody has to know.
 export const problemOf = ({reason}) => (reason && reason !== "unloaded" ? reason : "");
 
 export const search = (label, oninput, more) =>
@@ -187,8 +185,7 @@ export function modelLink(name, version, page = "") {
 export const modelPath = (name, version) =>
   encodeURIComponent(name) + (version ? `/versions/${encodeURIComponent(version)}` : "");
 
-// While the page is in sight; what fails is tried again, and the line at the top says when the server does not answer.
-// Returns how it is ended.
+// While the page is in sight. What fails is tried again: the line at the top says when the server does not answer.
 export function every(ms, act) {
   const timer = setInterval(() => {
     if (!document.hidden) act().catch(() => {});

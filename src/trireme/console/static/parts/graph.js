@@ -6,18 +6,15 @@ const HEIGHT = 56;
 const GAP_X = 54;
 const GAP_Y = 22;
 
-// `measured` are the steps of one request's waterfall, in the place of the means.
 export function ensembleGraph(serving, measured = []) {
   const nodes = nodesOf(serving, measured);
   const makers = new Map();
   for (const node of nodes) for (const tensor of node.gives) makers.set(tensor, node);
   const {width, height} = arrange(nodes, makers);
-  const edges = nodes.flatMap((node) =>
-    node.takes.filter((tensor) => makers.has(tensor)).map((tensor) => edge(makers.get(tensor), node, tensor)),
-  );
+  const into = (node) => node.takes.map((tensor) => makers.has(tensor) && edge(makers.get(tensor), node, tensor));
   const label = `Ensemble of ${serving.steps.map((step) => step.model).join(", ")}`;
   const size = {width, height, viewBox: `0 0 ${width} ${height}`};
-  return s("svg", {...size, role: "group", "aria-label": label}, edges, nodes.map(box));
+  return s("svg", {...size, role: "group", "aria-label": label}, nodes.map(into), nodes.map(box));
 }
 
 function nodesOf(serving, measured) {
@@ -49,8 +46,7 @@ function arrange(nodes, makers) {
   for (let round = 0; round < nodes.length; round += 1) {
     for (const node of nodes) {
       const before = node.takes.map((tensor) => makers.get(tensor)).filter((maker) => maker && maker !== node);
-      const least = Math.max(node.layer, ...before.map((maker) => maker.layer + 1));
-      node.layer = Math.min(nodes.length, least);
+      node.layer = Math.min(nodes.length, Math.max(node.layer, ...before.map((maker) => maker.layer + 1)));
     }
   }
   const last = Math.max(0, ...nodes.filter((node) => node.step).map((node) => node.layer)) + 1;
@@ -68,10 +64,7 @@ function arrange(nodes, makers) {
 }
 
 function edge(from, to, tensor) {
-  const x1 = from.x + WIDTH;
-  const y1 = from.y + HEIGHT / 2;
-  const x2 = to.x;
-  const y2 = to.y + HEIGHT / 2;
+  const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2];
   const bend = Math.max(24, (x2 - x1) / 2);
   return s("path", {d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}, s("title", tensor));
 }

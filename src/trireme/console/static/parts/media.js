@@ -2,7 +2,7 @@
 // the page says so with `releaseMedia`.
 import {h} from "./dom.js";
 
-const addresses = new WeakMap(); // by the element that shows it
+const addresses = new WeakMap();
 const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(address)); // made when its place was gone
 
 export function mediaNode(data, type) {
@@ -15,7 +15,6 @@ export function mediaNode(data, type) {
   return node;
 }
 
-// Of everything inside the node, which is about to leave the page.
 export function releaseMedia(node) {
   for (const element of node.querySelectorAll("img, audio")) {
     const address = addresses.get(element);

@@ -1,15 +1,8 @@
 // Tensors of the protocol as bytes and as JSON: requests that carry files, answers with binary outputs.
 const ARRAYS = {
-  INT8: Int8Array,
-  INT16: Int16Array,
-  INT32: Int32Array,
-  INT64: BigInt64Array,
-  UINT8: Uint8Array,
-  UINT16: Uint16Array,
-  UINT32: Uint32Array,
-  UINT64: BigUint64Array,
-  FP32: Float32Array,
-  FP64: Float64Array,
+  ...{INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array},
+  ...{UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array},
+  ...{FP32: Float32Array, FP64: Float64Array},
 };
 
 // Digits behind the point and the least power of two. Their values are not for JSON.
@@ -96,10 +89,8 @@ export async function decodeAnswer(answer) {
 }
 
 export function decodeJson(head) {
-  return {
-    ...head,
-    outputs: (head.outputs || []).map((output) => ({...output, values: (output.data || []).flat(Infinity)})),
-  };
+  const {outputs = []} = head;
+  return {...head, outputs: outputs.map((output) => ({...output, values: (output.data || []).flat(Infinity)}))};
 }
 
 // The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
@@ -162,7 +153,6 @@ export function mediaType(data) {
   return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
-// One channel of 16 bits.
 export function wave(samples, rate) {
   const size = samples.length * 2;
   const out = new DataView(new ArrayBuffer(44 + size));

@@ -7,16 +7,15 @@ import {overlay, picture} from "./pictures.js";
 const MOST_ROWS = 50;
 const MOST_COLUMNS = 24;
 const MOST_TEXTS = 200;
+const MOST_BARS = 20;
 
-// context: {labels, image} with `image` the address of a picture that was sent.
 export function showOutputs(outputs, context) {
   const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
   const nodes = [];
   const used = new Set();
-  const box = outputs.find(
-    (output) => output.shape[output.shape.length - 1] === 4 && output.shape.length >= 2 && /box/i.test(output.name),
-  );
-  const mask = outputs.find((output) => output.shape.length >= 2 && /mask/i.test(output.name));
+  const flat = outputs.filter(({shape}) => shape.length >= 2);
+  const box = flat.find(({name, shape}) => shape.at(-1) === 4 && /box/i.test(name));
+  const mask = flat.find(({name}) => /mask/i.test(name));
   if (context.image && (box || mask)) {
     nodes.push(panel("On the image", overlay(context.image, box, mask, named)));
     if (mask) used.add(mask.name);
@@ -42,21 +41,18 @@ function view(output, context, named) {
   if (datatype === "BYTES") return texts(values, isCut);
   if (isCut) return grid(values, shape);
   const inner = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
-  const labels = context.labels && context.labels[name];
+  const labels = context.labels?.[name];
   if (inner.length === 1 && inner[0] > 1 && (labels || (/score|prob|logit|class/i.test(name) && inner[0] <= 5000))) {
-    const order = [...values].map(Number);
-    return bars(
-      order.map((_, at) => (labels && labels[at] !== undefined ? labels[at] : String(at))),
-      order,
-    );
+    const scores = Array.from(values, Number);
+    const names = scores.map((_, at) => labels?.[at] ?? String(at));
+    return bars(names, scores);
   }
   if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
     const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
     const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
     return h("div", sound, h("p.quiet", `${inner[0]} samples at ${rate} Hz`));
   }
-  const drawn = picture(values, inner, datatype);
-  return drawn || grid(values, shape);
+  return picture(values, inner, datatype) || grid(values, shape);
 }
 
 // A file of which only the beginning is there is named, not shown.
@@ -82,42 +78,31 @@ function pretty(text) {
 }
 
 export function bars(names, values) {
-  const order = values
-    .map((value, at) => at)
-    .sort((left, right) => values[right] - values[left])
-    .slice(0, 20);
+  const pairs = values.map((value, at) => [value, names[at]]).sort(([left], [right]) => right - left);
   const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
-  return h(
-    "div.bars",
-    order.map((at) => {
-      const bar = h("div.bar");
-      bar.style.width = `${(100 * Math.abs(values[at])) / most}%`;
-      return [h("span", names[at]), h("div.track", bar), h("span.n", number(values[at]))];
-    }),
-    values.length > order.length ? h("span.quiet", `and ${values.length - order.length} more`) : null,
-  );
+  const line = ([value, name]) => {
+    const bar = h("div");
+    bar.style.width = `${(100 * Math.abs(value)) / most}%`;
+    return [h("span", name), h("div.lane", bar), h("span.n", number(value))];
+  };
+  const left = values.length - MOST_BARS;
+  return h("div.bars", pairs.slice(0, MOST_BARS).map(line), left > 0 && h("span.quiet", `and ${left} more`));
 }
 
-// Five digits, and all that stand before the point.
 function number(value) {
-  if (typeof value === "bigint" || !Number.isFinite(value) || Number.isInteger(value)) return String(value);
+  if (!Number.isFinite(value) || Number.isInteger(value)) return String(value);
   const whole = Math.ceil(Math.log10(Math.abs(value) + 1));
   return String(Number(value.toPrecision(Math.max(5, whole))));
 }
 
 function grid(values, shape) {
-  const columns = shape.length > 1 ? shape[shape.length - 1] : Math.min(values.length, 12);
+  const columns = shape.length > 1 ? shape.at(-1) : Math.min(values.length, 12);
   const rows = columns ? Math.ceil(values.length / columns) : 0;
   const shown = Math.min(rows, MOST_ROWS);
   const wide = Math.min(columns, MOST_COLUMNS);
-  const word = (value) => (typeof value === "boolean" ? String(value) : number(value));
-  const cell = (value) => h("td.n", value === undefined ? "" : word(value));
-  const line = (from) =>
-    h(
-      "tr",
-      Array.from({length: wide}, (_, at) => cell(values[from + at])),
-    );
-  const lines = Array.from({length: shown}, (_, row) => line(row * columns));
+  const cell = (value) => h("td.n", value === undefined ? "" : number(value));
+  const cells = (from) => Array.from({length: wide}, (_, at) => cell(values[from + at]));
+  const lines = Array.from({length: shown}, (_, row) => h("tr", cells(row * columns)));
   const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
   const more = (rows > shown || columns > wide) && h("p.quiet", words);
   return h("div.scroll", h("table.numbers", h("tbody", lines)), more);

@@ -3,7 +3,7 @@ import {button, form, h, numberField, replace} from "../parts/dom.js";
 import {Answer} from "./chat_answer.js";
 import {chatSnippets} from "./snippets.js";
 
-const kept = new Map(); // conversations by model, as long as the page is open
+const kept = new Map();
 const NUMBERS = [
   ["max_tokens", "Most tokens", {min: 1, step: 1, value: "256"}],
   ["temperature", "Temperature", {min: 0, max: 2, step: 0.1, value: "0.7"}],
@@ -102,7 +102,6 @@ class Parameters {
     this.node = h("details.card", {id: "parameters"}, h("summary", "Parameters"), row, this.system);
   }
 
-  // null where something is not right, which the field itself then says.
   read() {
     const given = this.numbers.filter(([, input]) => input.value !== "");
     const options = Object.fromEntries(given.map(([name, input]) => [name, Number(input.value)]));

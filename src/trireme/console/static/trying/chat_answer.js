@@ -14,7 +14,6 @@ export class Answer {
     Object.assign(this, {first: 0, pieces: 0, usage: null, frame: 0, isFollowed: true});
   }
 
-  // Ends with the answer, with an error, which is shown, or when the signal says so.
   async follow(request, signal) {
     try {
       const reason = await this.#read(await post("/v1/chat/completions", request, {signal}));

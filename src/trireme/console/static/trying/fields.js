@@ -9,7 +9,6 @@ const WAYS = {...WRITTEN_WAYS, ...FILE_WAYS};
 const SEEN = /image|picture|photo|audio|sound|speech|video/i;
 const HEARD = /audio|sound|speech|wave|signal/i;
 
-// `picked` is told the address of an image, "" where there is none any more.
 export function createField(input, serving, picked) {
   const ways = waysOf(input, serving);
   const isIncluded = tick({"aria-label": `Send ${input.name}`});

@@ -6,40 +6,40 @@ const COLORS = ["#e6550d", "#3182bd", "#31a354", "#756bb1", "#d6b400", "#d62780"
 
 export function picture(values, dims, datatype) {
   const isBytes = datatype === "UINT8";
-  let [height, width, channels, isFirst] = [0, 0, 0, false];
-  if (dims.length === 2 && dims[0] >= 16 && dims[1] >= 16) [height, width, channels] = [...dims, 1];
-  else if (dims.length === 3 && [1, 3, 4].includes(dims[2]) && dims[0] >= 8 && dims[1] >= 8)
-    [height, width, channels] = dims;
-  else if (dims.length === 3 && [1, 3].includes(dims[0]) && dims[1] >= 8 && dims[2] >= 8)
-    [channels, height, width, isFirst] = [...dims, true];
-  else return null;
-  if (!isBytes && !/FP/.test(datatype)) return null;
+  const found = layout(dims);
+  if (!found || !(isBytes || /FP/.test(datatype))) return null;
+  const {height, width, channels, isFirst} = found;
   const numbers = Array.from(values, Number);
   const low = numbers.reduce((least, value) => Math.min(least, value), Infinity);
   const high = numbers.reduce((most, value) => Math.max(most, value), -Infinity);
-  const factor = isBytes && high > 1 ? 1 : 255 / (high - low || 1);
-  const base = isBytes && high > 1 ? 0 : low;
+  const [factor, base] = isBytes && high > 1 ? [1, 0] : [255 / (high - low || 1), low];
   const canvas = h("canvas.preview", {width, height, role: "img", "aria-label": "Image that the model made"});
   const brush = canvas.getContext("2d");
   const image = brush.createImageData(width, height);
+  image.data.fill(255);
   for (let at = 0; at < height * width; at += 1)
-    for (let channel = 0; channel < 4; channel += 1) {
+    for (let channel = 0; channel < Math.max(3, channels); channel += 1) {
       const from = channels === 1 ? 0 : channel;
-      const value =
-        channel === 3 && channels < 4
-          ? 255
-          : (numbers[isFirst ? from * height * width + at : at * channels + from] - base) * factor;
-      image.data[4 * at + channel] = value;
+      const value = numbers[isFirst ? from * height * width + at : at * channels + from];
+      image.data[4 * at + channel] = (value - base) * factor;
     }
   brush.putImageData(image, 0, 0);
   return canvas;
+}
+
+function layout([first, second, third, ...more]) {
+  if (more.length) return null;
+  if (third === undefined) return first >= 16 && second >= 16 && {height: first, width: second, channels: 1};
+  if ([1, 3, 4].includes(third) && first >= 8 && second >= 8) return {height: first, width: second, channels: third};
+  const isFirst = [1, 3].includes(first) && second >= 8 && third >= 8;
+  return isFirst && {channels: first, height: second, width: third, isFirst};
 }
 
 export function overlay(address, box, mask, named) {
   const canvas = h("canvas");
   const image = h("img.preview", {src: address, alt: "The image that was sent, with what the model found"});
   image.addEventListener("load", () => {
-    const zoom = Math.max(1, 480 / image.naturalWidth); // small pictures are shown larger than they are
+    const zoom = Math.max(1, 480 / image.naturalWidth);
     canvas.width = image.naturalWidth * zoom;
     canvas.height = image.naturalHeight * zoom;
     const brush = canvas.getContext("2d");
@@ -65,10 +65,8 @@ function drawBoxes(brush, box, named, canvas, zoom) {
 }
 
 function wordsOf({label, score}, at) {
-  const words = [];
-  if (label && label.values[at] !== undefined) words.push(asText(label.values[at]));
-  if (score && score.values[at] !== undefined) words.push(Number(score.values[at]).toFixed(2));
-  return words.join(" ");
+  const [name, sure] = [label?.values[at], score?.values[at]];
+  return [name !== undefined && asText(name), sure !== undefined && Number(sure).toFixed(2)].filter(Boolean).join(" ");
 }
 
 function drawMasks(brush, mask, canvas) {

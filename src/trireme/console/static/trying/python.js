@@ -6,12 +6,8 @@ const WORDS = {true: "True", false: "False", null: "None"};
 const NUMPY = {BYTES: "object", BOOL: "bool", FP16: "np.float16", FP64: "np.float64", BF16: "np.float32"};
 const SEQUENCE = ["sequence_id", "sequence_start", "sequence_end"];
 
-// Lines of a program, without those that are left out.
-export const program = (...lines) =>
-  lines
-    .flat()
-    .filter((line) => typeof line === "string")
-    .join("\n");
+const isText = (value) => typeof value === "string";
+export const program = (...lines) => lines.flat().filter(isText).join("\n");
 
 export function python(value) {
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
@@ -19,7 +15,7 @@ export function python(value) {
     const members = Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`);
     return `{${members.join(", ")}}`;
   }
-  return typeof value === "string" ? JSON.stringify(value) : WORDS[String(value)] || String(value);
+  return isText(value) ? JSON.stringify(value) : WORDS[String(value)] || String(value);
 }
 
 // `saved` is the file with the whole body, where one is needed: what is not plain is read from it.
@@ -70,7 +66,6 @@ client.stop_stream()`;
 const numpyKind = (datatype) => NUMPY[datatype] || `np.${datatype.toLowerCase().replace("fp", "float")}`;
 const isListed = ({data, datatype}) => Array.isArray(data) && !HALVES[datatype];
 
-// "" for what stands in the file with the body alone.
 function array({datatype, shape, data, file}, isPlain) {
   if (file) return `np.array([open(${python(file)}, "rb").read()], dtype=object).reshape(${python(shape || [1])})`;
   return isPlain({data}) ? `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})` : "";
@@ -87,19 +82,15 @@ function readArray(inputs, at, {headBytes}) {
   return `${read(kind)}${form}`;
 }
 
-function wireBytes(input) {
-  if (isListed(input)) return 0;
-  return input.data.length * (Array.isArray(input.data) ? 2 : 1);
-}
+const wireBytes = (input) => (isListed(input) ? 0 : input.data.length * (Array.isArray(input.data) ? 2 : 1));
 
 // A form with files, for which the other package has nothing.
 export function requests(address, {form, isRaw}, isStream) {
   const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
   const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
   const data = parts(({file}) => !file);
-  const headers = [hasKey() && '"Authorization": "Bearer " + key', isStream && '"Accept": "text/event-stream"'].filter(
-    Boolean,
-  );
+  const key = hasKey() && '"Authorization": "Bearer " + key';
+  const headers = [key, isStream && '"Accept": "text/event-stream"'].filter(Boolean);
   return program(
     "import requests",
     "",

@@ -45,7 +45,6 @@ export async function stream(detail, inputs, parameters, signal, context, place)
   if (!number) counted.textContent = "The model ended without a response.";
 }
 
-// Texts are joined to one; of all else the last ones stay.
 function append(list, outputs, context) {
   if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
     const last = list.lastChild;

@@ -7,7 +7,7 @@ import {formFields, isBroken} from "./requests.js";
 
 const MOST_VALUES = 64;
 const ANSWER = "answer.bin"; // where an answer goes that is not for JSON
-const text = JSON.stringify; // a text of JavaScript
+const text = JSON.stringify;
 const quoted = (words) => `'${words.replaceAll("'", "'\\''")}'`;
 const keyFlag = () => (hasKey() ? ' -H "Authorization: Bearer $KEY"' : "");
 
@@ -15,7 +15,6 @@ const isPlain = ({data}) => Array.isArray(data) && data.length <= MOST_VALUES;
 const isWritten = (input) => isPlain(input) && !HALVES[input.datatype];
 const isSingle = (input) => isWritten(input) && input.data.length === 1;
 
-// inputs as they were read from the form.
 export function inferSnippets(detail, inputs, parameters, isStream) {
   const {name, version, versions, serving} = detail;
   const address = `${location.origin}/v2/models/${modelPath(name, versions.length > 1 && version)}/infer`;
@@ -132,7 +131,6 @@ function openai(model, {model: _, messages, stream, stream_options: options, ...
   );
 }
 
-// `saved` is the file that the programs read, where they read one.
 function snippetBox(texts, saved) {
   const [first] = Object.keys(texts);
   const code = h("pre.code", {tabindex: "0"}, texts[first]);

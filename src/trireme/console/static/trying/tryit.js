@@ -18,7 +18,7 @@ class Trial {
   constructor(detail) {
     this.detail = detail;
     const {serving} = detail;
-    this.image = ""; // the address of the picture that is sent
+    this.image = "";
     this.abort = null;
     this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
     this.sequence = serving.is_sequence ? sequenceFields() : null;
