@@ -74,6 +74,10 @@ class Slowest:
         found, self._live_ns = self._live_ns, 0
         return found
 
+    def begin_live(self) -> None:
+        """A window of live figures begins again with the last step, and so has what others have read since then."""
+        self._live_ns = self._step_ns
+
     def take_step(self, stats: ModelStats, is_watched: bool) -> int:
         """Since the last call of this."""
         self._fetch(stats)

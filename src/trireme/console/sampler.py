@@ -76,6 +76,8 @@ class Sampler:
         """Somebody looks: figures are told every second until `unwatch`."""
         if self._live_timer is None:
             self._windows = {key: deque([reading], _WINDOW) for key, reading in self._steps.items()}
+            for slowest in self._slowest.values():
+                slowest.begin_live()
             self._read_repositories()
             self._live_timer = asyncio.get_running_loop().call_later(LIVE_S, self._live)
 

@@ -42,12 +42,12 @@ class World:
         """Another copy takes the place of the one there was."""
         self.model.stats = ModelStats("m", 1)
 
-    def answer(self, count: int, failing: int = 0, reason: str = BACKEND) -> None:
+    def answer(self, count: int, failing: int = 0, reason: str = BACKEND, end_ns: int = 9_000) -> None:
         for number in range(count + failing):
             request = InferenceRequest("m", "", "", {}, lambda response: None)
             request.arrival_ns, request.queue_ns = 1_000, 2_000
             if number < count:
-                self.model.stats.record_batch([request], 1, 3_000, 9_000, BatchTiming(1, 2, 3))
+                self.model.stats.record_batch([request], 1, 3_000, end_ns, BatchTiming(1, 2, 3))
             else:
                 self.model.stats.record_failure(request, reason, 9_000)
 
@@ -115,6 +115,26 @@ def test_what_clients_gave_up_are_no_errors_of_the_model(monkeypatch: pytest.Mon
         world.sampler.stop()
         assert (row["errors"], row["eps"]) == (3, 1.5)
         assert world.sampler.models.columns_of(KEY)["failures_per_s"][-1] == 3 / 12
+
+    asyncio.run(test())
+
+
+def test_slowest_request_is_known_to_a_page_that_is_opened_again_before_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        world = World(monkeypatch)
+        world.step()
+        world.sampler.watch()
+        world.live()
+        world.answer(9, end_ns=11_000_000)
+        first = world.live()
+        world.sampler.unwatch()
+        world.sampler.watch()
+        again = world.live()
+        world.sampler.stop()
+        assert 10_000 < first["p99"] <= 11_000
+        assert again["p99"] == first["p99"]
 
     asyncio.run(test())
 
