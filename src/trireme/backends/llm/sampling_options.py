@@ -136,8 +136,9 @@ def _bias(given: Any) -> dict[int, float]:
 
 def _bad_words(words: list[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Each as it is written at a text's beginning and inside of it."""
-    if len(words) > MAX_BAD_WORDS:
-        raise WishError(f"'bad_words' has {len(words)} words; at most {MAX_BAD_WORDS} are taken")
+    most = MAX_BAD_WORDS // 2
+    if len(words) > most:
+        raise WishError(f"'bad_words' has {len(words)} words; at most {most} are taken")
     size = sum(map(len, words))
     if size > MAX_WORDS_SIZE:
         raise WishError(f"'bad_words' has {size} characters; at most {MAX_WORDS_SIZE} are taken")

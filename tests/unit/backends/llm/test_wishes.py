@@ -50,7 +50,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ({"chat_template_kwargs": DEEP}, "'chat_template_kwargs' is nested too deeply"),
         ({"add_generation_prompt": "x"}, "'add_generation_prompt' must be true or false"),
         ({"bad_words": ["x" * 300_000]}, "'bad_words' has 300000 characters"),
-        ({"bad_words": [""] * 1025}, "'bad_words' has 1025 words; at most 1024 are taken"),
+        ({"bad_words": [""] * 513}, "'bad_words' has 513 words; at most 512 are taken"),
     ],
 )
 def test_wrong_options_are_refused_by_name(read: Read, options: dict[str, Any], words: str) -> None:
