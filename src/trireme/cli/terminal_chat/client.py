@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trireme.tools.client.connect import KEY_VARIABLE
+from trireme.tools.perf.wire.http1_responses import length_fault
 
 Message = dict[str, str]
 _NO_SERVER = (
@@ -94,6 +95,10 @@ class ChatClient:
             connection.close()
             reason = getattr(error, "strerror", None) or error
             raise ChatError(f"no server answers at {self.url}: {reason}\n{_NO_SERVER}") from None
+        fault = length_fault(response.headers.get("Content-Length"))
+        if fault and not response.chunked:
+            connection.close()
+            raise ChatError(f"the answer of {self.url} cannot be read: {fault}")
         if response.status != 200:
             text = response.read()
             connection.close()

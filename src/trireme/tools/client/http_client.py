@@ -138,8 +138,10 @@ class HttpClient:
             except (OSError, http.client.HTTPException) as error:
                 raise self._failure(error) from None
             length = response.headers.get(_BINARY_LENGTH)
-            if length is not None and not length.isdecimal():
-                raise AnswerError(f"the answer has the header '{_BINARY_LENGTH}: {length}', which is no number")
+            if length_fault(length):
+                raise AnswerError(
+                    f"the answer has the header '{_BINARY_LENGTH}: {str(length)[:32]}', which is no number"
+                )
             return content, None if length is None else int(length)
 
     def _ask(

@@ -257,3 +257,11 @@ def test_an_answer_whose_length_is_none_is_not_waited_for(length: str) -> None:
             client.metadata("m", "")
         with pytest.raises(AnswerError, match=r"announces a length of .*, which is no number of bytes"):
             client.post("/v2/models/m/infer", b"")
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "1_0", "9" * 5000])
+def test_a_length_of_the_document_that_is_none_is_told(length: str) -> None:
+    head = f"200 OK\r\nContent-Length: 2\r\nInference-Header-Content-Length: {length}"
+    with answering(head, b"{}") as client, pytest.raises(AnswerError, match="which is no number") as told:
+        client.post("/v2/models/m/infer", b"")
+    assert len(str(told.value)) < 200
