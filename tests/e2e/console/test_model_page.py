@@ -80,6 +80,14 @@ def test_reload_says_whether_anything_was_loaded(page: Page, server: RunningServ
     ask_for(page, "Reload")
     page.click("dialog button.main")
     page.until("document.getElementById('announce').textContent === 'hinted was reloaded'")
+    page.run(
+        "new MutationObserver(() => (window.isSaidAgain = true))"
+        ".observe(document.getElementById('announce'), {childList: true})"
+    )
+    source.write_text(source.read_text() + "\n# changed again\n")
+    ask_for(page, "Reload")
+    page.click("dialog button.main")
+    page.until("window.isSaidAgain === true")
 
 
 def test_question_before_an_unload_names_the_ensembles_that_go_along(page: Page, server: RunningServer) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from trireme.console.static_files import static_files
 
-MAX_SENT_BYTES = 67_000
-MAX_BYTES = 162_000
+MAX_SENT_BYTES = 64_000
+MAX_BYTES = 154_000
 MAX_LINES = 400
 MAX_COLUMNS = 120
 MAX_FUNCTION_LINES = 60

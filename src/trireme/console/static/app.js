@@ -52,8 +52,9 @@ function decoded(part) {
 }
 
 function mark(page) {
+  const here = /^models?$/.test(page) ? "#/" : `#/${page}`;
   for (const link of document.querySelectorAll("#nav a")) {
-    setAttribute(link, "aria-current", link.dataset.page === (page === "model" ? "models" : page) && "page");
+    setAttribute(link, "aria-current", link.hash === here && "page");
   }
 }
 
@@ -71,11 +72,8 @@ function vitals() {
   const form = signs.map(([label]) => label).join();
   if (line.dataset.form !== form) {
     line.dataset.form = form;
-    replace(
-      line,
-      h("span", h("span.dot"), h("span")),
-      signs.slice(1).map(([label]) => h("span", `${label} `, h("b"))),
-    );
+    const sign = ([label]) => h("span", `${label} `, h("b"));
+    replace(line, h("span", h("span.dot"), h("span")), signs.slice(1).map(sign));
   }
   line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
   signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));

@@ -1,5 +1,5 @@
-// The configuration of a model as a tree, with what was completed or defaulted marked.
-import {h, replace, tick} from "../parts/dom.js";
+// The configuration of a model, with what was completed or defaulted marked.
+import {h, note, replace, tick} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const FROM_FILE = "What is not marked stands in the model's own file.";
@@ -10,7 +10,7 @@ const NOTHING_WRITTEN = "The model does not serve, and its folder has no configu
 export async function configurationView(body, {address}) {
   const {config, origins, text, is_file_known: isFileKnown} = await get(`${address}/config`);
   if (text !== undefined) {
-    replace(body, h("p.quiet", text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
+    replace(body, note(text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
     return;
   }
   const all = tick({id: "defaults", onchange: () => draw()});
@@ -19,7 +19,7 @@ export async function configurationView(body, {address}) {
   const [completed, byDefault] = [mark("completed"), mark("default")];
   const file = isFileKnown ? FROM_FILE : NO_FILE;
   const words = [file, completed, " was filled in by the server or the backend, ", byDefault, " was set by nobody."];
-  replace(body, h("div.spread", h("p.quiet", words), h("label", all, " Show defaults")), tree);
+  replace(body, h("div.spread", note(words), h("label", all, " Show defaults")), tree);
   draw();
 }
 
@@ -37,7 +37,7 @@ function branch(value, origin, showsDefaults) {
 
 function leafMark(origin) {
   const origins = Array.isArray(origin) ? origin : [origin];
-  return origins.length && !origins.includes("file") ? mark(origins[0]) : null;
+  return origins.length > 0 && !origins.includes("file") && mark(origins[0]);
 }
 
 const isObject = (value) => value !== null && typeof value === "object";

@@ -1,5 +1,5 @@
-// One line of the table of models: its cells, of which only those are touched whose text has changed.
-import {badge, bytes, count, h, modelLink, problemOf, rate, replace, stateOf, time} from "../parts/dom.js";
+// One line of the table of models. Only those cells are touched whose text has changed.
+import {badge, bytes, count, h, joined, modelLink, problemOf, rate, replace, stateOf, time} from "../parts/dom.js";
 import {sparkline} from "../parts/charts.js";
 
 const instances = ({instances: all, up}) => {
@@ -7,7 +7,7 @@ const instances = ({instances: all, up}) => {
   return up === all ? String(all) : `${up} of ${all}`;
 };
 const some = (id, format) => (row) => (row[id] ? format(row[id]) : "–");
-const zero = (id) => (row) => (row[id] ? "" : "zero");
+const zero = (id) => (row) => (row[id] ? "" : "quiet");
 const errorLook = (row) => (row.eps > 0 ? "some-bad" : zero("errors")(row));
 
 export const COLUMNS = [
@@ -26,7 +26,7 @@ export const COLUMNS = [
   {id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
 ];
 
-export const classes = (column, look) => [column.n && "n", column.kind, look].filter(Boolean).join(" ");
+export const classes = (column, look) => joined([column.n && "n", column.kind, look], " ");
 
 export class Line {
   constructor(row) {
@@ -65,7 +65,7 @@ export class Line {
   #tell(row) {
     replace(this.cells.get("state"), badge(row));
     const reason = problemOf(row) && h("span.some-bad", ` · ${row.reason}`);
-    replace(this.words, [row.version && `version ${row.version}`, row.backend].filter(Boolean).join(" · "), reason);
+    replace(this.words, joined([row.version && `version ${row.version}`, row.backend]), reason);
   }
 
   #isNew(key, value) {

@@ -1,5 +1,5 @@
 // One model: its figures, its life, and its tabs.
-import {announce, badge, button, choice, confirmed, failed, h} from "../parts/dom.js";
+import {announce, badge, button, choice, confirmed, failed, h, note} from "../parts/dom.js";
 import {modelLink, modelPath, problemOf, replace} from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
@@ -37,9 +37,9 @@ export async function modelView(main, [name, given = "newest", tab = "overview"]
   const body = h("div");
   const actions = h("div.row");
   const problem = h("div", {role: "alert"});
-  const path = h("p.quiet", h("a", {href: "#/"}, "Models"), " /");
+  const path = note(h("a", {href: "#/"}, "Models"), " /");
   const title = h("div.row", h("h1", name), head.state, versionChoice(detail));
-  const nav = h("nav.tabs", {"aria-label": "About this model"}, tabLinks(detail, version, tab));
+  const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
   replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
   replace(actions, controls(detail, actions, problem));
   const stopHead = listen(head.draw);
@@ -106,15 +106,14 @@ function controls({name, serving, can_control: canControl}, actions, problem) {
       await post(`/v2/repository/models/${encodeURIComponent(name)}/${verb}`, {});
       if (serving && verb === "load" && (await copiesOf(name)).key === before.key) {
         replace(problem, h("p.notice", `${name} ${UNCHANGED}`));
-        able(true);
-        return;
+      } else {
+        announce(`${name} was ${label.toLowerCase()}ed`);
+        showAgain(modelLink(name));
       }
-      announce(`${name} was ${label.toLowerCase()}ed`);
-      showAgain(modelLink(name));
     } catch (error) {
       replace(problem, h("p.notice.bad", error.message));
-      able(true);
     }
+    able(true);
   };
   const control = (label, verb, question, more) => button(label, () => act(label, verb, question), more);
   if (!serving) return control("Load", "load", () => LOAD);
@@ -123,7 +122,7 @@ function controls({name, serving, can_control: canControl}, actions, problem) {
   return [control("Reload", "load", () => RELOAD), control("Unload", "unload", unload, {class: "danger"})];
 }
 
-// The newest version in detail, and a key that is another one when any version has been loaded again or has gone.
+// `key` is another one when any version has been loaded again or has gone.
 async function copiesOf(name) {
   const address = `/console/api/models/${modelPath(name)}`;
   const newest = await get(address);

@@ -1,5 +1,5 @@
-// The last hour of a model as charts, the life of its workers, the steps of an ensemble, its inputs and outputs.
-import {card, every, h, known, problemOf, replace} from "../parts/dom.js";
+// A model's last hour as charts, the life of its workers, its steps, its inputs and outputs.
+import {card, every, h, joined, known, note, problemOf, replace} from "../parts/dom.js";
 import {clock, count, mebibytes, rate, share, span, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
@@ -60,14 +60,12 @@ export async function overviewView(body, {address, detail}) {
   const devices = Object.keys(detail.devices || {}).map((label) => [busy(label), label]);
   const all = [...charts, ...devices].map(([one]) => one);
   const events = h("div");
-  const empty = h("p.quiet");
+  const empty = note();
   const graph = h("div.graph");
   const isEnsemble = detail.serving?.is_ensemble;
-  const nodes = h(
-    "div.cards",
-    all.map((one) => one.node),
-  );
-  replace(body, h("div.stack", isEnsemble && card("Steps", graph), nodes, empty, events, about(detail)));
+  const nodes = all.map((one) => one.node);
+  const steps = isEnsemble && card("Steps", graph);
+  replace(body, h("div.stack", steps, h("div.cards", nodes), empty, events, about(detail)));
   const draw = (found) => {
     empty.hidden = drawCharts(charts, devices, found);
     empty.textContent = found.state === "UNAVAILABLE" && problemOf(found) ? FAILED : NOT_YET;
@@ -82,7 +80,7 @@ export async function overviewView(body, {address, detail}) {
   };
 }
 
-// A chart of nothing is left out, as those of workers are where a model has none. Returns whether there are any.
+// A chart of nothing is left out. Returns whether there are any.
 function drawCharts(charts, devices, detail) {
   const {times = [], ...columns} = detail.history;
   const nothing = times.map(() => null);
@@ -130,5 +128,5 @@ function about({serving, folder}) {
     folder,
   ];
   const both = h("div.two", tensors("Input", serving.inputs), tensors("Output", serving.outputs));
-  return card("About", h("p.quiet", facts.filter(Boolean).join(" · ")), both);
+  return card("About", note(joined(facts)), both);
 }

@@ -23,23 +23,16 @@ function versionNode(stats) {
 }
 
 function phases(stats) {
-  const lines = Object.entries(stats).map(([key, entry]) => [
-    key.replace("_", " "),
-    count(entry.count),
-    mean(entry),
-    time(entry.ns / 1000),
-  ]);
+  const line = ([key, entry]) => [key.replace("_", " "), count(entry.count), mean(entry), time(entry.ns / 1000)];
+  const lines = Object.entries(stats).map(line);
   return sheet("Phases", ["Phase", "Requests", "Mean", "Altogether"], lines);
 }
 
 function batches(stats) {
   if (!stats.length) return null;
-  const lines = stats.map((entry) => [
-    String(entry.batch_size),
-    count(entry.compute_infer.count),
-    mean(entry.compute_input),
-    mean(entry.compute_infer),
-    mean(entry.compute_output),
+  const lines = stats.map(({batch_size: size, compute_input: input, compute_infer: infer, compute_output: output}) => [
+    ...[String(size), count(infer.count)],
+    ...[input, infer, output].map(mean),
   ]);
   return sheet("Batch sizes", ["Batch size", "Executions", "Input", "Model", "Output"], lines);
 }

@@ -1,5 +1,5 @@
 // The table of all models, kept up to date line by line.
-import {advised, bytes, count, rate, stateOf} from "../parts/dom.js";
+import {advised, bytes, count, note, rate, stateOf} from "../parts/dom.js";
 import {button, choice, h, replace, search, setAttribute, setText} from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
@@ -31,13 +31,13 @@ class ModelsTable {
     this.arrangedAt = 0;
     this.body = h("tbody", {role: "rowgroup"});
     this.sums = h("div.cards.small");
-    this.empty = h("p.quiet");
+    this.empty = note();
     const words = {placeholder: "Filter by name, press /", value: kept.filter};
     this.filter = search("Filter models by name", () => this.#choose({filter: this.filter.value}), words);
     this.states = choice("Show models in state", [], () => this.#choose({state: this.states.value}));
     this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
     const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
-    this.node = h("table.fold.lines", {role: "table", "aria-label": "Models"}, head, this.body);
+    this.node = h("table.fold.lines", {role: "table", label: "Models"}, head, this.body);
     this.lines = new VisibleLines(this.body);
     this.known = new Set();
   }

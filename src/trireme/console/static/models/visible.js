@@ -1,8 +1,8 @@
-// The lines of a long table that can be seen, or nearly: the others are room above and below. All are equally high.
+// The lines of a long table that can be seen, or nearly: the others are room. All are equally high.
 import {rows} from "../parts/live.js";
 import {Line} from "./line.js";
 
-const NEAR = 600; // pixels above and below the window in which lines are kept ready
+const NEAR = 600; // pixels beyond the window
 const USUAL_HEIGHT = 46;
 
 export class VisibleLines {
@@ -17,15 +17,16 @@ export class VisibleLines {
         this.#place();
       });
     };
-    window.addEventListener("scroll", this.move, {passive: true});
+    this.ending = new AbortController();
+    const {signal} = this.ending;
+    window.addEventListener("scroll", this.move, {passive: true, signal});
     this.sizes = new ResizeObserver(this.move); // also tells that the table has come onto the page
     this.sizes.observe(body);
-    window.addEventListener("resize", this.move);
+    window.addEventListener("resize", this.move, {signal});
   }
 
   stop() {
-    window.removeEventListener("scroll", this.move);
-    window.removeEventListener("resize", this.move);
+    this.ending.abort();
     this.sizes.disconnect();
     cancelAnimationFrame(this.frame);
   }

@@ -1,5 +1,5 @@
 // The description of the HTTP API, as the server itself writes it at /openapi.json.
-import {h, replace, search} from "../parts/dom.js";
+import {h, note, replace, search} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health"];
@@ -11,16 +11,14 @@ export async function apiView(main) {
   const body = h("div.stack");
   const {title, description} = document.info;
   const file = h("a.button", {href: "/openapi.json", download: "openapi.json"}, "openapi.json");
-  const head = h("div", h("h1", title), h("p.quiet", description));
+  const head = h("div", h("h1", title), note(description));
   replace(main, h("div.spread", head, h("div.row", filter, file)), body);
 
   function draw() {
     const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
     const nodes = (list) => list.map((entry) => operationNode(document, ...entry));
-    replace(
-      body,
-      groups.map(([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)))),
-    );
+    const group = ([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)));
+    replace(body, groups.map(group));
   }
   draw();
 }
@@ -44,7 +42,7 @@ function operationNode(document, path, method, operation) {
   const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
     h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
   );
-  const content = ([type, {schema}]) => [h("p.quiet", type), schemaNode(document, schema)];
+  const content = ([type, {schema}]) => [note(type), schemaNode(document, schema)];
   const said = Object.entries(responses).map(([status, answer]) =>
     h("div", h("h3", `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
   );
@@ -61,7 +59,7 @@ function parameterNode(parameters) {
 function schemaNode(document, schema) {
   const lines = fieldLines(document, schema);
   if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
-  return h("p.quiet", resolve(document, schema).description || typeText(schema));
+  return note(resolve(document, schema).description || typeText(schema));
 }
 
 function fieldLines(document, schema, before = "") {

@@ -1,5 +1,5 @@
 // What was in a recorded request and in its answer: the beginning of each tensor.
-import {bytes, h, replace} from "../parts/dom.js";
+import {bytes, h, note, replace} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {decode} from "../parts/tensors.js";
 import {showOutputs} from "../trying/answers.js";
@@ -7,22 +7,22 @@ import {showOutputs} from "../trying/answers.js";
 const RESPONSES = ["No response", "Response"];
 
 export function contentNode(number) {
-  const place = h("div.stack", h("p.quiet", "What was in it …"));
+  const place = h("div.stack", note("What was in it …"));
   get(`/console/api/contents/${number}`).then(
     (content) => replace(place, sides(content)),
-    (error) => replace(place, h("p.quiet", error.message)),
+    (error) => replace(place, note(error.message)),
   );
   return place;
 }
 
-function sides({inputs, parameters, note, responses, response_count: count}) {
+function sides({inputs, parameters, note: leftOut, responses, response_count: count}) {
   const settings = Object.keys(parameters).length > 0 && h("pre.code", JSON.stringify(parameters, null, 2));
   const left = count - responses.length;
   const title = h("h3", RESPONSES[count] || `${count} responses`);
   return h(
     "div.two.content",
-    h("section", h("h3", "Request"), note && h("p.quiet", note), tensors(inputs), settings),
-    h("section", title, responses.map(tensors), left > 0 && h("p.quiet", `and ${left} more`)),
+    h("section", h("h3", "Request"), leftOut && note(leftOut), tensors(inputs), settings),
+    h("section", title, responses.map(tensors), left > 0 && note(`and ${left} more`)),
   );
 }
 
@@ -39,7 +39,7 @@ function begin(tensor) {
   const {name, datatype, shape, size_bytes: size} = tensor;
   const words = `${name} ${datatype} [${shape.join(", ")}], ${bytes(size)}`;
   const values = decode(datatype, dataOf(tensor).buffer);
-  if (!values.length) return h("p.quiet", words);
+  if (!values.length) return note(words);
   const cut = {name, datatype, shape: [values.length], values, isCut: true};
-  return h("div", h("p.quiet", `${words}, of which this is the beginning:`), showOutputs([cut], {}));
+  return h("div", note(`${words}, of which this is the beginning:`), showOutputs([cut], {}));
 }

@@ -1,5 +1,5 @@
-// The last lines of the log, of one model or of the whole server, and what comes behind them.
-import {clock, every, h, replace} from "../parts/dom.js";
+// The last lines of the log, of one model or of the whole server.
+import {clock, every, h, note, replace} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const EVERY_MS = 2000;
@@ -7,8 +7,8 @@ const MOST = 1000;
 
 export async function logView(body, model) {
   const path = `/console/api/log${model ? "/" + encodeURIComponent(model) : ""}`;
-  const list = h("div.log.card", {role: "log", "aria-label": "Log lines", tabindex: "0"});
-  const empty = h("p.quiet", model ? "The log says nothing about this model." : "The log is empty.");
+  const list = h("div.log.card", {role: "log", label: "Log lines", tabindex: "0"});
+  const empty = note(model ? "The log says nothing about this model." : "The log is empty.");
   replace(body, list, empty);
   let last = 0;
   const toEnd = () => (list.scrollTop = list.scrollHeight);

@@ -1,5 +1,5 @@
 // The slowest and the failed requests of the last minutes, each with its waterfall.
-import {button, clock, count, h, modelLink, replace, time} from "../parts/dom.js";
+import {button, clock, count, h, joined, modelLink, note, replace, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
 import {waterfall} from "../parts/waterfall.js";
@@ -42,11 +42,11 @@ function requestTable(found) {
   const {minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed} = found;
   const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
   const which = `${slow}, and the last failures of these.`;
-  const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING].filter(Boolean);
+  const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING];
   const groups = slowest.map((entry) => [entry]);
   return h(
     "div.stack",
-    h("p.quiet", said.join(" ")),
+    note(joined(said, " ")),
     list("Failed", alike(failed, found), "No request has failed.", true),
     list("Slowest", groups, "No request was answered.", false),
   );
@@ -54,12 +54,10 @@ function requestTable(found) {
 
 function list(title, groups, empty, isFailed) {
   const lines = groups.map((group) => line(group, isFailed));
-  const found = lines.length ? h("div.sheet", lines) : h("p.quiet", empty);
-  return h("section.stack", h("h2", title), found);
+  return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
 }
 
-// What fails in the same way again and again is one line, the last time it happened. Of a model that has failed more
-// often than is kept, each line knows how many are listed, and how many there were.
+// What fails in the same way again and again is one line. Where more have failed than are kept, it knows how many.
 function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
   const groups = new Map();
   for (const entry of entries) {
@@ -97,7 +95,7 @@ function summary(group, isFailed) {
   return h(
     "summary.row",
     h("span.quiet", clock(entry.time_s)),
-    entry.total_us ? h("b", time(entry.total_us)) : null,
+    entry.total_us > 0 && h("b", time(entry.total_us)),
     h("span.name", entry.model || "no model named"),
     entry.version && h("span.quiet", `version ${entry.version}`),
     entry.id && h("span.mono.quiet", entry.id),
@@ -113,9 +111,9 @@ function inner(entry, group) {
   return h(
     "div.stack.inner",
     entry.message && h("pre.code", entry.message),
-    times.length > 1 && h("p.quiet", `At ${times.join(", ")}`),
-    entry.total_us ? waterfall(entry.waterfall) : null,
-    entry.content ? contentNode(entry.content) : null,
+    times.length > 1 && note(`At ${times.join(", ")}`),
+    entry.total_us > 0 && waterfall(entry.waterfall),
+    entry.content > 0 && contentNode(entry.content),
     entry.model && h("p", h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
   );
 }

@@ -1,5 +1,5 @@
-// The server itself: what it is made of, how full its limits are, its devices, its flags, its log.
-import {bytes, clock, count, mebibytes, rate, share, span} from "../parts/dom.js";
+// The server itself: how full its limits are, its devices, its flags, its log.
+import {bytes, clock, count, joined, mebibytes, note, rate, share, span} from "../parts/dom.js";
 import {card, every, failed, h, replace, search, tick} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
@@ -16,8 +16,7 @@ export async function serverView(main) {
   const lines = h("div");
   const nodes = charts.map((one) => one.node);
   const log = h("section", h("h2", "Log"), lines);
-  const head = h("h1", "Server");
-  replace(main, h("div.stack", head, h("div.cards", nodes), live, flags, log));
+  replace(main, h("div.stack", h("h1", "Server"), h("div.cards", nodes), live, flags, log));
 
   async function load() {
     const server = await get("/console/api/server");
@@ -42,10 +41,10 @@ export async function serverView(main) {
 
 function meter(used, limit, label) {
   const part = limit ? Math.min(1, used / limit) : 0;
-  const fill = h("div", {class: part > 0.9 ? "high" : undefined});
+  const fill = h("div", {class: part > 0.9 && "high"});
   fill.style.width = `${100 * part}%`;
   const range = {"aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(100 * part)};
-  return h("div.meter", {role: "meter", "aria-label": label, ...range}, fill);
+  return h("div.meter", {role: "meter", label, ...range}, fill);
 }
 
 const entry = (name, figures, more) => h("div", h("div.spread.tight", h("span", name), h("b", figures)), more);
@@ -63,7 +62,7 @@ function devices(server) {
   const {cpu, memory, memory_total: total} = server;
   const figures = `${share(cpu)} CPU, ${bytes(memory)} of ${bytes(total)}`;
   const machine = entry("Machine", figures, total && meter(memory, total, "Memory of the machine"));
-  const others = server.devices.length ? server.devices.map(device) : h("p.quiet", "No accelerators.");
+  const others = server.devices.length ? server.devices.map(device) : note("No accelerators.");
   return h("section.card.stack", h("h2", "Devices"), machine, others);
 }
 
@@ -75,25 +74,24 @@ function device({label, name, is_simulated: isSimulated, utilization, power_watt
     watts !== null && `${Math.round(watts)} W`,
   ];
   const words = [h("b", label), ` ${name}`, isSimulated && h("span.quiet", " simulated")];
-  return entry(words, figures.filter(Boolean).join(", "), total && meter(used || 0, total, `Memory of ${label}`));
+  return entry(words, joined(figures, ", "), total && meter(used || 0, total, `Memory of ${label}`));
 }
 
 function versions(server) {
   const up = `Up for ${span(server.uptime_s)}, since ${clock(server.started_s)}.`;
   const cost = `The console has taken ${server.sampler_s.toFixed(2)} s of processor time.`;
   const line = ([name, version]) => h("tr", h("th", {scope: "row"}, name), h("td.n.wrap", version));
-  const table = h("table", {"aria-label": "Versions"}, h("tbody", server.versions.map(line)));
-  return card("Versions", h("p.quiet", `${up} ${cost}`), table);
+  const table = h("table", {label: "Versions"}, h("tbody", server.versions.map(line)));
+  return card("Versions", note(`${up} ${cost}`), table);
 }
 
 function showFlags(card, flags) {
   const filter = search("Filter flags", () => draw());
   const all = tick({onchange: () => draw()});
   const body = h("tbody");
-  const heads = ["Flag", "Value", "What it does"].map((text, at) =>
-    h("th", {scope: "col", class: at === 2 ? "medium" : undefined}, text),
-  );
-  const table = h("table", {"aria-label": "Flags in force"}, h("thead", h("tr", heads)), body);
+  const head = (text, at) => h("th", {scope: "col", class: at === 2 && "medium"}, text);
+  const heads = ["Flag", "Value", "What it does"].map(head);
+  const table = h("table", {label: "Flags in force"}, h("thead", h("tr", heads)), body);
   const choice = h("div.row", filter, h("label", all, " Defaults too"));
   replace(card, h("div.spread", h("h2", "Flags in force"), choice), h("div.scroll", table));
   function draw() {

@@ -1,15 +1,8 @@
-// Requests to the server that this page came from, with the API key where one is needed, and streams of events.
-import {form, h, modal} from "./dom.js";
+// Requests to the server, with the API key where one is needed, and streams of events.
+import {form, h, modal, note} from "./dom.js";
 
 let key = sessionStorage.getItem("trireme-key") || "";
 let asking = null;
-
-export class ApiError extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
 
 export const hasKey = () => key !== "";
 
@@ -32,7 +25,7 @@ async function failure(answer) {
     const {error} = JSON.parse(text);
     message = error?.message || error || text;
   } catch {} // not JSON: as it is
-  return new ApiError(answer.status, message);
+  return Object.assign(new Error(message), {status: answer.status});
 }
 
 export const get = async (path) => (await send(path)).json();
@@ -42,7 +35,7 @@ export function post(path, body, options) {
   return send(path, {method: "POST", body: JSON.stringify(body), headers, ...options});
 }
 
-// Yields {event, data} until the stream ends; aborting the signal closes the connection.
+// Yields {event, data}; aborting the signal closes the connection.
 export async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -86,7 +79,7 @@ function askForKey() {
     const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
     const label = h("label", {for: "key"}, "API key");
     const go = h("div.row.end", h("button.main", "Continue"));
-    const asked = form("form", take, h("p.quiet", words), label, field, go);
+    const asked = form("form", take, note(words), label, field, go);
     const oncancel = (event) => event.preventDefault();
     const dialog = modal("This server asks for an API key", {oncancel}, asked);
   });

@@ -1,11 +1,8 @@
-// Charts as SVG: sparklines, and lines or stacked areas over the last hour with a cursor for mouse and keyboard.
+// Charts as SVG: sparklines, and the last hour as lines or areas with a cursor for mouse and keyboard.
 import {clock, h, replace, s} from "./dom.js";
 
 const HEIGHT = 170;
-const LEFT = 56;
-const BOTTOM = 20;
-const TOP = 8;
-const RIGHT = 6;
+const [LEFT, RIGHT, TOP, BOTTOM] = [56, 6, 8, 20];
 
 export function sparkline() {
   const area = s("path.area");

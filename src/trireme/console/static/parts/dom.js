@@ -10,7 +10,7 @@ function make(element, classes, [first, ...rest]) {
     else if (name === "class") classes.push(value);
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : value);
   }
   if (classes.length) element.setAttribute("class", classes.join(" "));
   put(element, hasProps ? rest : [first, ...rest]);
@@ -41,10 +41,12 @@ export const form = (words, submit, ...inner) => {
 };
 export const choice = (label, options, onchange) => {
   const option = ([value, text = value]) => h("option", {value}, text);
-  return h("select", {"aria-label": label, onchange}, options.map(option));
+  return h("select", {label, onchange}, options.map(option));
 };
 export const tick = (more) => h("input", {type: "checkbox", ...more});
-export const numberField = (label, more) => h("input.narrow", {type: "number", "aria-label": label, ...more});
+export const numberField = (label, more) => h("input.narrow", {type: "number", label, ...more});
+export const note = (...inner) => h("p.quiet", inner);
+export const joined = (parts, between = " · ") => parts.filter(Boolean).join(between);
 export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
 export function replace(element, ...children) {
@@ -112,7 +114,7 @@ export function span(seconds) {
     const left = at ? seconds % units[from][1] : seconds;
     return left >= size && `${Math.floor(left / size)} ${unit}`;
   });
-  return parts.filter(Boolean).join(" ") || "0 s";
+  return joined(parts, " ") || "0 s";
 }
 
 export function clock(seconds, withSeconds = true) {
@@ -144,7 +146,7 @@ export function badge(row) {
 export const problemOf = ({reason}) => (reason && reason !== "unloaded" ? reason : "");
 
 export const search = (label, oninput, more) =>
-  h("input", {type: "search", placeholder: label, "aria-label": label, oninput, ...more});
+  h("input", {type: "search", placeholder: label, label, oninput, ...more});
 
 export function copyButton(text) {
   const node = button("Copy", copy, {class: "small"});
@@ -178,8 +180,8 @@ export function modal(title, props, ...inner) {
 }
 
 export function modelLink(name, version, page = "") {
-  const path = [name, version || "newest", page].filter(Boolean);
-  return `#/model/${path.map(encodeURIComponent).join("/")}`;
+  const path = [name, version || "newest", page].map(encodeURIComponent);
+  return `#/model/${joined(path, "/")}`;
 }
 
 export const modelPath = (name, version) =>

@@ -1,4 +1,4 @@
-// An ensemble as a graph: tensors that come in on the left, steps in layers, tensors that go out on the right.
+// An ensemble as a graph, from left to right: tensors that come in, steps, tensors that go out.
 import {modelLink, s, time} from "./dom.js";
 
 const WIDTH = 164;
@@ -14,7 +14,7 @@ export function ensembleGraph(serving, measured = []) {
   const into = (node) => node.takes.map((tensor) => makers.has(tensor) && edge(makers.get(tensor), node, tensor));
   const label = `Ensemble of ${serving.steps.map((step) => step.model).join(", ")}`;
   const size = {width, height, viewBox: `0 0 ${width} ${height}`};
-  return s("svg", {...size, role: "group", "aria-label": label}, nodes.map(into), nodes.map(box));
+  return s("svg", {...size, role: "group", label}, nodes.map(into), nodes.map(box));
 }
 
 function nodesOf(serving, measured) {
@@ -73,7 +73,7 @@ function box(node) {
   const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const group = s(
     "g",
-    {class: node.isTensor ? "io" : undefined},
+    {class: node.isTensor && "io"},
     s("title", node.title),
     s("rect", {x: node.x, y: node.y, width: WIDTH, height: HEIGHT}),
     s("text", {x: node.x + 12, y: node.y + 24}, short(node.title, 20)),

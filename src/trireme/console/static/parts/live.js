@@ -1,4 +1,4 @@
-// The table of models as the server's event stream keeps it, for whichever view is open.
+// The table of models as the server's event stream keeps it.
 import {events, send} from "./api.js";
 
 const SPARK = 60;

@@ -1,4 +1,4 @@
-// Tensors of the protocol as bytes and as JSON: requests that carry files, answers with binary outputs.
+// Tensors of the protocol as bytes and as JSON.
 const ARRAYS = {
   ...{INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array},
   ...{UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array},
@@ -47,7 +47,7 @@ export function encodeStrings(items) {
   return out;
 }
 
-// inputs: [{name, datatype, shape, data}] with `data` a plain list, or a Uint8Array of the wire's bytes.
+// `data` of an input is a plain list, or a Uint8Array of the wire's bytes.
 export function encodeRequest(given, parameters, wantsBinary) {
   const inputs = given.map((input) => ({...input, data: wireData(input)}));
   const raw = inputs.map(({data}) => data).filter(isBytes);

@@ -1,5 +1,5 @@
-// Where the time of one request went: a lane for each phase, steps of an ensemble below the request that made them.
-import {h, time} from "./dom.js";
+// Where the time of one request went: a lane for each phase, and the steps of an ensemble.
+import {h, joined, note, time} from "./dom.js";
 
 const COLORS = {
   ...{model: 1, first_response: 1, steps: 1, decode: 1},
@@ -36,5 +36,5 @@ export function waterfall(table) {
     ...Object.entries(table.engine || {}).map(measured),
     table.steps_left_out && `${table.steps_left_out} steps left out`,
   ];
-  return h("div", h("div.wf", lanes), h("p.quiet", words.filter(Boolean).join(" · ")));
+  return h("div", h("div.wf", lanes), note(joined(words)));
 }

@@ -1,5 +1,5 @@
-// Outputs as people look at them: text, tables, bars for classes, images with boxes and masks, sounds.
-import {h} from "../parts/dom.js";
+// Outputs as people look at them: text, tables, bars, images with boxes and masks, sounds.
+import {h, note} from "../parts/dom.js";
 import {mediaNode} from "../parts/media.js";
 import {asText, mediaType, parseJson, sizeOf, wave, writeJson} from "../parts/tensors.js";
 import {overlay, picture} from "./pictures.js";
@@ -50,7 +50,7 @@ function view(output, context, named) {
   if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
     const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
     const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
-    return h("div", sound, h("p.quiet", `${inner[0]} samples at ${rate} Hz`));
+    return h("div", sound, note(`${inner[0]} samples at ${rate} Hz`));
   }
   return picture(values, inner, datatype) || grid(values, shape);
 }
@@ -59,11 +59,11 @@ function view(output, context, named) {
 function texts(values, isCut) {
   const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
     const type = mediaType(value);
-    if (type) return isCut ? h("p.quiet", type) : mediaNode(value, type);
+    if (type) return isCut ? note(type) : mediaNode(value, type);
     return h("pre.code", pretty(asText(value)));
   });
-  if (values.length > MOST_TEXTS) nodes.push(h("p.quiet", `and ${values.length - MOST_TEXTS} more`));
-  return h("div.stack", nodes.length ? nodes : h("p.quiet", "empty"));
+  if (values.length > MOST_TEXTS) nodes.push(note(`and ${values.length - MOST_TEXTS} more`));
+  return h("div.stack", nodes.length ? nodes : note("empty"));
 }
 
 // A text with numbers that the language would round stays as it is.
@@ -104,6 +104,6 @@ function grid(values, shape) {
   const cells = (from) => Array.from({length: wide}, (_, at) => cell(values[from + at]));
   const lines = Array.from({length: shown}, (_, row) => h("tr", cells(row * columns)));
   const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
-  const more = (rows > shown || columns > wide) && h("p.quiet", words);
+  const more = (rows > shown || columns > wide) && note(words);
   return h("div.scroll", h("table.numbers", h("tbody", lines)), more);
 }

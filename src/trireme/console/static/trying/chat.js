@@ -1,4 +1,4 @@
-// A conversation with a language model: its history, its parameters, and a stop that cancels.
+// A conversation with a language model.
 import {button, form, h, numberField, replace} from "../parts/dom.js";
 import {Answer} from "./chat_answer.js";
 import {chatSnippets} from "./snippets.js";
@@ -27,8 +27,8 @@ class Chat {
     this.abort = null;
     this.parameters = new Parameters();
     this.code = h("div");
-    this.list = h("div.chat", {role: "log", "aria-label": "Conversation", tabindex: "0"});
-    this.question = h("textarea", {"aria-label": "Message", placeholder: HINT, onkeydown: (event) => this.#key(event)});
+    this.list = h("div.chat", {role: "log", label: "Conversation", tabindex: "0"});
+    this.question = h("textarea", {label: "Message", placeholder: HINT, onkeydown: (event) => this.#key(event)});
     this.send = h("button.main", "Send");
     this.end = button("Stop", () => this.stop(), {id: "stop", hidden: true});
     const fresh = button("New conversation", () => this.#begin());
@@ -92,9 +92,9 @@ class Chat {
 
 class Parameters {
   constructor() {
-    this.system = h("textarea", {"aria-label": "System prompt", placeholder: "System prompt, optional"});
+    this.system = h("textarea", {label: "System prompt", placeholder: "System prompt, optional"});
     const oninput = () => this.others.setCustomValidity("");
-    const words = {"aria-label": "Other parameters as JSON", placeholder: '{"top_k": 40}'};
+    const words = {label: "Other parameters as JSON", placeholder: '{"top_k": 40}'};
     this.others = h("input.mono", {...words, spellcheck: "false", oninput});
     this.numbers = NUMBERS.map(([name, label, more]) => [name, numberField(label, more), label]);
     const fields = this.numbers.map(([, input, label]) => h("label", `${label} `, input));

@@ -1,10 +1,10 @@
 // One answer of a language model as it is written, with its speed.
 import {events, post} from "../parts/api.js";
+import {joined} from "../parts/dom.js";
 
 const NEAR = 40;
 
 export class Answer {
-  // `turn` is the answer in the history, the last one that the list shows.
   constructor(turn, list) {
     this.turn = turn;
     this.list = list;
@@ -61,7 +61,7 @@ export class Answer {
     const speed = tokens > 1 && seconds > 0 ? `${((tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
     const wait = first && `first after ${Math.round(first - began)} ms`;
     const prompt = usage && `${usage.prompt_tokens} in the prompt`;
-    this.turn.meta = [`${tokens} tokens`, speed, wait, prompt, more].filter(Boolean).join(" · ");
+    this.turn.meta = joined([`${tokens} tokens`, speed, wait, prompt, more]);
     this.meta.textContent = this.turn.meta;
     if (this.isFollowed) this.list.scrollTop = this.list.scrollHeight;
   }

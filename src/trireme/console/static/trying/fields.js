@@ -4,14 +4,14 @@ import {shapeText, sizeOf} from "../parts/tensors.js";
 import {FILE_WAYS} from "./files.js";
 import {MOST_CELLS, WRITTEN_WAYS} from "./written.js";
 
-// Each makes {node, read, stop} of an input: its part of the form, what was given, and its end where it needs one.
+// Each makes {node, read, stop} of an input.
 const WAYS = {...WRITTEN_WAYS, ...FILE_WAYS};
 const SEEN = /image|picture|photo|audio|sound|speech|video/i;
 const HEARD = /audio|sound|speech|wave|signal/i;
 
 export function createField(input, serving, picked) {
   const ways = waysOf(input, serving);
-  const isIncluded = tick({"aria-label": `Send ${input.name}`});
+  const isIncluded = tick({label: `Send ${input.name}`});
   const place = h("div");
   const chosen = choice(`How to give ${input.name}`, ways, () => use(chosen.value));
   let way = {};

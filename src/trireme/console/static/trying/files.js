@@ -1,5 +1,5 @@
 // Inputs that are files: as they are, or made into pixels or samples by the browser.
-import {bytes, choice, h, numberField, replace} from "../parts/dom.js";
+import {bytes, choice, h, note, numberField, replace} from "../parts/dom.js";
 import {batched, encodeStrings} from "../parts/tensors.js";
 
 export const FILE_WAYS = {file, picture, pixels, samples};
@@ -84,7 +84,7 @@ function filePicker(name, accept, picked) {
     if (chosen?.type.startsWith("image/")) picked(address);
     replace(preview, chosen && previewOf(chosen, address));
   };
-  const input = h("input", {type: "file", accept, "aria-label": `File for ${name}`, onchange: show});
+  const input = h("input", {type: "file", accept, label: `File for ${name}`, onchange: show});
   const blob = async () => {
     if (!input.files.length) throw new Error(`Choose a file for ${name}.`);
     return input.files[0];
@@ -99,7 +99,7 @@ function filePicker(name, accept, picked) {
 }
 
 function previewOf(chosen, address) {
-  const words = h("p.quiet", `${chosen.name}, ${bytes(chosen.size)}`);
+  const words = note(`${chosen.name}, ${bytes(chosen.size)}`);
   if (chosen.type.startsWith("image/"))
     return [h("img.preview", {src: address, alt: `Preview of ${chosen.name}`}), words];
   if (chosen.type.startsWith("audio/")) return [h("audio", {controls: true, src: address}), words];

@@ -1,5 +1,5 @@
 // Tensors as pictures, and boxes and masks on the picture that was sent.
-import {h} from "../parts/dom.js";
+import {h, joined} from "../parts/dom.js";
 import {asText} from "../parts/tensors.js";
 
 const COLORS = ["#e6550d", "#3182bd", "#31a354", "#756bb1", "#d6b400", "#d62780"];
@@ -13,7 +13,7 @@ export function picture(values, dims, datatype) {
   const low = numbers.reduce((least, value) => Math.min(least, value), Infinity);
   const high = numbers.reduce((most, value) => Math.max(most, value), -Infinity);
   const [factor, base] = isBytes && high > 1 ? [1, 0] : [255 / (high - low || 1), low];
-  const canvas = h("canvas.preview", {width, height, role: "img", "aria-label": "Image that the model made"});
+  const canvas = h("canvas.preview", {width, height, role: "img", label: "Image that the model made"});
   const brush = canvas.getContext("2d");
   const image = brush.createImageData(width, height);
   image.data.fill(255);
@@ -66,7 +66,7 @@ function drawBoxes(brush, box, named, canvas, zoom) {
 
 function wordsOf({label, score}, at) {
   const [name, sure] = [label?.values[at], score?.values[at]];
-  return [name !== undefined && asText(name), sure !== undefined && Number(sure).toFixed(2)].filter(Boolean).join(" ");
+  return joined([name !== undefined && asText(name), sure !== undefined && Number(sure).toFixed(2)], " ");
 }
 
 function drawMasks(brush, mask, canvas) {
@@ -75,11 +75,11 @@ function drawMasks(brush, mask, canvas) {
   for (let layer = 0; layer * each < mask.values.length; layer += 1) {
     const color = COLORS[layer % COLORS.length];
     const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-    const drawn = new OffscreenCanvas(width, height);
-    const image = drawn.getContext("2d").createImageData(width, height);
+    const layerBrush = new OffscreenCanvas(width, height).getContext("2d");
+    const image = layerBrush.createImageData(width, height);
     for (let at = 0; at < each; at += 1)
       if (Number(mask.values[layer * each + at]) > 0.5) image.data.set([red, green, blue, 110], 4 * at);
-    drawn.getContext("2d").putImageData(image, 0, 0);
-    brush.drawImage(drawn, 0, 0, canvas.width, canvas.height);
+    layerBrush.putImageData(image, 0, 0);
+    brush.drawImage(layerBrush.canvas, 0, 0, canvas.width, canvas.height);
   }
 }

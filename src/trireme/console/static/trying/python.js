@@ -18,7 +18,7 @@ export function python(value) {
   return isText(value) ? JSON.stringify(value) : WORDS[String(value)] || String(value);
 }
 
-// `saved` is the file with the whole body, where one is needed: what is not plain is read from it.
+// What is not plain is read from `saved`, the file with the whole body.
 export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
   const kind = isStream ? "grpc" : "http";
   const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;

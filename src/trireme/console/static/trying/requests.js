@@ -1,5 +1,5 @@
 // One request to a model, answered at once or as a stream, shown as it comes.
-import {h, modelPath, time} from "../parts/dom.js";
+import {h, modelPath, note, time} from "../parts/dom.js";
 import {events, send} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
 import {decodeAnswer, decodeJson, encodeRequest, parseJson, writeJson} from "../parts/tensors.js";
@@ -7,6 +7,7 @@ import {showOutputs} from "./answers.js";
 
 const MOST_EVENTS = 500;
 const MOST_PIECES = 20000;
+const since = (began) => time((performance.now() - began) * 1000);
 
 // context: {labels, image}; place: {show, explain}, where the answer and its waterfall go.
 export async function ask(detail, inputs, parameters, signal, context, place) {
@@ -15,8 +16,8 @@ export async function ask(detail, inputs, parameters, signal, context, place) {
   const found = await post(detail, body, headers, signal);
   const explained = found.headers.get("X-Explain");
   const {outputs} = await decodeAnswer(found);
-  const words = `Answered in ${time((performance.now() - began) * 1000)}, as this browser sees it.`;
-  place.show(h("p.quiet", words), showOutputs(outputs, context));
+  const words = `Answered in ${since(began)}, as this browser sees it.`;
+  place.show(note(words), showOutputs(outputs, context));
   if (explained) place.explain(JSON.parse(explained));
 }
 
@@ -24,7 +25,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
   const began = performance.now();
   const {body, headers} = bodyOf(inputs, parameters, false);
   const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
-  const counted = h("p.quiet", "Waiting for the first response.");
+  const counted = note("Waiting for the first response.");
   const list = h("div.stack");
   place.show(counted, list);
   let number = 0;
@@ -39,7 +40,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
     if (!outputs.length) continue;
     number += 1;
     const noun = number === 1 ? "response" : "responses";
-    counted.textContent = `${number} ${noun} in ${time((performance.now() - began) * 1000)}`;
+    counted.textContent = `${number} ${noun} in ${since(began)}`;
     append(list, outputs, context);
   }
   if (!number) counted.textContent = "The model ended without a response.";
@@ -64,7 +65,7 @@ function post({name, version}, body, headers, signal) {
   return send(`/v2/models/${modelPath(name, version)}/infer`, options);
 }
 
-// A form's parts: {name, file, blob} or {name, value}; texts are as they are, and each is a part of its own.
+// A form's parts: {name, file, blob} or {name, value}.
 export function formFields(inputs) {
   return inputs.flatMap(({name, datatype, data, file, form}) => {
     if (form) return [{name, file, blob: form}];

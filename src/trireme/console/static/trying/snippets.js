@@ -1,5 +1,5 @@
 // The same request as a command and as programs, to be copied.
-import {button, choice, copyButton, h, modelPath, replace} from "../parts/dom.js";
+import {button, choice, copyButton, h, modelPath, note, replace} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
 import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
 import {program, python, requests, tritonclient} from "./python.js";
@@ -143,7 +143,7 @@ function snippetBox(texts, saved) {
   );
   const words = saved && `${saved.name} is the body of this request: save it where the program runs.`;
   const title = h("summary", "This request as curl, Python and JavaScript");
-  return h("details.snippets", title, row, saved && h("p.quiet", words), code);
+  return h("details.snippets", title, row, saved && note(words), code);
 }
 
 function save({name, body}) {

@@ -1,5 +1,5 @@
-// A form made from the model's inputs, its answer, the waterfall of that request, and the request as a program.
-import {button, card, form, h, numberField, replace, tick} from "../parts/dom.js";
+// A form made from the model's inputs, its answer, and where the time of that request went.
+import {button, card, form, h, note, numberField, replace, tick} from "../parts/dom.js";
 import {releaseMedia} from "../parts/media.js";
 import {waterfall} from "../parts/waterfall.js";
 import {ensembleGraph} from "../parts/graph.js";
@@ -9,7 +9,7 @@ import {inferSnippets} from "./snippets.js";
 
 export function tryView(body, detail) {
   const trial = new Trial(detail);
-  const answer = h("section.card", {"aria-label": "Answer"}, h("h2", "Answer"), trial.answer);
+  const answer = h("section.card", {label: "Answer"}, h("h2", "Answer"), trial.answer);
   replace(body, h("div.two.trial", trial.form, answer, trial.more));
   return () => trial.leave();
 }
@@ -24,8 +24,8 @@ class Trial {
     this.sequence = serving.is_sequence ? sequenceFields() : null;
     this.stop = button("Stop", () => this.abort?.abort(), {hidden: true});
     this.go = h("button.main", "Send");
-    this.answer = h("div.stack", {"aria-live": "polite"}, h("p.quiet", "The answer appears here."));
-    this.waiting = h("p.quiet", "Waiting for the answer.");
+    this.answer = h("div.stack", {"aria-live": "polite"}, note("The answer appears here."));
+    this.waiting = note("Waiting for the answer.");
     this.more = h("div.stack");
     const fields = this.fields.map((field) => field.node);
     const buttons = h("div.row", this.go, this.stop);

@@ -1,5 +1,5 @@
 // Inputs that are written: text, JSON, numbers in a grid.
-import {h, numberField, replace, tick} from "../parts/dom.js";
+import {h, note, numberField, replace, tick} from "../parts/dom.js";
 import {batched, parseJson, sizeOf} from "../parts/tensors.js";
 
 export const MOST_CELLS = 400;
@@ -8,7 +8,7 @@ export const WRITTEN_WAYS = {text, json, grid};
 
 function text(input, serving) {
   const isMany = sizeOf(input.dims) !== 1;
-  const node = h("textarea", {"aria-label": input.name, placeholder: isMany ? "One text per line" : "Text"});
+  const node = h("textarea", {label: input.name, placeholder: isMany ? "One text per line" : "Text"});
   const read = async () => {
     const data = isMany ? node.value.split("\n") : [node.value];
     const dims = input.dims.map((size) => (size === -1 ? data.length : size));
@@ -19,7 +19,7 @@ function text(input, serving) {
 
 function json(input, serving) {
   const example = input.datatype === "BYTES" ? '["text"]' : "[[1, 2], [3, 4]]";
-  const area = h("textarea", {"aria-label": `${input.name} as JSON`, placeholder: example});
+  const area = h("textarea", {label: `${input.name} as JSON`, placeholder: example});
   const words = `A list, nested as its shape is${serving.max_batch_size ? ", without the batch." : "."}`;
   const read = async () => {
     const value = parsed(area.value || "[]", input.name);
@@ -28,7 +28,7 @@ function json(input, serving) {
     const data = Array.isArray(value) ? value.flat(Infinity) : [value];
     return {shape: batched(serving, found.length ? found : [1]), data};
   };
-  return {node: h("div", area, h("p.quiet", words)), read};
+  return {node: h("div", area, note(words)), read};
 }
 
 function parsed(text, name) {
@@ -51,7 +51,7 @@ function grid(input, serving) {
   const draw = () => {
     const before = cells.map(valueOf);
     cells = Array.from({length: sizeOf(sizes)}, (_, at) => cellOf(input, at, before[at]));
-    const free = input.dims.map((size, at) => (size === -1 ? sizeField(at, sizes[at], resize) : null));
+    const free = input.dims.map((size, at) => size === -1 && sizeField(at, sizes[at], resize));
     const table = h("div.grid-numbers", cells);
     table.style.gridTemplateColumns = `repeat(${sizes.at(-1) || 1}, max-content)`;
     replace(node, h("div.row", free), table);
@@ -83,7 +83,7 @@ function fitting({name, datatype}, value) {
 }
 
 function cellOf(input, at, value) {
-  const label = {"aria-label": `${input.name} value ${at + 1}`};
+  const label = {label: `${input.name} value ${at + 1}`};
   if (input.datatype === "BOOL") return tick({checked: value === true, ...label});
   const step = /FP|BF/.test(input.datatype) ? "any" : "1";
   const range = /64/.test(input.datatype) ? null : rangeOf(input.datatype); // browsers compare doubles
