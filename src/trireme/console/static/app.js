@@ -8,54 +8,54 @@ const main = document.getElementById("main");
 const otherKey = document.getElementById("other-key");
 const lazy = (file, name) => async (...given) => (await import(file))[name](...given);
 const VIEWS = {
-  models: modelsView,
-  model: lazy("./models/model.js", "modelView"),
-  requests: lazy("./pages/requests.js", "requestsView"),
-  server: lazy("./pages/server.js", "serverView"),
-  api: lazy("./pages/apidoc.js", "apiView"),
+	models: modelsView,
+	model: lazy("./models/model.js", "modelView"),
+	requests: lazy("./pages/requests.js", "requestsView"),
+	server: lazy("./pages/server.js", "serverView"),
+	api: lazy("./pages/apidoc.js", "apiView"),
 };
 let leave = null;
 let shown = 0;
 
 // A view is put on the page when it is ready, unless another one has been asked for in the meantime.
 async function show() {
-  const number = ++shown;
-  const [page, ...parts] = addressed();
-  leave?.();
-  leave = null;
-  mark(page);
-  document.title = `${page === "model" ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
-  const place = h("div");
-  let stop = null;
-  try {
-    stop = await (VIEWS[page] || noView)(place, parts);
-  } catch (error) {
-    replace(place, failed(error), home());
-  }
-  if (number === shown) {
-    leave = stop;
-    replace(main, place);
-  } else stop?.();
+	const number = ++shown;
+	const [page, ...parts] = addressed();
+	leave?.();
+	leave = null;
+	mark(page);
+	document.title = `${page === "model" ? parts[0] : page[0].toUpperCase() + page.slice(1)} · Trireme`;
+	const place = h("div");
+	let stop = null;
+	try {
+		stop = await (VIEWS[page] || noView)(place, parts);
+	} catch (error) {
+		replace(place, failed(error), home());
+	}
+	if (number === shown) {
+		leave = stop;
+		replace(main, place);
+	} else stop?.();
 }
 
 function addressed() {
-  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
-  return [parts[0] || "models", ...parts.slice(1)];
+	const parts = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+	return [parts[0] || "models", ...parts.slice(1)];
 }
 
 function decoded(part) {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
+	try {
+		return decodeURIComponent(part);
+	} catch {
+		return part;
+	}
 }
 
 function mark(page) {
-  const here = /^models?$/.test(page) ? "#/" : `#/${page}`;
-  for (const link of document.querySelectorAll("#nav a")) {
-    setAttribute(link, "aria-current", link.hash === here && "page");
-  }
+	const here = /^models?$/.test(page) ? "#/" : `#/${page}`;
+	for (const link of document.querySelectorAll("#nav a")) {
+		setAttribute(link, "aria-current", link.hash === here && "page");
+	}
 }
 
 const home = () => h("p", h("a", {href: "#/"}, "All models"));
@@ -63,41 +63,41 @@ const noView = (place) => void replace(place, h("h1", "There is no such page"), 
 
 // Only texts that have changed are touched.
 function vitals() {
-  const line = document.getElementById("vitals");
-  const {isConnected, problem, takenAt} = live;
-  const isOld = Boolean(takenAt) && !isConnected;
-  const asOf = isOld ? ` Figures as of ${clock(takenAt / 1000)}.` : "";
-  document.body.classList.toggle("old", isOld);
-  const signs = [["", isConnected ? "Live" : (problem || "Connecting…") + asOf], ...signsOf(live.server)];
-  const form = signs.map(([label]) => label).join();
-  if (line.dataset.form !== form) {
-    line.dataset.form = form;
-    const sign = ([label]) => h("span", `${label} `, h("b"));
-    replace(line, h("span", h("span.dot"), h("span")), signs.slice(1).map(sign));
-  }
-  line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
-  signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
-  otherKey.hidden = isConnected || !hasKey();
+	const line = document.getElementById("vitals");
+	const {isConnected, problem, takenAt} = live;
+	const isOld = Boolean(takenAt) && !isConnected;
+	const asOf = isOld ? ` Figures as of ${clock(takenAt / 1000)}.` : "";
+	document.body.classList.toggle("old", isOld);
+	const signs = [["", isConnected ? "Live" : (problem || "Connecting…") + asOf], ...signsOf(live.server)];
+	const form = signs.map(([label]) => label).join();
+	if (line.dataset.form !== form) {
+		line.dataset.form = form;
+		const sign = ([label]) => h("span", `${label} `, h("b"));
+		replace(line, h("span", h("span.dot"), h("span")), signs.slice(1).map(sign));
+	}
+	line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
+	signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
+	otherKey.hidden = isConnected || !hasKey();
 }
 
 function signsOf(server) {
-  if (!server) return [];
-  const signs = [["Up", span(server.uptime_s)]];
-  if (server.cpu !== null) signs.push(["CPU", share(server.cpu)]);
-  if (server.memory_total) signs.push(["Memory", share(server.memory / server.memory_total)]);
-  const busy = server.devices.filter((device) => device.utilization !== null).slice(0, 4);
-  return [...signs, ...busy.map((device) => [device.label, share(device.utilization)])];
+	if (!server) return [];
+	const signs = [["Up", span(server.uptime_s)]];
+	if (server.cpu !== null) signs.push(["CPU", share(server.cpu)]);
+	if (server.memory_total) signs.push(["Memory", share(server.memory / server.memory_total)]);
+	const busy = server.devices.filter((device) => device.utilization !== null).slice(0, 4);
+	return [...signs, ...busy.map((device) => [device.label, share(device.utilization)])];
 }
 
 otherKey.addEventListener("click", () => changeKey().then(show));
 document.getElementById("skip").addEventListener("click", (event) => {
-  event.preventDefault();
-  main.focus();
+	event.preventDefault();
+	main.focus();
 });
 window.addEventListener("hashchange", () => {
-  show();
-  main.focus({preventScroll: true});
-  window.scrollTo(0, 0);
+	show();
+	main.focus({preventScroll: true});
+	window.scrollTo(0, 0);
 });
 listen(vitals);
 vitals();

@@ -8,36 +8,36 @@ const NOT_SERVING = "The model does not serve. This is its own file, which nothi
 const NOTHING_WRITTEN = "The model does not serve, and its folder has no configuration file.";
 
 export async function configurationView(body, {address}) {
-  const {config, origins, text, is_file_known: isFileKnown} = await get(`${address}/config`);
-  if (text !== undefined) {
-    replace(body, note(text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
-    return;
-  }
-  const all = tick({id: "defaults", onchange: () => draw()});
-  const tree = h("div.config.card.scroll");
-  const draw = () => replace(tree, branch(config, origins, all.checked));
-  const [completed, byDefault] = [mark("completed"), mark("default")];
-  const file = isFileKnown ? FROM_FILE : NO_FILE;
-  const words = [file, completed, " was filled in by the server or the backend, ", byDefault, " was set by nobody."];
-  replace(body, h("div.spread", note(words), h("label", all, " Show defaults")), tree);
-  draw();
+	const {config, origins, text, is_file_known: isFileKnown} = await get(`${address}/config`);
+	if (text !== undefined) {
+		replace(body, note(text ? NOT_SERVING : NOTHING_WRITTEN), text && h("pre.code", {tabindex: "0"}, text));
+		return;
+	}
+	const all = tick({id: "defaults", onchange: () => draw()});
+	const tree = h("div.config.card.scroll");
+	const draw = () => replace(tree, branch(config, origins, all.checked));
+	const [completed, byDefault] = [mark("completed"), mark("default")];
+	const file = isFileKnown ? FROM_FILE : NO_FILE;
+	const words = [file, completed, " was filled in by the server or the backend, ", byDefault, " was set by nobody."];
+	replace(body, h("div.spread", note(words), h("label", all, " Show defaults")), tree);
+	draw();
 }
 
 const mark = (origin) => h(`span.mark.${origin}`, origin);
 
 function branch(value, origin, showsDefaults) {
-  const entries = Object.entries(value).filter(([key]) => showsDefaults || !isDefault(origin[key]));
-  const line = ([key, item]) => {
-    const label = h("span.quiet", `${key}: `);
-    if (isBranch(item)) return h("li", label, branch(item, origin[key], showsDefaults));
-    return h("li", label, JSON.stringify(item), leafMark(origin[key]));
-  };
-  return h("ul", entries.map(line));
+	const entries = Object.entries(value).filter(([key]) => showsDefaults || !isDefault(origin[key]));
+	const line = ([key, item]) => {
+		const label = h("span.quiet", `${key}: `);
+		if (isBranch(item)) return h("li", label, branch(item, origin[key], showsDefaults));
+		return h("li", label, JSON.stringify(item), leafMark(origin[key]));
+	};
+	return h("ul", entries.map(line));
 }
 
 function leafMark(origin) {
-  const origins = Array.isArray(origin) ? origin : [origin];
-  return origins.length > 0 && !origins.includes("file") && mark(origins[0]);
+	const origins = Array.isArray(origin) ? origin : [origin];
+	return origins.length > 0 && !origins.includes("file") && mark(origins[0]);
 }
 
 const isObject = (value) => value !== null && typeof value === "object";
@@ -45,4 +45,4 @@ const isObject = (value) => value !== null && typeof value === "object";
 const isBranch = (item) => isObject(item) && (!Array.isArray(item) || item.some(isObject));
 
 const isDefault = (origin) =>
-  typeof origin === "string" ? origin === "default" : Object.values(origin || {}).every(isDefault);
+	typeof origin === "string" ? origin === "default" : Object.values(origin || {}).every(isDefault);

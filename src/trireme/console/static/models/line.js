@@ -3,74 +3,74 @@ import {badge, bytes, count, h, joined, modelLink, problemOf, rate, replace, sta
 import {sparkline} from "../parts/charts.js";
 
 const instances = ({instances: all, up}) => {
-  if (!all) return all === undefined ? "" : "–";
-  return up === all ? String(all) : `${up} of ${all}`;
+	if (!all) return all === undefined ? "" : "–";
+	return up === all ? String(all) : `${up} of ${all}`;
 };
 const some = (id, format) => (row) => (row[id] ? format(row[id]) : "–");
 const zero = (id) => (row) => (row[id] ? "" : "quiet");
 const errorLook = (row) => (row.eps > 0 ? "some-bad" : zero("errors")(row));
 
 export const COLUMNS = [
-  {id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
-  {id: "state", label: "State", sort: (row) => stateOf(row)[1]},
-  {id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
-  {id: "device", label: "Device", kind: "fine", show: (row) => row.device || ""},
-  {id: "memory", label: "Memory", n: true, kind: "fine", show: (row) => (row.memory ? bytes(row.memory) : "")},
-  {id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: zero("rps")},
-  {id: "spark", label: "10 min", kind: "wide", sort: null},
-  {id: "p50", label: "p50", n: true, show: some("p50", time)},
-  {id: "p99", label: "p99", n: true, show: some("p99", time)},
-  {id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: zero("queue")},
-  {id: "batch", label: "Batch", n: true, kind: "fine", show: some("batch", (rows) => rows.toFixed(1))},
-  {id: "errors", label: "Errors", n: true, show: (row) => count(row.errors), look: errorLook},
-  {id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
+	{id: "name", label: "Model", sort: (row) => row.name.toLowerCase()},
+	{id: "state", label: "State", sort: (row) => stateOf(row)[1]},
+	{id: "instances", label: "Instances", n: true, kind: "fine", show: instances},
+	{id: "device", label: "Device", kind: "fine", show: (row) => row.device || ""},
+	{id: "memory", label: "Memory", n: true, kind: "fine", show: (row) => (row.memory ? bytes(row.memory) : "")},
+	{id: "rps", label: "Requests/s", n: true, show: (row) => rate(row.rps), look: zero("rps")},
+	{id: "spark", label: "10 min", kind: "wide", sort: null},
+	{id: "p50", label: "p50", n: true, show: some("p50", time)},
+	{id: "p99", label: "p99", n: true, show: some("p99", time)},
+	{id: "queue", label: "Queue", n: true, show: (row) => count(row.queue), look: zero("queue")},
+	{id: "batch", label: "Batch", n: true, kind: "fine", show: some("batch", (rows) => rows.toFixed(1))},
+	{id: "errors", label: "Errors", n: true, show: (row) => count(row.errors), look: errorLook},
+	{id: "total", label: "Requests", n: true, kind: "widest", show: (row) => count(row.total)},
 ];
 
 export const classes = (column, look) => joined([column.n && "n", column.kind, look], " ");
 
 export class Line {
-  constructor(row) {
-    this.row = row;
-    this.spark = sparkline();
-    this.words = h("div.sub");
-    this.shown = new Map();
-    this.cells = new Map(COLUMNS.map((column) => [column.id, this.#cell(column)]));
-    this.node = h("tr", {role: "row"}, [...this.cells.values()]);
-  }
+	constructor(row) {
+		this.row = row;
+		this.spark = sparkline();
+		this.words = h("div.sub");
+		this.shown = new Map();
+		this.cells = new Map(COLUMNS.map((column) => [column.id, this.#cell(column)]));
+		this.node = h("tr", {role: "row"}, [...this.cells.values()]);
+	}
 
-  #cell(column) {
-    const {name, version} = this.row;
-    const props = {role: "cell", class: classes(column)};
-    if (column.id === "spark") return h("td", props, this.spark.svg);
-    if (column.id !== "name") return h("td", {...props, data: {label: column.label}});
-    const link = h("a.name", {href: modelLink(name, version)}, name);
-    return h("th.head", {role: "rowheader", scope: "row"}, h("div", link, this.words));
-  }
+	#cell(column) {
+		const {name, version} = this.row;
+		const props = {role: "cell", class: classes(column)};
+		if (column.id === "spark") return h("td", props, this.spark.svg);
+		if (column.id !== "name") return h("td", {...props, data: {label: column.label}});
+		const link = h("a.name", {href: modelLink(name, version)}, name);
+		return h("th.head", {role: "rowheader", scope: "row"}, h("div", link, this.words));
+	}
 
-  draw(row) {
-    this.row = row;
-    this.stepAt = row.stepAt; // when its small chart went on
-    const isServing = row.rps !== undefined;
-    if (this.#isNew("state", `${row.state} ${row.reason}`)) this.#tell(row);
-    for (const column of COLUMNS.filter(({show}) => show)) {
-      const cell = this.cells.get(column.id);
-      const text = isServing ? column.show(row) : "";
-      if (this.#isNew(column.id, text)) cell.textContent = text;
-      const look = classes(column, column.look?.(row));
-      if (column.look && this.#isNew(`${column.id} look`, look)) cell.className = look;
-    }
-    this.spark.draw(isServing ? [...row.spark, row.rps] : []);
-  }
+	draw(row) {
+		this.row = row;
+		this.stepAt = row.stepAt; // when its small chart went on
+		const isServing = row.rps !== undefined;
+		if (this.#isNew("state", `${row.state} ${row.reason}`)) this.#tell(row);
+		for (const column of COLUMNS.filter(({show}) => show)) {
+			const cell = this.cells.get(column.id);
+			const text = isServing ? column.show(row) : "";
+			if (this.#isNew(column.id, text)) cell.textContent = text;
+			const look = classes(column, column.look?.(row));
+			if (column.look && this.#isNew(`${column.id} look`, look)) cell.className = look;
+		}
+		this.spark.draw(isServing ? [...row.spark, row.rps] : []);
+	}
 
-  #tell(row) {
-    replace(this.cells.get("state"), badge(row));
-    const reason = problemOf(row) && h("span.some-bad", ` · ${row.reason}`);
-    replace(this.words, joined([row.version && `version ${row.version}`, row.backend]), reason);
-  }
+	#tell(row) {
+		replace(this.cells.get("state"), badge(row));
+		const reason = problemOf(row) && h("span.some-bad", ` · ${row.reason}`);
+		replace(this.words, joined([row.version && `version ${row.version}`, row.backend]), reason);
+	}
 
-  #isNew(key, value) {
-    if (this.shown.get(key) === value) return false;
-    this.shown.set(key, value);
-    return true;
-  }
+	#isNew(key, value) {
+		if (this.shown.get(key) === value) return false;
+		this.shown.set(key, value);
+		return true;
+	}
 }

@@ -12,134 +12,134 @@ import {showFacts} from "./table.js";
 
 // Each returns how it is left, or nothing.
 const VIEWS = {
-  overview: overviewView,
-  chat: async (body, {detail}) => (await import("../trying/chat.js")).chatView(body, detail),
-  try: async (body, {detail}) => (await import("../trying/tryit.js")).tryView(body, detail),
-  config: configurationView,
-  statistics: statisticsView,
-  requests: modelRequestsView,
-  log: async (body, {name}) => (await import("../pages/log.js")).logView(body, name),
+	overview: overviewView,
+	chat: async (body, {detail}) => (await import("../trying/chat.js")).chatView(body, detail),
+	try: async (body, {detail}) => (await import("../trying/tryit.js")).tryView(body, detail),
+	config: configurationView,
+	statistics: statisticsView,
+	requests: modelRequestsView,
+	log: async (body, {name}) => (await import("../pages/log.js")).logView(body, name),
 };
 const FACTS = ["rps", "p50", "p99", "queue", "batch", "errors", "memory", "instances"];
 const UNCHANGED = "is as it was: nothing in its folder has changed since it was loaded.";
 const CONTROL_HINT = "Start the server with --model-control-mode=explicit to load and unload here.";
 const LOAD = "It is loaded from its folder in the repository.";
 const RELOAD =
-  "Its folder is read again. Where it has changed, the present copy serves until the new one is ready; " +
-  "where it has not, nothing is loaded.";
+	"Its folder is read again. Where it has changed, the present copy serves until the new one is ready; " +
+	"where it has not, nothing is loaded.";
 const UNLOAD = "It finishes the requests that it has taken, and takes no more.";
 
 export async function modelView(main, [name, given = "newest", tab = "overview"]) {
-  const version = given === "newest" ? "" : given;
-  const address = `/console/api/models/${modelPath(name, version)}`;
-  const detail = await get(address);
-  const head = headOf(detail);
-  const body = h("div");
-  const actions = h("div.row");
-  const problem = h("div", {role: "alert"});
-  const path = note(h("a", {href: "#/"}, "Models"), " /");
-  const title = h("div.row", h("h1", name), head.state, versionChoice(detail));
-  const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
-  replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
-  replace(actions, controls(detail, actions, problem));
-  const stopHead = listen(head.draw);
-  head.draw();
-  let stopView;
-  try {
-    stopView = await (VIEWS[tab] || overviewView)(body, {name, version, address, detail});
-  } catch (error) {
-    replace(body, failed(error));
-  }
-  return () => {
-    stopHead();
-    stopView?.();
-  };
+	const version = given === "newest" ? "" : given;
+	const address = `/console/api/models/${modelPath(name, version)}`;
+	const detail = await get(address);
+	const head = headOf(detail);
+	const body = h("div");
+	const actions = h("div.row");
+	const problem = h("div", {role: "alert"});
+	const path = note(h("a", {href: "#/"}, "Models"), " /");
+	const title = h("div.row", h("h1", name), head.state, versionChoice(detail));
+	const nav = h("nav.tabs", {label: "About this model"}, tabLinks(detail, version, tab));
+	replace(main, h("div.spread", h("div", path, title), actions), problem, head.notice, head.facts, nav, body);
+	replace(actions, controls(detail, actions, problem));
+	const stopHead = listen(head.draw);
+	head.draw();
+	let stopView;
+	try {
+		stopView = await (VIEWS[tab] || overviewView)(body, {name, version, address, detail});
+	} catch (error) {
+		replace(body, failed(error));
+	}
+	return () => {
+		stopHead();
+		stopView?.();
+	};
 }
 
 function tabLinks({name, serving}, version, tab) {
-  const tabs = {
-    overview: "Overview",
-    chat: serving?.is_chat && "Chat",
-    try: serving && "Try it",
-    config: "Configuration",
-    statistics: serving && "Statistics",
-    requests: "Requests",
-    log: "Log",
-  };
-  const link = ([id, label]) =>
-    label && h("a", {href: modelLink(name, version, id), "aria-current": id === tab && "page"}, label);
-  return Object.entries(tabs).map(link);
+	const tabs = {
+		overview: "Overview",
+		chat: serving?.is_chat && "Chat",
+		try: serving && "Try it",
+		config: "Configuration",
+		statistics: serving && "Statistics",
+		requests: "Requests",
+		log: "Log",
+	};
+	const link = ([id, label]) =>
+		label && h("a", {href: modelLink(name, version, id), "aria-current": id === tab && "page"}, label);
+	return Object.entries(tabs).map(link);
 }
 
 // Only what has changed is touched, so that nothing is read out twice.
 function headOf(detail) {
-  const state = h("span");
-  const facts = h("div.cards.small");
-  const notice = h("div");
-  let shown = "";
-  const isOurs = (one) => one.name === detail.name && (one.version === detail.version || !detail.version);
-  const columns = FACTS.map((id) => COLUMNS.find((column) => column.id === id));
-  const draw = () => {
-    const row = [...rows.values()].find(isOurs);
-    const now = row || detail;
-    if (shown !== `${now.state} ${now.reason}`) {
-      shown = `${now.state} ${now.reason}`;
-      replace(state, badge(now));
-      replace(notice, problemOf(now) && h("p.notice.bad", {role: "alert"}, now.reason));
-    }
-    showFacts(facts, row?.rps === undefined ? [] : columns.map(({label, show}) => [label, show(row) || "–"]));
-  };
-  return {state, facts, notice, draw};
+	const state = h("span");
+	const facts = h("div.cards.small");
+	const notice = h("div");
+	let shown = "";
+	const isOurs = (one) => one.name === detail.name && (one.version === detail.version || !detail.version);
+	const columns = FACTS.map((id) => COLUMNS.find((column) => column.id === id));
+	const draw = () => {
+		const row = [...rows.values()].find(isOurs);
+		const now = row || detail;
+		if (shown !== `${now.state} ${now.reason}`) {
+			shown = `${now.state} ${now.reason}`;
+			replace(state, badge(now));
+			replace(notice, problemOf(now) && h("p.notice.bad", {role: "alert"}, now.reason));
+		}
+		showFacts(facts, row?.rps === undefined ? [] : columns.map(({label, show}) => [label, show(row) || "–"]));
+	};
+	return {state, facts, notice, draw};
 }
 
 function controls({name, serving, can_control: canControl}, actions, problem) {
-  if (!canControl) return h("span.quiet", CONTROL_HINT);
-  const able = (isAble) => {
-    for (const one of actions.querySelectorAll("button")) one.disabled = !isAble;
-  };
-  const act = async (label, verb, question) => {
-    replace(problem);
-    try {
-      const before = await copiesOf(name);
-      if (!(await confirmed(`${label} ${name}?`, question(before.newest), label))) return;
-      able(false);
-      await post(`/v2/repository/models/${encodeURIComponent(name)}/${verb}`, {});
-      if (serving && verb === "load" && (await copiesOf(name)).key === before.key) {
-        replace(problem, h("p.notice", `${name} ${UNCHANGED}`));
-      } else {
-        announce(`${name} was ${label.toLowerCase()}ed`);
-        showAgain(modelLink(name));
-      }
-    } catch (error) {
-      replace(problem, h("p.notice.bad", error.message));
-    }
-    able(true);
-  };
-  const control = (label, verb, question, more) => button(label, () => act(label, verb, question), more);
-  if (!serving) return control("Load", "load", () => LOAD);
-  const unload = ({ensembles}) =>
-    UNLOAD + (ensembles.length ? ` So do the ensembles that it is a step of: ${ensembles.join(", ")}.` : "");
-  return [control("Reload", "load", () => RELOAD), control("Unload", "unload", unload, {class: "danger"})];
+	if (!canControl) return h("span.quiet", CONTROL_HINT);
+	const able = (isAble) => {
+		for (const one of actions.querySelectorAll("button")) one.disabled = !isAble;
+	};
+	const act = async (label, verb, question) => {
+		replace(problem);
+		try {
+			const before = await copiesOf(name);
+			if (!(await confirmed(`${label} ${name}?`, question(before.newest), label))) return;
+			able(false);
+			await post(`/v2/repository/models/${encodeURIComponent(name)}/${verb}`, {});
+			if (serving && verb === "load" && (await copiesOf(name)).key === before.key) {
+				replace(problem, h("p.notice", `${name} ${UNCHANGED}`));
+			} else {
+				announce(`${name} was ${label.toLowerCase()}ed`);
+				showAgain(modelLink(name));
+			}
+		} catch (error) {
+			replace(problem, h("p.notice.bad", error.message));
+		}
+		able(true);
+	};
+	const control = (label, verb, question, more) => button(label, () => act(label, verb, question), more);
+	if (!serving) return control("Load", "load", () => LOAD);
+	const unload = ({ensembles}) =>
+		UNLOAD + (ensembles.length ? ` So do the ensembles that it is a step of: ${ensembles.join(", ")}.` : "");
+	return [control("Reload", "load", () => RELOAD), control("Unload", "unload", unload, {class: "danger"})];
 }
 
 // `key` is another one when any version has been loaded again or has gone.
 async function copiesOf(name) {
-  const address = `/console/api/models/${modelPath(name)}`;
-  const newest = await get(address);
-  const all = await Promise.all(newest.versions.map((version) => get(`${address}/versions/${version}`)));
-  const copy = ({version, state, serving}) => [version, state, serving?.loaded_s, serving?.load_seconds];
-  return {newest, key: JSON.stringify(all.map(copy))};
+	const address = `/console/api/models/${modelPath(name)}`;
+	const newest = await get(address);
+	const all = await Promise.all(newest.versions.map((version) => get(`${address}/versions/${version}`)));
+	const copy = ({version, state, serving}) => [version, state, serving?.loaded_s, serving?.load_seconds];
+	return {newest, key: JSON.stringify(all.map(copy))};
 }
 
 function showAgain(link) {
-  if (location.hash === link) window.dispatchEvent(new HashChangeEvent("hashchange"));
-  else location.hash = link;
+	if (location.hash === link) window.dispatchEvent(new HashChangeEvent("hashchange"));
+	else location.hash = link;
 }
 
 function versionChoice({name, version, versions}) {
-  if (versions.length < 2) return version && h("span.quiet", `version ${version}`);
-  const options = versions.map((one) => [one, `version ${one}`]);
-  const chosen = choice("Version", options, () => (location.hash = modelLink(name, chosen.value)));
-  chosen.value = version;
-  return chosen;
+	if (versions.length < 2) return version && h("span.quiet", `version ${version}`);
+	const options = versions.map((one) => [one, `version ${one}`]);
+	const chosen = choice("Version", options, () => (location.hash = modelLink(name, chosen.value)));
+	chosen.value = version;
+	return chosen;
 }

@@ -9,123 +9,123 @@ const ARRANGE_MS = 5000; // lines that jump while one reads are worse than an or
 const kept = {sort: "name", isDown: false, filter: "", state: ""};
 
 export function modelsView(main) {
-  const table = new ModelsTable();
-  const head = h("div.spread", h("h1", "Models"), h("div.row", table.filter, table.states));
-  replace(main, head, table.sums, h("div.sheet.scroll", table.node), table.empty);
-  const slash = (event) => {
-    if (event.key !== "/" || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
-    event.preventDefault();
-    table.filter.focus();
-  };
-  document.addEventListener("keydown", slash);
-  const stop = listen((changed) => table.refresh(changed));
-  return () => {
-    stop();
-    table.lines.stop();
-    document.removeEventListener("keydown", slash);
-  };
+	const table = new ModelsTable();
+	const head = h("div.spread", h("h1", "Models"), h("div.row", table.filter, table.states));
+	replace(main, head, table.sums, h("div.sheet.scroll", table.node), table.empty);
+	const slash = (event) => {
+		if (event.key !== "/" || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
+		event.preventDefault();
+		table.filter.focus();
+	};
+	document.addEventListener("keydown", slash);
+	const stop = listen((changed) => table.refresh(changed));
+	return () => {
+		stop();
+		table.lines.stop();
+		document.removeEventListener("keydown", slash);
+	};
 }
 
 class ModelsTable {
-  constructor() {
-    this.arrangedAt = 0;
-    this.body = h("tbody", {role: "rowgroup"});
-    this.sums = h("div.cards.small");
-    this.empty = note();
-    const words = {placeholder: "Filter by name, press /", value: kept.filter};
-    this.filter = search("Filter models by name", () => this.#choose({filter: this.filter.value}), words);
-    this.states = choice("Show models in state", [], () => this.#choose({state: this.states.value}));
-    this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
-    const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
-    this.node = h("table.fold.lines", {role: "table", label: "Models"}, head, this.body);
-    this.lines = new VisibleLines(this.body);
-    this.known = new Set();
-  }
+	constructor() {
+		this.arrangedAt = 0;
+		this.body = h("tbody", {role: "rowgroup"});
+		this.sums = h("div.cards.small");
+		this.empty = note();
+		const words = {placeholder: "Filter by name, press /", value: kept.filter};
+		this.filter = search("Filter models by name", () => this.#choose({filter: this.filter.value}), words);
+		this.states = choice("Show models in state", [], () => this.#choose({state: this.states.value}));
+		this.heads = new Map(COLUMNS.map((column) => [column.id, this.#head(column)]));
+		const head = h("thead", {role: "rowgroup"}, h("tr", {role: "row", "aria-rowindex": 1}, [...this.heads.values()]));
+		this.node = h("table.fold.lines", {role: "table", label: "Models"}, head, this.body);
+		this.lines = new VisibleLines(this.body);
+		this.known = new Set();
+	}
 
-  #head(column) {
-    const sort = () =>
-      this.#choose({sort: column.id, isDown: kept.sort === column.id ? !kept.isDown : Boolean(column.n)});
-    const label = column.sort === null ? column.label : button(column.label, sort);
-    return h("th", {role: "columnheader", scope: "col", class: classes(column)}, label);
-  }
+	#head(column) {
+		const sort = () =>
+			this.#choose({sort: column.id, isDown: kept.sort === column.id ? !kept.isDown : Boolean(column.n)});
+		const label = column.sort === null ? column.label : button(column.label, sort);
+		return h("th", {role: "columnheader", scope: "col", class: classes(column)}, label);
+	}
 
-  #choose(wishes) {
-    Object.assign(kept, wishes);
-    this.#arrange();
-  }
+	#choose(wishes) {
+		Object.assign(kept, wishes);
+		this.#arrange();
+	}
 
-  // `changed` are the ids of rows that differ from before; null where all of them may.
-  refresh(changed) {
-    if (!live.server) {
-      this.#say(advised(live.problem), "notice bad");
-      return;
-    }
-    const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
-    this.#summarize();
-    const isDue = Date.now() - this.arrangedAt > ARRANGE_MS && !this.body.contains(document.activeElement);
-    if (!isSame || isDue) this.#arrange();
-    else this.lines.draw();
-  }
+	// `changed` are the ids of rows that differ from before; null where all of them may.
+	refresh(changed) {
+		if (!live.server) {
+			this.#say(advised(live.problem), "notice bad");
+			return;
+		}
+		const isSame = changed && rows.size === this.known.size && [...changed].every((id) => this.known.has(id));
+		this.#summarize();
+		const isDue = Date.now() - this.arrangedAt > ARRANGE_MS && !this.body.contains(document.activeElement);
+		if (!isSame || isDue) this.#arrange();
+		else this.lines.draw();
+	}
 
-  #arrange() {
-    this.arrangedAt = Date.now();
-    this.known = new Set(rows.keys());
-    const wanted = kept.filter.toLowerCase();
-    const isWanted = (row) =>
-      row.name.toLowerCase().includes(wanted) && (!kept.state || stateOf(row)[1] === kept.state);
-    const found = [...rows.values()].filter(isWanted).sort(order());
-    for (const [id, head] of this.heads) {
-      setAttribute(head, "aria-sort", id === kept.sort && (kept.isDown ? "descending" : "ascending"));
-    }
-    this.node.setAttribute("aria-rowcount", found.length + 1);
-    this.lines.set(found.map(idOf));
-    const text = rows.size ? "No model fits the filter." : "The repository holds no models.";
-    this.#say(found.length ? "" : text, "quiet");
-  }
+	#arrange() {
+		this.arrangedAt = Date.now();
+		this.known = new Set(rows.keys());
+		const wanted = kept.filter.toLowerCase();
+		const isWanted = (row) =>
+			row.name.toLowerCase().includes(wanted) && (!kept.state || stateOf(row)[1] === kept.state);
+		const found = [...rows.values()].filter(isWanted).sort(order());
+		for (const [id, head] of this.heads) {
+			setAttribute(head, "aria-sort", id === kept.sort && (kept.isDown ? "descending" : "ascending"));
+		}
+		this.node.setAttribute("aria-rowcount", found.length + 1);
+		this.lines.set(found.map(idOf));
+		const text = rows.size ? "No model fits the filter." : "The repository holds no models.";
+		this.#say(found.length ? "" : text, "quiet");
+	}
 
-  #say(text, look) {
-    this.empty.className = look;
-    setText(this.empty, text);
-  }
+	#say(text, look) {
+		this.empty.className = look;
+		setText(this.empty, text);
+	}
 
-  #summarize() {
-    const all = [...rows.values()];
-    const sum = (name) => all.reduce((total, row) => total + (row[name] || 0), 0);
-    const ready = all.filter((row) => row.state === "READY" || row.state === "DEGRADED").length;
-    const facts = [
-      ["Serving", `${ready} of ${all.length}`],
-      ["Requests/s", rate(sum("rps"))],
-      ["In the queue", count(sum("queue"))],
-      ["Errors/s", rate(sum("eps"))],
-      ["Worker memory", bytes(sum("memory"))],
-    ];
-    showFacts(this.sums, facts);
-    this.#offerStates([...new Set(all.map((row) => stateOf(row)[1]))].sort());
-  }
+	#summarize() {
+		const all = [...rows.values()];
+		const sum = (name) => all.reduce((total, row) => total + (row[name] || 0), 0);
+		const ready = all.filter((row) => row.state === "READY" || row.state === "DEGRADED").length;
+		const facts = [
+			["Serving", `${ready} of ${all.length}`],
+			["Requests/s", rate(sum("rps"))],
+			["In the queue", count(sum("queue"))],
+			["Errors/s", rate(sum("eps"))],
+			["Worker memory", bytes(sum("memory"))],
+		];
+		showFacts(this.sums, facts);
+		this.#offerStates([...new Set(all.map((row) => stateOf(row)[1]))].sort());
+	}
 
-  #offerStates(states) {
-    const known = [...this.states.options].slice(1).map((option) => option.value);
-    if (this.states.options.length && states.join() === known.join()) return;
-    const option = (value, text) => h("option", {value}, text);
-    replace(this.states, option("", "All states"), states.map((word) => option(word, word)));
-    if (!states.includes(kept.state)) kept.state = "";
-    this.states.value = kept.state;
-  }
+	#offerStates(states) {
+		const known = [...this.states.options].slice(1).map((option) => option.value);
+		if (this.states.options.length && states.join() === known.join()) return;
+		const option = (value, text) => h("option", {value}, text);
+		replace(this.states, option("", "All states"), states.map((word) => option(word, word)));
+		if (!states.includes(kept.state)) kept.state = "";
+		this.states.value = kept.state;
+	}
 }
 
 export function showFacts(node, facts) {
-  const fact = ([label]) => h("dl.fact", h("dt", label), h("dd"));
-  if (node.children.length !== facts.length) replace(node, facts.map(fact));
-  facts.forEach(([, text], at) => setText(node.children[at].lastChild, text));
+	const fact = ([label]) => h("dl.fact", h("dt", label), h("dd"));
+	if (node.children.length !== facts.length) replace(node, facts.map(fact));
+	facts.forEach(([, text], at) => setText(node.children[at].lastChild, text));
 }
 
 function order() {
-  const column = COLUMNS.find((one) => one.id === kept.sort);
-  const value = column.sort || ((row) => row[column.id] ?? -1);
-  const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  return (left, right) => {
-    const first = compare(value(left), value(right));
-    if (first) return kept.isDown ? -first : first;
-    return compare(left.name, right.name) || Number(left.version) - Number(right.version);
-  };
+	const column = COLUMNS.find((one) => one.id === kept.sort);
+	const value = column.sort || ((row) => row[column.id] ?? -1);
+	const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+	return (left, right) => {
+		const first = compare(value(left), value(right));
+		if (first) return kept.isDown ? -first : first;
+		return compare(left.name, right.name) || Number(left.version) - Number(right.version);
+	};
 }

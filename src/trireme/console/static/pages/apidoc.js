@@ -6,85 +6,85 @@ const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", 
 const rank = ([tag]) => (ORDER.includes(tag) ? ORDER.indexOf(tag) : ORDER.length);
 
 export async function apiView(main) {
-  const document = await get("/openapi.json");
-  const filter = search("Filter by path", () => draw());
-  const body = h("div.stack");
-  const {title, description} = document.info;
-  const file = h("a.button", {href: "/openapi.json", download: "openapi.json"}, "openapi.json");
-  const head = h("div", h("h1", title), note(description));
-  replace(main, h("div.spread", head, h("div.row", filter, file)), body);
+	const document = await get("/openapi.json");
+	const filter = search("Filter by path", () => draw());
+	const body = h("div.stack");
+	const {title, description} = document.info;
+	const file = h("a.button", {href: "/openapi.json", download: "openapi.json"}, "openapi.json");
+	const head = h("div", h("h1", title), note(description));
+	replace(main, h("div.spread", head, h("div.row", filter, file)), body);
 
-  function draw() {
-    const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
-    const nodes = (list) => list.map((entry) => operationNode(document, ...entry));
-    const group = ([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)));
-    replace(body, groups.map(group));
-  }
-  draw();
+	function draw() {
+		const groups = [...grouped(document, filter.value)].sort((left, right) => rank(left) - rank(right));
+		const nodes = (list) => list.map((entry) => operationNode(document, ...entry));
+		const group = ([tag, list]) => h("section", h("h2", tag), h("div.sheet", nodes(list)));
+		replace(body, groups.map(group));
+	}
+	draw();
 }
 
 function grouped(document, wanted) {
-  const groups = new Map();
-  for (const [path, item] of Object.entries(document.paths)) {
-    if (!path.includes(wanted)) continue;
-    for (const [method, operation] of Object.entries(item)) {
-      const [tag] = operation.tags;
-      groups.set(tag, [...(groups.get(tag) || []), [path, method, operation]]);
-    }
-  }
-  return groups;
+	const groups = new Map();
+	for (const [path, item] of Object.entries(document.paths)) {
+		if (!path.includes(wanted)) continue;
+		for (const [method, operation] of Object.entries(item)) {
+			const [tag] = operation.tags;
+			groups.set(tag, [...(groups.get(tag) || []), [path, method, operation]]);
+		}
+	}
+	return groups;
 }
 
 function operationNode(document, path, method, operation) {
-  const {summary, description, parameters = [], requestBody = {}, responses} = operation;
-  const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
-  const words = h("summary.row", verb, h("code", path), h("span.quiet", summary));
-  const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
-    h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
-  );
-  const content = ([type, {schema}]) => [note(type), schemaNode(document, schema)];
-  const said = Object.entries(responses).map(([status, answer]) =>
-    h("div", h("h3", `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
-  );
-  const inner = [description && h("p", description), parameterNode(parameters), bodies, said];
-  return h("details.entry", words, h("div.stack.inner", inner));
+	const {summary, description, parameters = [], requestBody = {}, responses} = operation;
+	const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
+	const words = h("summary.row", verb, h("code", path), h("span.quiet", summary));
+	const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
+		h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
+	);
+	const content = ([type, {schema}]) => [note(type), schemaNode(document, schema)];
+	const said = Object.entries(responses).map(([status, answer]) =>
+		h("div", h("h3", `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
+	);
+	const inner = [description && h("p", description), parameterNode(parameters), bodies, said];
+	return h("details.entry", words, h("div.stack.inner", inner));
 }
 
 function parameterNode(parameters) {
-  if (!parameters.length) return null;
-  const lines = parameters.map((entry) => fieldLine(entry.name, false, entry.in, entry.description));
-  return h("div", h("h3", "Parameters"), h("table", h("tbody", lines)));
+	if (!parameters.length) return null;
+	const lines = parameters.map((entry) => fieldLine(entry.name, false, entry.in, entry.description));
+	return h("div", h("h3", "Parameters"), h("table", h("tbody", lines)));
 }
 
 function schemaNode(document, schema) {
-  const lines = fieldLines(document, schema);
-  if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
-  return note(resolve(document, schema).description || typeText(schema));
+	const lines = fieldLines(document, schema);
+	if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
+	return note(resolve(document, schema).description || typeText(schema));
 }
 
 function fieldLines(document, schema, before = "") {
-  const {properties = {}, required = []} = resolve(document, schema);
-  return Object.entries(properties).flatMap(([name, inner]) => {
-    const path = before + name;
-    const line = fieldLine(path, required.includes(name), typeText(inner), resolve(document, inner).description);
-    if (before.split(".").length > 3) return line;
-    return [line, ...fieldLines(document, inner.items || inner, `${path}${inner.items ? "[]" : ""}.`)];
-  });
+	const {properties = {}, required = []} = resolve(document, schema);
+	return Object.entries(properties).flatMap(([name, inner]) => {
+		const path = before + name;
+		const line = fieldLine(path, required.includes(name), typeText(inner), resolve(document, inner).description);
+		if (before.split(".").length > 3) return line;
+		return [line, ...fieldLines(document, inner.items || inner, `${path}${inner.items ? "[]" : ""}.`)];
+	});
 }
 
 function fieldLine(name, isRequired, kind, description) {
-  const star = isRequired && h("span.some-bad", {title: "required"}, " *");
-  const label = h("td.mono", name, star);
-  return h("tr", label, h("td.quiet", kind), h("td", description || ""));
+	const star = isRequired && h("span.some-bad", {title: "required"}, " *");
+	const label = h("td.mono", name, star);
+	return h("tr", label, h("td.quiet", kind), h("td", description || ""));
 }
 
 function resolve(document, schema) {
-  if (!schema.$ref) return schema;
-  return document.components.schemas[schema.$ref.split("/").pop()] || {};
+	if (!schema.$ref) return schema;
+	return document.components.schemas[schema.$ref.split("/").pop()] || {};
 }
 
 function typeText({$ref, type, items = {}, oneOf}) {
-  if ($ref) return $ref.split("/").pop();
-  if (type === "array") return `list of ${typeText(items)}`;
-  return oneOf ? oneOf.map(typeText).join(" or ") : type || "anything";
+	if ($ref) return $ref.split("/").pop();
+	if (type === "array") return `list of ${typeText(items)}`;
+	return oneOf ? oneOf.map(typeText).join(" or ") : type || "anything";
 }

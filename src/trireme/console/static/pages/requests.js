@@ -11,109 +11,109 @@ const RECORDING = "Requests are being recorded: what was in one is shown until t
 const LACKS_LEASED = "Those that ran on workers leased to front-end processes are counted, but not listed here.";
 
 const REASONS = {
-  REFUSED: "Refused",
-  REJECTED: "Rejected",
-  CANCELED: "Cancelled",
-  BACKEND: "Failed in the model",
-  OTHER: "Failed",
+	REFUSED: "Refused",
+	REJECTED: "Rejected",
+	CANCELED: "Cancelled",
+	BACKEND: "Failed in the model",
+	OTHER: "Failed",
 };
 
 export const requestsView = (main) =>
-  follow(main, "/console/api/requests", (again) => h("div.spread", h("h1", "Requests"), button("Refresh", again)));
+	follow(main, "/console/api/requests", (again) => h("div.spread", h("h1", "Requests"), button("Refresh", again)));
 
 export const modelRequestsView = (body, {name}) =>
-  follow(body, `/console/api/requests/${encodeURIComponent(name)}`, (again) =>
-    h("div.row.end", button("Refresh", again, {class: "small"})),
-  );
+	follow(body, `/console/api/requests/${encodeURIComponent(name)}`, (again) =>
+		h("div.row.end", button("Refresh", again, {class: "small"})),
+	);
 
 async function follow(body, address, head) {
-  const list = h("div");
-  const load = async () => {
-    const found = await get(address);
-    releaseMedia(list);
-    replace(list, requestTable(found));
-  };
-  replace(body, head(load), list);
-  await load();
-  return () => releaseMedia(list);
+	const list = h("div");
+	const load = async () => {
+		const found = await get(address);
+		releaseMedia(list);
+		replace(list, requestTable(found));
+	};
+	replace(body, head(load), list);
+	await load();
+	return () => releaseMedia(list);
 }
 
 function requestTable(found) {
-  const {minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed} = found;
-  const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
-  const which = `${slow}, and the last failures of these.`;
-  const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING];
-  const groups = slowest.map((entry) => [entry]);
-  return h(
-    "div.stack",
-    note(joined(said, " ")),
-    list("Failed", alike(failed, found), "No request has failed.", true),
-    list("Slowest", groups, "No request was answered.", false),
-  );
+	const {minutes, is_recording: isRecording, lacks_leased: lacksLeased, slowest, failed} = found;
+	const slow = `The five slowest of each minute and model of the last ${minutes} minutes`;
+	const which = `${slow}, and the last failures of these.`;
+	const said = [which, lacksLeased && LACKS_LEASED, isRecording ? RECORDING : NOT_RECORDING];
+	const groups = slowest.map((entry) => [entry]);
+	return h(
+		"div.stack",
+		note(joined(said, " ")),
+		list("Failed", alike(failed, found), "No request has failed.", true),
+		list("Slowest", groups, "No request was answered.", false),
+	);
 }
 
 function list(title, groups, empty, isFailed) {
-  const lines = groups.map((group) => line(group, isFailed));
-  return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
+	const lines = groups.map((group) => line(group, isFailed));
+	return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
 }
 
 // What fails in the same way again and again is one line. Where more have failed than are kept, it knows how many.
 function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
-  const groups = new Map();
-  for (const entry of entries) {
-    const key = JSON.stringify([entry.model, entry.reason, entry.message]);
-    groups.set(key, [...(groups.get(key) || []), entry]);
-  }
-  for (const group of groups.values()) {
-    const {model, reason} = group[0];
-    const isRefused = reason === "REFUSED";
-    const listed = entries.filter((one) => one.model === model && (one.reason === "REFUSED") === isRefused).length;
-    const all = (isRefused ? refusedCounts : failedCounts)[model];
-    if (all > listed) Object.assign(group, {listed, all});
-  }
-  return [...groups.values()];
+	const groups = new Map();
+	for (const entry of entries) {
+		const key = JSON.stringify([entry.model, entry.reason, entry.message]);
+		groups.set(key, [...(groups.get(key) || []), entry]);
+	}
+	for (const group of groups.values()) {
+		const {model, reason} = group[0];
+		const isRefused = reason === "REFUSED";
+		const listed = entries.filter((one) => one.model === model && (one.reason === "REFUSED") === isRefused).length;
+		const all = (isRefused ? refusedCounts : failedCounts)[model];
+		if (all > listed) Object.assign(group, {listed, all});
+	}
+	return [...groups.values()];
 }
 
 function often({length, listed, all}) {
-  if (!all) return length > 1 ? `× ${length}` : "";
-  const last = length === listed ? "the last" : `${length} of the last`;
-  return `${last} ${listed} of ${count(all)}`;
+	if (!all) return length > 1 ? `× ${length}` : "";
+	const last = length === listed ? "the last" : `${length} of the last`;
+	return `${last} ${listed} of ${count(all)}`;
 }
 
 function line(group, isFailed) {
-  const [entry] = group;
-  const details = h("details.entry", summary(group, isFailed));
-  details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) details.append(inner(entry, group));
-  });
-  return details;
+	const [entry] = group;
+	const details = h("details.entry", summary(group, isFailed));
+	details.addEventListener("toggle", () => {
+		if (details.open && details.children.length === 1) details.append(inner(entry, group));
+	});
+	return details;
 }
 
 function summary(group, isFailed) {
-  const [entry] = group;
-  const kind = entry.reason === "CANCELED" ? "off" : "bad";
-  return h(
-    "summary.row",
-    h("span.quiet", clock(entry.time_s)),
-    entry.total_us > 0 && h("b", time(entry.total_us)),
-    h("span.name", entry.model || "no model named"),
-    entry.version && h("span.quiet", `version ${entry.version}`),
-    entry.id && h("span.mono.quiet", entry.id),
-    often(group) && h("b", often(group)),
-    entry.batch > 1 && h("span.quiet", `${count(entry.batch)} rows`),
-    isFailed && h(`span.state.${kind}`, REASONS[entry.reason] || entry.reason),
-    isFailed && entry.message && h("span.said", entry.message.split("\n")[0]),
-  );
+	const [entry] = group;
+	const kind = entry.reason === "CANCELED" ? "off" : "bad";
+	return h(
+		"summary.row",
+		h("span.quiet", clock(entry.time_s)),
+		entry.total_us > 0 && h("b", time(entry.total_us)),
+		h("span.name", entry.model || "no model named"),
+		entry.version && h("span.quiet", `version ${entry.version}`),
+		entry.id && h("span.mono.quiet", entry.id),
+		often(group) && h("b", often(group)),
+		entry.batch > 1 && h("span.quiet", `${count(entry.batch)} rows`),
+		isFailed && h(`span.state.${kind}`, REASONS[entry.reason] || entry.reason),
+		isFailed && entry.message && h("span.said", entry.message.split("\n")[0]),
+	);
 }
 
 function inner(entry, group) {
-  const times = group.slice(0, MOST_TIMES).map((one) => clock(one.time_s));
-  return h(
-    "div.stack.inner",
-    entry.message && h("pre.code", entry.message),
-    times.length > 1 && note(`At ${times.join(", ")}`),
-    entry.total_us > 0 && waterfall(entry.waterfall),
-    entry.content > 0 && contentNode(entry.content),
-    entry.model && h("p", h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
-  );
+	const times = group.slice(0, MOST_TIMES).map((one) => clock(one.time_s));
+	return h(
+		"div.stack.inner",
+		entry.message && h("pre.code", entry.message),
+		times.length > 1 && note(`At ${times.join(", ")}`),
+		entry.total_us > 0 && waterfall(entry.waterfall),
+		entry.content > 0 && contentNode(entry.content),
+		entry.model && h("p", h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
+	);
 }

@@ -7,81 +7,81 @@ let asking = null;
 export const hasKey = () => key !== "";
 
 export async function send(path, options = {}) {
-  for (;;) {
-    const used = key;
-    const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
-    const answer = await fetch(path, {...options, headers, cache: "no-store"});
-    if (answer.ok) return answer;
-    if (answer.status !== 401) throw await failure(answer);
-    if (used === key) await askForKey();
-  }
+	for (;;) {
+		const used = key;
+		const headers = {...options.headers, ...(key && {Authorization: `Bearer ${key}`})};
+		const answer = await fetch(path, {...options, headers, cache: "no-store"});
+		if (answer.ok) return answer;
+		if (answer.status !== 401) throw await failure(answer);
+		if (used === key) await askForKey();
+	}
 }
 
 async function failure(answer) {
-  const whole = await answer.text();
-  const [, text] = /^data: (.*)/.exec(whole) || [0, whole]; // a stream that failed at once
-  let message = text || `HTTP ${answer.status}`;
-  try {
-    const {error} = JSON.parse(text);
-    message = error?.message || error || text;
-  } catch {} // not JSON: as it is
-  return Object.assign(new Error(message), {status: answer.status});
+	const whole = await answer.text();
+	const [, text] = /^data: (.*)/.exec(whole) || [0, whole]; // a stream that failed at once
+	let message = text || `HTTP ${answer.status}`;
+	try {
+		const {error} = JSON.parse(text);
+		message = error?.message || error || text;
+	} catch {} // not JSON: as it is
+	return Object.assign(new Error(message), {status: answer.status});
 }
 
 export const get = async (path) => (await send(path)).json();
 
 export function post(path, body, options) {
-  const headers = {"Content-Type": "application/json"};
-  return send(path, {method: "POST", body: JSON.stringify(body), headers, ...options});
+	const headers = {"Content-Type": "application/json"};
+	return send(path, {method: "POST", body: JSON.stringify(body), headers, ...options});
 }
 
 // Yields {event, data}; aborting the signal closes the connection.
 export async function* events(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  try {
-    for (;;) {
-      const {done, value} = await reader.read();
-      if (done) return;
-      rest += value;
-      let end;
-      while ((end = rest.indexOf("\n\n")) >= 0) {
-        const entry = {event: "message", data: ""};
-        for (const line of rest.slice(0, end).split("\n")) {
-          if (line.startsWith("event:")) entry.event = line.slice(6).trim();
-          else if (line.startsWith("data:")) entry.data += line.slice(5).trimStart();
-        }
-        rest = rest.slice(end + 2);
-        yield entry;
-      }
-    }
-  } finally {
-    reader.cancel().catch(() => {});
-  }
+	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+	let rest = "";
+	try {
+		for (;;) {
+			const {done, value} = await reader.read();
+			if (done) return;
+			rest += value;
+			let end;
+			while ((end = rest.indexOf("\n\n")) >= 0) {
+				const entry = {event: "message", data: ""};
+				for (const line of rest.slice(0, end).split("\n")) {
+					if (line.startsWith("event:")) entry.event = line.slice(6).trim();
+					else if (line.startsWith("data:")) entry.data += line.slice(5).trimStart();
+				}
+				rest = rest.slice(end + 2);
+				yield entry;
+			}
+		}
+	} finally {
+		reader.cancel().catch(() => {});
+	}
 }
 
 export function changeKey() {
-  key = "";
-  sessionStorage.removeItem("trireme-key");
-  return askForKey();
+	key = "";
+	sessionStorage.removeItem("trireme-key");
+	return askForKey();
 }
 
 function askForKey() {
-  asking ||= new Promise((resolve) => {
-    const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
-    const take = () => {
-      key = field.value.trim();
-      sessionStorage.setItem("trireme-key", key);
-      dialog.close();
-      asking = null;
-      resolve();
-    };
-    const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
-    const label = h("label", {for: "key"}, "API key");
-    const go = h("div.row.end", h("button.main", "Continue"));
-    const asked = form("form", take, note(words), label, field, go);
-    const oncancel = (event) => event.preventDefault();
-    const dialog = modal("This server asks for an API key", {oncancel}, asked);
-  });
-  return asking;
+	asking ||= new Promise((resolve) => {
+		const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
+		const take = () => {
+			key = field.value.trim();
+			sessionStorage.setItem("trireme-key", key);
+			dialog.close();
+			asking = null;
+			resolve();
+		};
+		const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
+		const label = h("label", {for: "key"}, "API key");
+		const go = h("div.row.end", h("button.main", "Continue"));
+		const asked = form("form", take, note(words), label, field, go);
+		const oncancel = (event) => event.preventDefault();
+		const dialog = modal("This server asks for an API key", {oncancel}, asked);
+	});
+	return asking;
 }

@@ -3,45 +3,45 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // Of `tag.class.class`, what it has where that is an object of its own, and what is in it.
 function make(element, classes, [first, ...rest]) {
-  const hasProps = first?.constructor === Object;
-  for (const [name, value] of Object.entries(hasProps ? first : {})) {
-    if (isLeftOut(value)) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "class") classes.push(value);
-    else if (name === "data") Object.assign(element.dataset, value);
-    else if (name === "value") element.value = value;
-    else element.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : value);
-  }
-  if (classes.length) element.setAttribute("class", classes.join(" "));
-  put(element, hasProps ? rest : [first, ...rest]);
-  return element;
+	const hasProps = first?.constructor === Object;
+	for (const [name, value] of Object.entries(hasProps ? first : {})) {
+		if (isLeftOut(value)) continue;
+		if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+		else if (name === "class") classes.push(value);
+		else if (name === "data") Object.assign(element.dataset, value);
+		else if (name === "value") element.value = value;
+		else element.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : value);
+	}
+	if (classes.length) element.setAttribute("class", classes.join(" "));
+	put(element, hasProps ? rest : [first, ...rest]);
+	return element;
 }
 
 const isLeftOut = (value) => value === undefined || value === null || value === false;
 
 function put(element, children) {
-  element.append(...children.flat(Infinity).filter((child) => !isLeftOut(child)));
+	element.append(...children.flat(Infinity).filter((child) => !isLeftOut(child)));
 }
 
 const maker =
-  (create) =>
-  (words, ...given) => {
-    const [tag, ...classes] = words.split(".");
-    return make(create(tag), classes, given);
-  };
+	(create) =>
+	(words, ...given) => {
+		const [tag, ...classes] = words.split(".");
+		return make(create(tag), classes, given);
+	};
 export const h = maker((tag) => document.createElement(tag));
 export const s = maker((tag) => document.createElementNS(SVG, tag));
 export const button = (label, onclick, more) => h("button", {type: "button", onclick, ...more}, label);
 export const form = (words, submit, ...inner) => {
-  const onsubmit = (event) => {
-    event.preventDefault();
-    submit();
-  };
-  return h(words, {onsubmit}, inner);
+	const onsubmit = (event) => {
+		event.preventDefault();
+		submit();
+	};
+	return h(words, {onsubmit}, inner);
 };
 export const choice = (label, options, onchange) => {
-  const option = ([value, text = value]) => h("option", {value}, text);
-  return h("select", {label, onchange}, options.map(option));
+	const option = ([value, text = value]) => h("option", {value}, text);
+	return h("select", {label, onchange}, options.map(option));
 };
 export const tick = (more) => h("input", {type: "checkbox", ...more});
 export const numberField = (label, more) => h("input.narrow", {type: "number", label, ...more});
@@ -50,147 +50,147 @@ export const joined = (parts, between = " · ") => parts.filter(Boolean).join(be
 export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
 export function replace(element, ...children) {
-  element.textContent = "";
-  put(element, children);
-  return element;
+	element.textContent = "";
+	put(element, children);
+	return element;
 }
 
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+	if (node.textContent !== text) node.textContent = text;
 }
 
 // The same text again is read out again, because it is a node of its own.
 export const announce = (text) => replace(document.getElementById("announce"), text);
 
 export const setAttribute = (node, name, value) =>
-  value ? node.setAttribute(name, value) : node.removeAttribute(name);
+	value ? node.setAttribute(name, value) : node.removeAttribute(name);
 
 export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(error.message));
 
 // A key that lacks a group: how to come by one that has it.
 export function advised(text) {
-  const [, group] = /is not allowed to use '([a-z-]+)'$/.exec(text) || [];
-  const groups = [...new Set(["statistics", group])].join();
-  return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
+	const [, group] = /is not allowed to use '([a-z-]+)'$/.exec(text) || [];
+	const groups = [...new Set(["statistics", group])].join();
+	return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
 }
 
 const isNone = (value) => isLeftOut(value) || Number.isNaN(value);
 export const known = (format) => (value) => (isNone(value) ? "–" : format(value));
 
 export const count = known((value) => {
-  const size = Math.abs(value);
-  if (size >= 1e9) return `${(value / 1e9).toFixed(2)} G`;
-  if (size >= 1e6) return `${(value / 1e6).toFixed(2)} M`;
-  if (size >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
-  return Math.round(value).toLocaleString("en");
+	const size = Math.abs(value);
+	if (size >= 1e9) return `${(value / 1e9).toFixed(2)} G`;
+	if (size >= 1e6) return `${(value / 1e6).toFixed(2)} M`;
+	if (size >= 1e5) return `${(value / 1e3).toFixed(0)} k`;
+	return Math.round(value).toLocaleString("en");
 });
 
 export const rate = known((value) => {
-  if (value === 0) return "0";
-  return value < 10 ? value.toFixed(value < 0.1 ? 2 : 1) : count(value);
+	if (value === 0) return "0";
+	return value < 10 ? value.toFixed(value < 0.1 ? 2 : 1) : count(value);
 });
 
 export const time = known((us) => {
-  if (us === 0) return "0";
-  if (us < 1000) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
-  if (us < 1e6) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
-  return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)} s`;
+	if (us === 0) return "0";
+	if (us < 1000) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
+	if (us < 1e6) return `${(us / 1e3).toFixed(us < 1e4 ? 2 : us < 1e5 ? 1 : 0)} ms`;
+	return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)} s`;
 });
 
 export const bytes = known((value) => {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  for (; value >= 1024 && at < units.length - 1; at += 1) value /= 1024;
-  return `${value.toFixed(at === 0 || value >= 100 ? 0 : 1)} ${units[at]}`;
+	const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+	let at = 0;
+	for (; value >= 1024 && at < units.length - 1; at += 1) value /= 1024;
+	return `${value.toFixed(at === 0 || value >= 100 ? 0 : 1)} ${units[at]}`;
 });
 
 export const mebibytes = known((value) => bytes(value * 1048576));
 export const share = known((value) => `${(value * 100).toFixed(0)} %`);
 
 export function span(seconds) {
-  const units = Object.entries({d: 86400, h: 3600, min: 60, s: 1});
-  const from = units.findIndex(([, size]) => seconds >= size);
-  const parts = units.slice(from, from + 2).map(([unit, size], at) => {
-    const left = at ? seconds % units[from][1] : seconds;
-    return left >= size && `${Math.floor(left / size)} ${unit}`;
-  });
-  return joined(parts, " ") || "0 s";
+	const units = Object.entries({d: 86400, h: 3600, min: 60, s: 1});
+	const from = units.findIndex(([, size]) => seconds >= size);
+	const parts = units.slice(from, from + 2).map(([unit, size], at) => {
+		const left = at ? seconds % units[from][1] : seconds;
+		return left >= size && `${Math.floor(left / size)} ${unit}`;
+	});
+	return joined(parts, " ") || "0 s";
 }
 
 export function clock(seconds, withSeconds = true) {
-  const second = withSeconds ? "2-digit" : undefined;
-  const parts = {hour: "2-digit", minute: "2-digit", second, hour12: false};
-  return new Date(seconds * 1000).toLocaleTimeString([], parts);
+	const second = withSeconds ? "2-digit" : undefined;
+	const parts = {hour: "2-digit", minute: "2-digit", second, hour12: false};
+	return new Date(seconds * 1000).toLocaleTimeString([], parts);
 }
 
 const STATES = {
-  READY: ["good", "Ready"],
-  DEGRADED: ["warn", "Degraded"],
-  LOADING: ["busy", "Loading"],
-  UNLOADING: ["busy", "Unloading"],
-  UNAVAILABLE: ["bad", "Unavailable"],
-  "NOT LOADED": ["off", "Not loaded"],
-  UNKNOWN: ["off", "Unknown"],
+	READY: ["good", "Ready"],
+	DEGRADED: ["warn", "Degraded"],
+	LOADING: ["busy", "Loading"],
+	UNLOADING: ["busy", "Unloading"],
+	UNAVAILABLE: ["bad", "Unavailable"],
+	"NOT LOADED": ["off", "Not loaded"],
+	UNKNOWN: ["off", "Unknown"],
 };
 
 export function stateOf({state, reason}) {
-  if (state === "UNAVAILABLE" && reason === "unloaded") return ["off", "Unloaded"];
-  return STATES[state] || ["off", state];
+	if (state === "UNAVAILABLE" && reason === "unloaded") return ["off", "Unloaded"];
+	return STATES[state] || ["off", state];
 }
 
 export function badge(row) {
-  const [kind, word] = stateOf(row);
-  return h(`span.state.${kind}`, {title: row.reason || undefined}, word);
+	const [kind, word] = stateOf(row);
+	return h(`span.state.${kind}`, {title: row.reason || undefined}, word);
 }
 
 export const problemOf = ({reason}) => (reason && reason !== "unloaded" ? reason : "");
 
 export const search = (label, oninput, more) =>
-  h("input", {type: "search", placeholder: label, label, oninput, ...more});
+	h("input", {type: "search", placeholder: label, label, oninput, ...more});
 
 export function copyButton(text) {
-  const node = button("Copy", copy, {class: "small"});
-  async function copy() {
-    try {
-      await navigator.clipboard.writeText(text());
-      setText(node, "Copied");
-    } catch {
-      setText(node, "Select the text to copy it");
-    }
-    setTimeout(() => setText(node, "Copy"), 1500);
-  }
-  return node;
+	const node = button("Copy", copy, {class: "small"});
+	async function copy() {
+		try {
+			await navigator.clipboard.writeText(text());
+			setText(node, "Copied");
+		} catch {
+			setText(node, "Select the text to copy it");
+		}
+		setTimeout(() => setText(node, "Copy"), 1500);
+	}
+	return node;
 }
 
 export function confirmed(title, text, action) {
-  return new Promise((resolve) => {
-    const no = button("Cancel", () => dialog.close(""), {autofocus: true});
-    const yes = button(action, () => dialog.close("yes"), {class: "main"});
-    const onclose = () => resolve(dialog.returnValue === "yes");
-    const dialog = modal(title, {onclose}, h("p", text), h("div.row.end", no, yes));
-  });
+	return new Promise((resolve) => {
+		const no = button("Cancel", () => dialog.close(""), {autofocus: true});
+		const yes = button(action, () => dialog.close("yes"), {class: "main"});
+		const onclose = () => resolve(dialog.returnValue === "yes");
+		const dialog = modal(title, {onclose}, h("p", text), h("div.row.end", no, yes));
+	});
 }
 
 export function modal(title, props, ...inner) {
-  const dialog = h("dialog", {"aria-labelledby": "ask", ...props}, h("h2", {id: "ask"}, title), inner);
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  return dialog;
+	const dialog = h("dialog", {"aria-labelledby": "ask", ...props}, h("h2", {id: "ask"}, title), inner);
+	dialog.addEventListener("close", () => dialog.remove());
+	document.body.append(dialog);
+	dialog.showModal();
+	return dialog;
 }
 
 export function modelLink(name, version, page = "") {
-  const path = [name, version || "newest", page].map(encodeURIComponent);
-  return `#/model/${joined(path, "/")}`;
+	const path = [name, version || "newest", page].map(encodeURIComponent);
+	return `#/model/${joined(path, "/")}`;
 }
 
 export const modelPath = (name, version) =>
-  encodeURIComponent(name) + (version ? `/versions/${encodeURIComponent(version)}` : "");
+	encodeURIComponent(name) + (version ? `/versions/${encodeURIComponent(version)}` : "");
 
 // While the page is in sight. What fails is tried again: the line at the top says when the server does not answer.
 export function every(ms, act) {
-  const timer = setInterval(() => {
-    if (!document.hidden) act().catch(() => {});
-  }, ms);
-  return () => clearInterval(timer);
+	const timer = setInterval(() => {
+		if (!document.hidden) act().catch(() => {});
+	}, ms);
+	return () => clearInterval(timer);
 }

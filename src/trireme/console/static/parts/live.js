@@ -10,62 +10,62 @@ export const live = {server: null, isConnected: false, problem: "", takenAt: 0};
 export const idOf = (row) => `${row.name}\u0000${row.version}`;
 
 export function listen(listener) {
-  listeners.add(listener);
-  if (live.server) listener();
-  return () => listeners.delete(listener);
+	listeners.add(listener);
+	if (live.server) listener();
+	return () => listeners.delete(listener);
 }
 
 function tell(changed) {
-  for (const listener of listeners) {
-    try {
-      listener(changed);
-    } catch (error) {
-      reportError(error); // a view that fails does not end the stream for the others
-    }
-  }
+	for (const listener of listeners) {
+		try {
+			listener(changed);
+		} catch (error) {
+			reportError(error); // a view that fails does not end the stream for the others
+		}
+	}
 }
 
 function take(event) {
-  if (event.whole) rows.clear();
-  const now = Date.now();
-  const changed = new Set();
-  for (const row of event.rows) {
-    const id = idOf(row);
-    const before = rows.get(id);
-    row.spark ||= before?.spark || [];
-    row.stepAt = before?.stepAt || now;
-    rows.set(id, row);
-    changed.add(id);
-  }
-  for (const [name, version] of event.gone) rows.delete(`${name}\u0000${version || ""}`);
-  for (const row of rows.values()) {
-    if (row.rps === undefined || now - row.stepAt < STEP_MS) continue;
-    row.stepAt = now;
-    row.spark.push(row.rps);
-    if (row.spark.length > SPARK) row.spark.shift();
-    changed.add(idOf(row));
-  }
-  live.server = event.server;
-  live.takenAt = now;
-  tell(event.whole ? null : changed);
+	if (event.whole) rows.clear();
+	const now = Date.now();
+	const changed = new Set();
+	for (const row of event.rows) {
+		const id = idOf(row);
+		const before = rows.get(id);
+		row.spark ||= before?.spark || [];
+		row.stepAt = before?.stepAt || now;
+		rows.set(id, row);
+		changed.add(id);
+	}
+	for (const [name, version] of event.gone) rows.delete(`${name}\u0000${version || ""}`);
+	for (const row of rows.values()) {
+		if (row.rps === undefined || now - row.stepAt < STEP_MS) continue;
+		row.stepAt = now;
+		row.spark.push(row.rps);
+		if (row.spark.length > SPARK) row.spark.shift();
+		changed.add(idOf(row));
+	}
+	live.server = event.server;
+	live.takenAt = now;
+	tell(event.whole ? null : changed);
 }
 
 export async function follow() {
-  for (let wait = 500; ; wait = Math.min(wait * 2, 10000)) {
-    const abort = new AbortController();
-    try {
-      const answer = await send("/console/api/events", {signal: abort.signal});
-      live.isConnected = true;
-      live.problem = "";
-      wait = 500;
-      for await (const {data} of events(answer)) take(JSON.parse(data));
-      live.problem = "The server has ended the stream.";
-    } catch (error) {
-      live.problem = error.status ? error.message : "The server does not answer.";
-    }
-    abort.abort();
-    live.isConnected = false;
-    tell(new Set());
-    await new Promise((resolve) => setTimeout(resolve, wait));
-  }
+	for (let wait = 500; ; wait = Math.min(wait * 2, 10000)) {
+		const abort = new AbortController();
+		try {
+			const answer = await send("/console/api/events", {signal: abort.signal});
+			live.isConnected = true;
+			live.problem = "";
+			wait = 500;
+			for await (const {data} of events(answer)) take(JSON.parse(data));
+			live.problem = "The server has ended the stream.";
+		} catch (error) {
+			live.problem = error.status ? error.message : "The server does not answer.";
+		}
+		abort.abort();
+		live.isConnected = false;
+		tell(new Set());
+		await new Promise((resolve) => setTimeout(resolve, wait));
+	}
 }

@@ -1,8 +1,8 @@
 // Tensors of the protocol as bytes and as JSON.
 const ARRAYS = {
-  ...{INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array},
-  ...{UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array},
-  ...{FP32: Float32Array, FP64: Float64Array},
+	...{INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array},
+	...{UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array},
+	...{FP32: Float32Array, FP64: Float64Array},
 };
 
 // Digits behind the point and the least power of two. Their values are not for JSON.
@@ -13,156 +13,156 @@ export const sizeOf = (shape) => shape.reduce((product, size) => product * size,
 export const batched = (serving, dims) => (serving.max_batch_size ? [1, ...dims] : dims);
 
 export function shapeText(entry, serving) {
-  const dims = serving.max_batch_size ? ["batch", ...entry.dims] : entry.dims;
-  return `[${dims.map((size) => (size === -1 ? "any" : size)).join(", ")}]`;
+	const dims = serving.max_batch_size ? ["batch", ...entry.dims] : entry.dims;
+	return `[${dims.map((size) => (size === -1 ? "any" : size)).join(", ")}]`;
 }
 
 // JSON with whole numbers as they are written: those that a double cannot hold are BigInts here.
 const exact = (_, value, source) =>
-  Number.isInteger(value) && !Number.isSafeInteger(value) && source && /^-?\d+$/.test(source.source)
-    ? BigInt(source.source)
-    : value;
+	Number.isInteger(value) && !Number.isSafeInteger(value) && source && /^-?\d+$/.test(source.source)
+		? BigInt(source.source)
+		: value;
 
 export const parseJson = (text) => JSON.parse(text, exact);
 
 export function writeJson(value) {
-  if (typeof value === "bigint") return String(value);
-  if (Array.isArray(value)) return `[${value.map(writeJson).join()}]`;
-  if (value === null || typeof value !== "object") return JSON.stringify(value);
-  const members = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  return `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${writeJson(inner)}`).join()}}`;
+	if (typeof value === "bigint") return String(value);
+	if (Array.isArray(value)) return `[${value.map(writeJson).join()}]`;
+	if (value === null || typeof value !== "object") return JSON.stringify(value);
+	const members = Object.entries(value).filter(([, inner]) => inner !== undefined);
+	return `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${writeJson(inner)}`).join()}}`;
 }
 
 export const asText = (value) => (isBytes(value) ? new TextDecoder().decode(value) : String(value));
 
 export function encodeStrings(items) {
-  const out = new Uint8Array(items.reduce((sum, item) => sum + 4 + item.length, 0));
-  const view = new DataView(out.buffer);
-  let at = 0;
-  for (const item of items) {
-    view.setUint32(at, item.length, true);
-    out.set(item, at + 4);
-    at += 4 + item.length;
-  }
-  return out;
+	const out = new Uint8Array(items.reduce((sum, item) => sum + 4 + item.length, 0));
+	const view = new DataView(out.buffer);
+	let at = 0;
+	for (const item of items) {
+		view.setUint32(at, item.length, true);
+		out.set(item, at + 4);
+		at += 4 + item.length;
+	}
+	return out;
 }
 
 // `data` of an input is a plain list, or a Uint8Array of the wire's bytes.
 export function encodeRequest(given, parameters, wantsBinary) {
-  const inputs = given.map((input) => ({...input, data: wireData(input)}));
-  const raw = inputs.map(({data}) => data).filter(isBytes);
-  const described = inputs.map(({name, datatype, shape, data}) => ({
-    ...{name, datatype, shape},
-    ...(isBytes(data) ? {parameters: {binary_data_size: data.length}} : {data}),
-  }));
-  const more = wantsBinary ? {...parameters, binary_data_output: true} : parameters;
-  const head = {inputs: described, parameters: Object.keys(more).length ? more : undefined};
-  const text = new TextEncoder().encode(writeJson(head));
-  if (!raw.length) return {body: text, headers: {"Content-Type": "application/json"}};
-  return {
-    body: new Blob([text, ...raw]),
-    headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)},
-  };
+	const inputs = given.map((input) => ({...input, data: wireData(input)}));
+	const raw = inputs.map(({data}) => data).filter(isBytes);
+	const described = inputs.map(({name, datatype, shape, data}) => ({
+		...{name, datatype, shape},
+		...(isBytes(data) ? {parameters: {binary_data_size: data.length}} : {data}),
+	}));
+	const more = wantsBinary ? {...parameters, binary_data_output: true} : parameters;
+	const head = {inputs: described, parameters: Object.keys(more).length ? more : undefined};
+	const text = new TextEncoder().encode(writeJson(head));
+	if (!raw.length) return {body: text, headers: {"Content-Type": "application/json"}};
+	return {
+		body: new Blob([text, ...raw]),
+		headers: {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(text.length)},
+	};
 }
 
 const isBytes = (data) => data instanceof Uint8Array;
 
 function wireData({name, datatype, data}) {
-  const half = HALVES[datatype];
-  return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half, name).buffer) : data;
+	const half = HALVES[datatype];
+	return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half, name).buffer) : data;
 }
 
 export async function decodeAnswer(answer) {
-  const length = answer.headers.get("Inference-Header-Content-Length");
-  if (!length) return decodeJson(parseJson(await answer.text()));
-  const buffer = await answer.arrayBuffer();
-  const head = JSON.parse(new TextDecoder().decode(buffer.slice(0, Number(length))));
-  let at = Number(length);
-  const outputs = (head.outputs || []).map((output) => {
-    const size = output.parameters?.binary_data_size;
-    if (size === undefined) return {...output, values: output.data || []};
-    const raw = buffer.slice(at, at + size);
-    at += size;
-    return {...output, values: decode(output.datatype, raw)};
-  });
-  return {...head, outputs};
+	const length = answer.headers.get("Inference-Header-Content-Length");
+	if (!length) return decodeJson(parseJson(await answer.text()));
+	const buffer = await answer.arrayBuffer();
+	const head = JSON.parse(new TextDecoder().decode(buffer.slice(0, Number(length))));
+	let at = Number(length);
+	const outputs = (head.outputs || []).map((output) => {
+		const size = output.parameters?.binary_data_size;
+		if (size === undefined) return {...output, values: output.data || []};
+		const raw = buffer.slice(at, at + size);
+		at += size;
+		return {...output, values: decode(output.datatype, raw)};
+	});
+	return {...head, outputs};
 }
 
 export function decodeJson(head) {
-  const {outputs = []} = head;
-  return {...head, outputs: outputs.map((output) => ({...output, values: (output.data || []).flat(Infinity)}))};
+	const {outputs = []} = head;
+	return {...head, outputs: outputs.map((output) => ({...output, values: (output.data || []).flat(Infinity)}))};
 }
 
 // The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
 export function decode(datatype, raw) {
-  if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
-  const half = HALVES[datatype];
-  if (datatype === "BOOL") return Array.from(new Uint8Array(raw), Boolean);
-  const kind = half ? Uint16Array : ARRAYS[datatype] || Uint8Array;
-  const values = new kind(raw, 0, Math.floor(raw.byteLength / kind.BYTES_PER_ELEMENT));
-  return half ? fromHalves(values, half) : values;
+	if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
+	const half = HALVES[datatype];
+	if (datatype === "BOOL") return Array.from(new Uint8Array(raw), Boolean);
+	const kind = half ? Uint16Array : ARRAYS[datatype] || Uint8Array;
+	const values = new kind(raw, 0, Math.floor(raw.byteLength / kind.BYTES_PER_ELEMENT));
+	return half ? fromHalves(values, half) : values;
 }
 
 function decodeStrings(data) {
-  const items = [];
-  const view = new DataView(data.buffer, data.byteOffset);
-  for (let at = 0; at + 4 <= data.length;) {
-    const size = view.getUint32(at, true);
-    items.push(data.slice(at + 4, at + 4 + size));
-    at += 4 + size;
-  }
-  return items;
+	const items = [];
+	const view = new DataView(data.buffer, data.byteOffset);
+	for (let at = 0; at + 4 <= data.length;) {
+		const size = view.getUint32(at, true);
+		items.push(data.slice(at + 4, at + 4 + size));
+		at += 4 + size;
+	}
+	return items;
 }
 
 function fromHalves(all, [digits, least]) {
-  return Float32Array.from(all, (bits) => {
-    const power = (bits & 0x7fff) >> digits;
-    const rest = (bits & (2 ** digits - 1)) / 2 ** digits;
-    const isLast = power === 2 ** (15 - digits) - 1;
-    const size = isLast ? (rest ? NaN : Infinity) : 2 ** (least + Math.max(0, power - 1)) * (rest + Math.min(1, power));
-    return bits & 0x8000 ? -size : size;
-  });
+	return Float32Array.from(all, (bits) => {
+		const power = (bits & 0x7fff) >> digits;
+		const rest = (bits & (2 ** digits - 1)) / 2 ** digits;
+		const isLast = power === 2 ** (15 - digits) - 1;
+		const size = isLast ? (rest ? NaN : Infinity) : 2 ** (least + Math.max(0, power - 1)) * (rest + Math.min(1, power));
+		return bits & 0x8000 ? -size : size;
+	});
 }
 
 function toHalves(values, [digits, least], name) {
-  const most = 2 ** 15 - 2 ** digits; // which stands for all that is too large
-  return Uint16Array.from(values, (value) => {
-    if (typeof value !== "bigint" && value !== +value) throw new Error(`${name}: ${writeJson(value)} is no number.`);
-    const size = Math.abs(Number(value));
-    const power = Math.min(200, Math.max(least, Math.floor(Math.log2(size))));
-    const bits = (power - least) * 2 ** digits + Math.round(size / 2 ** (power - digits));
-    return Math.min(most, bits) + (value < 0 || Object.is(value, -0) ? 0x8000 : 0);
-  });
+	const most = 2 ** 15 - 2 ** digits; // which stands for all that is too large
+	return Uint16Array.from(values, (value) => {
+		if (typeof value !== "bigint" && value !== +value) throw new Error(`${name}: ${writeJson(value)} is no number.`);
+		const size = Math.abs(Number(value));
+		const power = Math.min(200, Math.max(least, Math.floor(Math.log2(size))));
+		const bits = (power - least) * 2 ** digits + Math.round(size / 2 ** (power - digits));
+		return Math.min(most, bits) + (value < 0 || Object.is(value, -0) ? 0x8000 : 0);
+	});
 }
 
 // How files begin, letter by letter; dots stand for any.
 const MAGIC = {
-  "image/png": "\x89PNG",
-  "image/jpeg": "\xff\xd8\xff",
-  "image/gif": "GIF8",
-  "image/webp": "RIFF....WEBP",
-  "audio/wav": "RIFF....WAVE",
-  "audio/ogg": "OggS",
-  "audio/mpeg": "ID3",
-  "audio/flac": "fLaC",
+	"image/png": "\x89PNG",
+	"image/jpeg": "\xff\xd8\xff",
+	"image/gif": "GIF8",
+	"image/webp": "RIFF....WEBP",
+	"audio/wav": "RIFF....WAVE",
+	"audio/ogg": "OggS",
+	"audio/mpeg": "ID3",
+	"audio/flac": "fLaC",
 };
 
 export function mediaType(data) {
-  if (!isBytes(data)) return "";
-  const fits = (letter, at) => letter === "." || letter.charCodeAt(0) === data[at];
-  return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
+	if (!isBytes(data)) return "";
+	const fits = (letter, at) => letter === "." || letter.charCodeAt(0) === data[at];
+	return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
 export function wave(samples, rate) {
-  const size = samples.length * 2;
-  const out = new DataView(new ArrayBuffer(44 + size));
-  const text = (at, word) => [...word].forEach((letter, index) => out.setUint8(at + index, letter.charCodeAt(0)));
-  text(0, "RIFF");
-  text(8, "WAVEfmt ");
-  text(36, "data");
-  for (const [at, value] of Object.entries({4: 36 + size, 16: 16, 24: rate, 28: rate * 2, 40: size}))
-    out.setUint32(Number(at), value, true);
-  for (const [at, value] of Object.entries({20: 1, 22: 1, 32: 2, 34: 16})) out.setUint16(Number(at), value, true);
-  samples.forEach((value, at) => out.setInt16(44 + at * 2, Math.max(-1, Math.min(1, value)) * 32767, true));
-  return new Uint8Array(out.buffer);
+	const size = samples.length * 2;
+	const out = new DataView(new ArrayBuffer(44 + size));
+	const text = (at, word) => [...word].forEach((letter, index) => out.setUint8(at + index, letter.charCodeAt(0)));
+	text(0, "RIFF");
+	text(8, "WAVEfmt ");
+	text(36, "data");
+	for (const [at, value] of Object.entries({4: 36 + size, 16: 16, 24: rate, 28: rate * 2, 40: size}))
+		out.setUint32(Number(at), value, true);
+	for (const [at, value] of Object.entries({20: 1, 22: 1, 32: 2, 34: 16})) out.setUint16(Number(at), value, true);
+	samples.forEach((value, at) => out.setInt16(44 + at * 2, Math.max(-1, Math.min(1, value)) * 32767, true));
+	return new Uint8Array(out.buffer);
 }

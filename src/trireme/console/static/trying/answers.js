@@ -10,100 +10,100 @@ const MOST_TEXTS = 200;
 const MOST_BARS = 20;
 
 export function showOutputs(outputs, context) {
-  const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
-  const nodes = [];
-  const used = new Set();
-  const flat = outputs.filter(({shape}) => shape.length >= 2);
-  const box = flat.find(({name, shape}) => shape.at(-1) === 4 && /box/i.test(name));
-  const mask = flat.find(({name}) => /mask/i.test(name));
-  if (context.image && (box || mask)) {
-    nodes.push(panel("On the image", overlay(context.image, box, mask, named)));
-    if (mask) used.add(mask.name);
-  }
-  const [names, scores] = ["label", "score"].map((name) => (named[name] ? [...named[name].values] : []));
-  if (names.length && names.length === scores.length) {
-    nodes.push(panel("label and score", bars(names.map(asText), scores.map(Number))));
-    used.add("label").add("score");
-  }
-  for (const output of outputs)
-    if (!used.has(output.name)) nodes.push(panel(output.name, view(output, context, named), output));
-  return nodes;
+	const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
+	const nodes = [];
+	const used = new Set();
+	const flat = outputs.filter(({shape}) => shape.length >= 2);
+	const box = flat.find(({name, shape}) => shape.at(-1) === 4 && /box/i.test(name));
+	const mask = flat.find(({name}) => /mask/i.test(name));
+	if (context.image && (box || mask)) {
+		nodes.push(panel("On the image", overlay(context.image, box, mask, named)));
+		if (mask) used.add(mask.name);
+	}
+	const [names, scores] = ["label", "score"].map((name) => (named[name] ? [...named[name].values] : []));
+	if (names.length && names.length === scores.length) {
+		nodes.push(panel("label and score", bars(names.map(asText), scores.map(Number))));
+		used.add("label").add("score");
+	}
+	for (const output of outputs)
+		if (!used.has(output.name)) nodes.push(panel(output.name, view(output, context, named), output));
+	return nodes;
 }
 
 function panel(title, node, output) {
-  const kind = output && h("span.quiet", ` ${output.datatype} [${output.shape.join(", ")}]`);
-  const head = h("h3", h("span.mono", title), kind);
-  return h("section.output", {data: {output: title}}, head, node);
+	const kind = output && h("span.quiet", ` ${output.datatype} [${output.shape.join(", ")}]`);
+	const head = h("h3", h("span.mono", title), kind);
+	return h("section.output", {data: {output: title}}, head, node);
 }
 
 function view(output, context, named) {
-  const {values, shape, datatype, name, isCut} = output;
-  if (datatype === "BYTES") return texts(values, isCut);
-  if (isCut) return grid(values, shape);
-  const inner = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
-  const labels = context.labels?.[name];
-  if (inner.length === 1 && inner[0] > 1 && (labels || (/score|prob|logit|class/i.test(name) && inner[0] <= 5000))) {
-    const scores = Array.from(values, Number);
-    const names = scores.map((_, at) => labels?.[at] ?? String(at));
-    return bars(names, scores);
-  }
-  if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
-    const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
-    const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
-    return h("div", sound, note(`${inner[0]} samples at ${rate} Hz`));
-  }
-  return picture(values, inner, datatype) || grid(values, shape);
+	const {values, shape, datatype, name, isCut} = output;
+	if (datatype === "BYTES") return texts(values, isCut);
+	if (isCut) return grid(values, shape);
+	const inner = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
+	const labels = context.labels?.[name];
+	if (inner.length === 1 && inner[0] > 1 && (labels || (/score|prob|logit|class/i.test(name) && inner[0] <= 5000))) {
+		const scores = Array.from(values, Number);
+		const names = scores.map((_, at) => labels?.[at] ?? String(at));
+		return bars(names, scores);
+	}
+	if (inner.length === 1 && inner[0] >= 1000 && /audio|sound|wave|speech/i.test(name)) {
+		const rate = named.sampling_rate ? Number(named.sampling_rate.values[0]) : 16000;
+		const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
+		return h("div", sound, note(`${inner[0]} samples at ${rate} Hz`));
+	}
+	return picture(values, inner, datatype) || grid(values, shape);
 }
 
 // A file of which only the beginning is there is named, not shown.
 function texts(values, isCut) {
-  const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
-    const type = mediaType(value);
-    if (type) return isCut ? note(type) : mediaNode(value, type);
-    return h("pre.code", pretty(asText(value)));
-  });
-  if (values.length > MOST_TEXTS) nodes.push(note(`and ${values.length - MOST_TEXTS} more`));
-  return h("div.stack", nodes.length ? nodes : note("empty"));
+	const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
+		const type = mediaType(value);
+		if (type) return isCut ? note(type) : mediaNode(value, type);
+		return h("pre.code", pretty(asText(value)));
+	});
+	if (values.length > MOST_TEXTS) nodes.push(note(`and ${values.length - MOST_TEXTS} more`));
+	return h("div.stack", nodes.length ? nodes : note("empty"));
 }
 
 // A text with numbers that the language would round stays as it is.
 function pretty(text) {
-  if (!/^\s*[[{]/.test(text)) return text;
-  try {
-    const value = JSON.parse(text);
-    return JSON.stringify(value) === writeJson(parseJson(text)) ? JSON.stringify(value, null, 2) : text;
-  } catch {
-    return text;
-  }
+	if (!/^\s*[[{]/.test(text)) return text;
+	try {
+		const value = JSON.parse(text);
+		return JSON.stringify(value) === writeJson(parseJson(text)) ? JSON.stringify(value, null, 2) : text;
+	} catch {
+		return text;
+	}
 }
 
 export function bars(names, values) {
-  const pairs = values.map((value, at) => [value, names[at]]).sort(([left], [right]) => right - left);
-  const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
-  const line = ([value, name]) => {
-    const bar = h("div");
-    bar.style.width = `${(100 * Math.abs(value)) / most}%`;
-    return [h("span", name), h("div.lane", bar), h("span.n", number(value))];
-  };
-  const left = values.length - MOST_BARS;
-  return h("div.bars", pairs.slice(0, MOST_BARS).map(line), left > 0 && h("span.quiet", `and ${left} more`));
+	const pairs = values.map((value, at) => [value, names[at]]).sort(([left], [right]) => right - left);
+	const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
+	const line = ([value, name]) => {
+		const bar = h("div");
+		bar.style.width = `${(100 * Math.abs(value)) / most}%`;
+		return [h("span", name), h("div.lane", bar), h("span.n", number(value))];
+	};
+	const left = values.length - MOST_BARS;
+	return h("div.bars", pairs.slice(0, MOST_BARS).map(line), left > 0 && h("span.quiet", `and ${left} more`));
 }
 
 function number(value) {
-  if (!Number.isFinite(value) || Number.isInteger(value)) return String(value);
-  const whole = Math.ceil(Math.log10(Math.abs(value) + 1));
-  return String(Number(value.toPrecision(Math.max(5, whole))));
+	if (!Number.isFinite(value) || Number.isInteger(value)) return String(value);
+	const whole = Math.ceil(Math.log10(Math.abs(value) + 1));
+	return String(Number(value.toPrecision(Math.max(5, whole))));
 }
 
 function grid(values, shape) {
-  const columns = shape.length > 1 ? shape.at(-1) : Math.min(values.length, 12);
-  const rows = columns ? Math.ceil(values.length / columns) : 0;
-  const shown = Math.min(rows, MOST_ROWS);
-  const wide = Math.min(columns, MOST_COLUMNS);
-  const cell = (value) => h("td.n", value === undefined ? "" : number(value));
-  const cells = (from) => Array.from({length: wide}, (_, at) => cell(values[from + at]));
-  const lines = Array.from({length: shown}, (_, row) => h("tr", cells(row * columns)));
-  const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
-  const more = (rows > shown || columns > wide) && note(words);
-  return h("div.scroll", h("table.numbers", h("tbody", lines)), more);
+	const columns = shape.length > 1 ? shape.at(-1) : Math.min(values.length, 12);
+	const rows = columns ? Math.ceil(values.length / columns) : 0;
+	const shown = Math.min(rows, MOST_ROWS);
+	const wide = Math.min(columns, MOST_COLUMNS);
+	const cell = (value) => h("td.n", value === undefined ? "" : number(value));
+	const cells = (from) => Array.from({length: wide}, (_, at) => cell(values[from + at]));
+	const lines = Array.from({length: shown}, (_, row) => h("tr", cells(row * columns)));
+	const words = `${sizeOf(shape)} values, of which ${shown * wide} are shown`;
+	const more = (rows > shown || columns > wide) && note(words);
+	return h("div.scroll", h("table.numbers", h("tbody", lines)), more);
 }

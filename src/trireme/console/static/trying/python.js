@@ -10,43 +10,43 @@ const isText = (value) => typeof value === "string";
 export const program = (...lines) => lines.flat().filter(isText).join("\n");
 
 export function python(value) {
-  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (value && typeof value === "object") {
-    const members = Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`);
-    return `{${members.join(", ")}}`;
-  }
-  return isText(value) ? JSON.stringify(value) : WORDS[String(value)] || String(value);
+	if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+	if (value && typeof value === "object") {
+		const members = Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`);
+		return `{${members.join(", ")}}`;
+	}
+	return isText(value) ? JSON.stringify(value) : WORDS[String(value)] || String(value);
 }
 
 // What is not plain is read from `saved`, the file with the whole body.
 export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
-  const kind = isStream ? "grpc" : "http";
-  const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
-  const key = hasKey() ? ['headers={"authorization": "Bearer " + key}'] : [];
-  const options = SEQUENCE.filter((name) => name in parameters).map((name) => `${name}=${python(parameters[name])}`);
-  const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
-  const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
-  const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
-  const read = inputs.filter((input) => !input.file && !isPlain(input));
-  const hasLists = read.some(isListed);
-  return program(
-    hasLists && "import json",
-    isStream && "import queue",
-    (hasLists || isStream) && "",
-    "import numpy as np",
-    `import tritonclient.${kind} as ${kind}`,
-    "",
-    `client = ${kind}.InferenceServerClient(${python(port)})`,
-    read.length > 0 && `request = open(${python(saved.name)}, "rb").read()`,
-    hasLists && `head = json.loads(request[:${saved.headBytes}])`,
-    "inputs = []",
-    inputs.flatMap((input, at) => [
-      `values = ${array(input, isPlain) || readArray(inputs, at, saved)}`,
-      `inputs.append(${kind}.InferInput(${python(input.name)}, values.shape, ${python(input.datatype)}))`,
-      "inputs[-1].set_data_from_numpy(values)",
-    ]),
-    isStream ? streamed(given, key, outputs) : [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs],
-  );
+	const kind = isStream ? "grpc" : "http";
+	const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
+	const key = hasKey() ? ['headers={"authorization": "Bearer " + key}'] : [];
+	const options = SEQUENCE.filter((name) => name in parameters).map((name) => `${name}=${python(parameters[name])}`);
+	const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
+	const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
+	const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
+	const read = inputs.filter((input) => !input.file && !isPlain(input));
+	const hasLists = read.some(isListed);
+	return program(
+		hasLists && "import json",
+		isStream && "import queue",
+		(hasLists || isStream) && "",
+		"import numpy as np",
+		`import tritonclient.${kind} as ${kind}`,
+		"",
+		`client = ${kind}.InferenceServerClient(${python(port)})`,
+		read.length > 0 && `request = open(${python(saved.name)}, "rb").read()`,
+		hasLists && `head = json.loads(request[:${saved.headBytes}])`,
+		"inputs = []",
+		inputs.flatMap((input, at) => [
+			`values = ${array(input, isPlain) || readArray(inputs, at, saved)}`,
+			`inputs.append(${kind}.InferInput(${python(input.name)}, values.shape, ${python(input.datatype)}))`,
+			"inputs[-1].set_data_from_numpy(values)",
+		]),
+		isStream ? streamed(given, key, outputs) : [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs],
+	);
 }
 
 const streamed = (given, key, outputs) => `responses = queue.Queue()
@@ -67,43 +67,43 @@ const numpyKind = (datatype) => NUMPY[datatype] || `np.${datatype.toLowerCase().
 const isListed = ({data, datatype}) => Array.isArray(data) && !HALVES[datatype];
 
 function array({datatype, shape, data, file}, isPlain) {
-  if (file) return `np.array([open(${python(file)}, "rb").read()], dtype=object).reshape(${python(shape || [1])})`;
-  return isPlain({data}) ? `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})` : "";
+	if (file) return `np.array([open(${python(file)}, "rb").read()], dtype=object).reshape(${python(shape || [1])})`;
+	return isPlain({data}) ? `np.array(${python(data)}, dtype=${numpyKind(datatype)}).reshape(${python(shape)})` : "";
 }
 
 function readArray(inputs, at, {headBytes}) {
-  const {datatype, shape} = inputs[at];
-  const kind = numpyKind(datatype);
-  const form = `.reshape(${python(shape)})`;
-  if (isListed(inputs[at])) return `np.array(head["inputs"][${at}]["data"], dtype=${kind})${form}`;
-  const begin = inputs.slice(0, at).reduce((sum, input) => sum + wireBytes(input), headBytes);
-  const read = (type) => `np.frombuffer(request, ${type}, ${sizeOf(shape)}, ${begin})`;
-  if (datatype === "BF16") return `(${read("np.uint16")}.astype(np.uint32) << 16).view(np.float32)${form}`;
-  return `${read(kind)}${form}`;
+	const {datatype, shape} = inputs[at];
+	const kind = numpyKind(datatype);
+	const form = `.reshape(${python(shape)})`;
+	if (isListed(inputs[at])) return `np.array(head["inputs"][${at}]["data"], dtype=${kind})${form}`;
+	const begin = inputs.slice(0, at).reduce((sum, input) => sum + wireBytes(input), headBytes);
+	const read = (type) => `np.frombuffer(request, ${type}, ${sizeOf(shape)}, ${begin})`;
+	if (datatype === "BF16") return `(${read("np.uint16")}.astype(np.uint32) << 16).view(np.float32)${form}`;
+	return `${read(kind)}${form}`;
 }
 
 const wireBytes = (input) => (isListed(input) ? 0 : input.data.length * (Array.isArray(input.data) ? 2 : 1));
 
 // A form with files, for which the other package has nothing.
 export function requests(address, {form, isRaw}, isStream) {
-  const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
-  const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
-  const data = parts(({file}) => !file);
-  const key = hasKey() && '"Authorization": "Bearer " + key';
-  const headers = [key, isStream && '"Accept": "text/event-stream"'].filter(Boolean);
-  return program(
-    "import requests",
-    "",
-    "answer = requests.post(",
-    `    ${python(address)},`,
-    `    files=[${parts(({file}) => file)}],`,
-    data !== "" && `    data=[${data}],`,
-    headers.length > 0 && `    headers={${headers.join(", ")}},`,
-    isStream && "    stream=True,",
-    ")",
-    "answer.raise_for_status()",
-    isStream
-      ? ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"]
-      : `print(answer.${isRaw ? "content" : "json()"})`,
-  );
+	const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
+	const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
+	const data = parts(({file}) => !file);
+	const key = hasKey() && '"Authorization": "Bearer " + key';
+	const headers = [key, isStream && '"Accept": "text/event-stream"'].filter(Boolean);
+	return program(
+		"import requests",
+		"",
+		"answer = requests.post(",
+		`    ${python(address)},`,
+		`    files=[${parts(({file}) => file)}],`,
+		data !== "" && `    data=[${data}],`,
+		headers.length > 0 && `    headers={${headers.join(", ")}},`,
+		isStream && "    stream=True,",
+		")",
+		"answer.raise_for_status()",
+		isStream
+			? ["for line in answer.iter_lines(decode_unicode=True):", "    print(line)"]
+			: `print(answer.${isRaw ? "content" : "json()"})`,
+	);
 }

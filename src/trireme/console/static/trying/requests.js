@@ -11,68 +11,68 @@ const since = (began) => time((performance.now() - began) * 1000);
 
 // context: {labels, image}; place: {show, explain}, where the answer and its waterfall go.
 export async function ask(detail, inputs, parameters, signal, context, place) {
-  const began = performance.now();
-  const {body, headers} = bodyOf(inputs, parameters, true);
-  const found = await post(detail, body, headers, signal);
-  const explained = found.headers.get("X-Explain");
-  const {outputs} = await decodeAnswer(found);
-  const words = `Answered in ${since(began)}, as this browser sees it.`;
-  place.show(note(words), showOutputs(outputs, context));
-  if (explained) place.explain(JSON.parse(explained));
+	const began = performance.now();
+	const {body, headers} = bodyOf(inputs, parameters, true);
+	const found = await post(detail, body, headers, signal);
+	const explained = found.headers.get("X-Explain");
+	const {outputs} = await decodeAnswer(found);
+	const words = `Answered in ${since(began)}, as this browser sees it.`;
+	place.show(note(words), showOutputs(outputs, context));
+	if (explained) place.explain(JSON.parse(explained));
 }
 
 export async function stream(detail, inputs, parameters, signal, context, place) {
-  const began = performance.now();
-  const {body, headers} = bodyOf(inputs, parameters, false);
-  const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
-  const counted = note("Waiting for the first response.");
-  const list = h("div.stack");
-  place.show(counted, list);
-  let number = 0;
-  for await (const {event, data} of events(found)) {
-    const value = parseJson(data);
-    if (event === "explain") {
-      place.explain(value);
-      continue;
-    }
-    if (value.error) throw Object.assign(new Error(value.error), {isInStream: number > 0});
-    const {outputs} = decodeJson(value);
-    if (!outputs.length) continue;
-    number += 1;
-    const noun = number === 1 ? "response" : "responses";
-    counted.textContent = `${number} ${noun} in ${since(began)}`;
-    append(list, outputs, context);
-  }
-  if (!number) counted.textContent = "The model ended without a response.";
+	const began = performance.now();
+	const {body, headers} = bodyOf(inputs, parameters, false);
+	const found = await post(detail, body, {...headers, Accept: "text/event-stream"}, signal);
+	const counted = note("Waiting for the first response.");
+	const list = h("div.stack");
+	place.show(counted, list);
+	let number = 0;
+	for await (const {event, data} of events(found)) {
+		const value = parseJson(data);
+		if (event === "explain") {
+			place.explain(value);
+			continue;
+		}
+		if (value.error) throw Object.assign(new Error(value.error), {isInStream: number > 0});
+		const {outputs} = decodeJson(value);
+		if (!outputs.length) continue;
+		number += 1;
+		const noun = number === 1 ? "response" : "responses";
+		counted.textContent = `${number} ${noun} in ${since(began)}`;
+		append(list, outputs, context);
+	}
+	if (!number) counted.textContent = "The model ended without a response.";
 }
 
 function append(list, outputs, context) {
-  if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
-    const last = list.lastChild;
-    const text = last?.matches("pre.joined") ? last : h("pre.code.joined");
-    if (text !== last) list.append(text);
-    text.append(outputs[0].values.join(""));
-    if (text.childNodes.length > MOST_PIECES) text.firstChild.remove();
-  } else list.append(h("div.event", showOutputs(outputs, context)));
-  while (list.children.length > MOST_EVENTS) {
-    releaseMedia(list.firstChild);
-    list.firstChild.remove();
-  }
+	if (outputs.length === 1 && outputs[0].datatype === "BYTES") {
+		const last = list.lastChild;
+		const text = last?.matches("pre.joined") ? last : h("pre.code.joined");
+		if (text !== last) list.append(text);
+		text.append(outputs[0].values.join(""));
+		if (text.childNodes.length > MOST_PIECES) text.firstChild.remove();
+	} else list.append(h("div.event", showOutputs(outputs, context)));
+	while (list.children.length > MOST_EVENTS) {
+		releaseMedia(list.firstChild);
+		list.firstChild.remove();
+	}
 }
 
 function post({name, version}, body, headers, signal) {
-  const options = {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal};
-  return send(`/v2/models/${modelPath(name, version)}/infer`, options);
+	const options = {method: "POST", body, headers: {...headers, "X-Explain": "1"}, signal};
+	return send(`/v2/models/${modelPath(name, version)}/infer`, options);
 }
 
 // A form's parts: {name, file, blob} or {name, value}.
 export function formFields(inputs) {
-  return inputs.flatMap(({name, datatype, data, file, form}) => {
-    if (form) return [{name, file, blob: form}];
-    if (data instanceof Uint8Array) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
-    if (datatype === "BYTES") return data.map((value) => ({name, value: String(value)}));
-    return [{name, value: writeJson(data.length === 1 ? data[0] : data)}];
-  });
+	return inputs.flatMap(({name, datatype, data, file, form}) => {
+		if (form) return [{name, file, blob: form}];
+		if (data instanceof Uint8Array) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
+		if (datatype === "BYTES") return data.map((value) => ({name, value: String(value)}));
+		return [{name, value: writeJson(data.length === 1 ? data[0] : data)}];
+	});
 }
 
 // A form changes where the lines of a text end, and leaves what is in a file as it is.
@@ -80,11 +80,11 @@ export const isBroken = (text) => /[\r\n]/.test(text);
 
 // A form where the server is to make pixels of a picture, which it does of forms alone.
 function bodyOf(inputs, parameters, wantsBinary) {
-  if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
-  const form = new FormData();
-  for (const {name, file, blob, value} of formFields(inputs)) {
-    if (blob) form.append(name, blob, file);
-    else form.append(name, isBroken(value) ? new Blob([value]) : value);
-  }
-  return {body: form};
+	if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
+	const form = new FormData();
+	for (const {name, file, blob, value} of formFields(inputs)) {
+		if (blob) form.append(name, blob, file);
+		else form.append(name, isBroken(value) ? new Blob([value]) : value);
+	}
+	return {body: form};
 }

@@ -16,138 +16,138 @@ const isWritten = (input) => isPlain(input) && !HALVES[input.datatype];
 const isSingle = (input) => isWritten(input) && input.data.length === 1;
 
 export function inferSnippets(detail, inputs, parameters, isStream) {
-  const {name, version, versions, serving} = detail;
-  const address = `${location.origin}/v2/models/${modelPath(name, versions.length > 1 && version)}/infer`;
-  const isRaw = !isStream && serving.outputs.some((output) => HALVES[output.datatype]);
-  const isFloat = serving.outputs.some((output) => /^FP/.test(output.datatype));
-  const sent = {...bodyOf(inputs, parameters, isRaw), isRaw, isFloat};
-  const texts = {curl: curl(address, sent, isStream)};
-  if (inputs.some((input) => input.form)) texts["Python, requests"] = requests(address, sent, isStream);
-  else texts["Python, tritonclient"] = tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved);
-  texts.JavaScript = script(address, sent, isStream);
-  return snippetBox(texts, sent.saved);
+	const {name, version, versions, serving} = detail;
+	const address = `${location.origin}/v2/models/${modelPath(name, versions.length > 1 && version)}/infer`;
+	const isRaw = !isStream && serving.outputs.some((output) => HALVES[output.datatype]);
+	const isFloat = serving.outputs.some((output) => /^FP/.test(output.datatype));
+	const sent = {...bodyOf(inputs, parameters, isRaw), isRaw, isFloat};
+	const texts = {curl: curl(address, sent, isStream)};
+	if (inputs.some((input) => input.form)) texts["Python, requests"] = requests(address, sent, isStream);
+	else texts["Python, tritonclient"] = tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved);
+	texts.JavaScript = script(address, sent, isStream);
+	return snippetBox(texts, sent.saved);
 }
 
 // How a program has the body: {json} that it holds, {form} of files that it reads, or {saved}, a file of its own with
 // what is too long to be written down or not for JSON. `isRaw` where the answer is not for JSON.
 function bodyOf(inputs, given, isRaw) {
-  const more = isRaw ? {binary_data_output: true} : {};
-  const isPicture = inputs.some((input) => input.form);
-  const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
-  if (isPicture || (isNamed && !Object.keys(given).length))
-    return {form: [...formFields(inputs), ...Object.keys(more).map((name) => ({name, value: "true"}))]};
-  const parameters = {...given, ...more};
-  if (inputs.every(isWritten)) {
-    const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
-    return {json: {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})}};
-  }
-  const {body, headers} = encodeRequest(inputs, parameters, false);
-  const headBytes = Number(headers["Inference-Header-Content-Length"] || 0);
-  const name = headBytes ? "request.bin" : "request.json";
-  return {saved: {name, body, headers, headBytes: headBytes || body.length}};
+	const more = isRaw ? {binary_data_output: true} : {};
+	const isPicture = inputs.some((input) => input.form);
+	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
+	if (isPicture || (isNamed && !Object.keys(given).length))
+		return {form: [...formFields(inputs), ...Object.keys(more).map((name) => ({name, value: "true"}))]};
+	const parameters = {...given, ...more};
+	if (inputs.every(isWritten)) {
+		const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
+		return {json: {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})}};
+	}
+	const {body, headers} = encodeRequest(inputs, parameters, false);
+	const headBytes = Number(headers["Inference-Header-Content-Length"] || 0);
+	const name = headBytes ? "request.bin" : "request.json";
+	return {saved: {name, body, headers, headBytes: headBytes || body.length}};
 }
 
 function curl(address, {json, form, saved, isRaw}, isStream) {
-  const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${isStream ? " -N -H 'Accept: text/event-stream'" : ""}`;
-  const begin = `curl${flags}${keyFlag()} ${quoted(address)}`;
-  if (json) return `${begin} -d ${quoted(writeJson(json))}`;
-  if (saved) {
-    const headers = Object.entries(saved.headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
-    return `${begin}${headers.join("")} --data-binary @${saved.name}`;
-  }
-  const part = ({name, file, value}) =>
-    file
-      ? `-F ${quoted(`${name}=@"${file.replace(/["\\]/g, "\\$&")}"`)}`
-      : `--form-string ${quoted(`${name}=${value}`)}`;
-  return `${begin} ${form.map(part).join(" ")}`;
+	const flags = `${isRaw ? ` -o ${ANSWER}` : ""}${isStream ? " -N -H 'Accept: text/event-stream'" : ""}`;
+	const begin = `curl${flags}${keyFlag()} ${quoted(address)}`;
+	if (json) return `${begin} -d ${quoted(writeJson(json))}`;
+	if (saved) {
+		const headers = Object.entries(saved.headers).map(([name, value]) => ` -H ${quoted(`${name}: ${value}`)}`);
+		return `${begin}${headers.join("")} --data-binary @${saved.name}`;
+	}
+	const part = ({name, file, value}) =>
+		file
+			? `-F ${quoted(`${name}=@"${file.replace(/["\\]/g, "\\$&")}"`)}`
+			: `--form-string ${quoted(`${name}=${value}`)}`;
+	return `${begin} ${form.map(part).join(" ")}`;
 }
 
 // Numbers that the language would round stay in the text.
 function literal(body) {
-  const words = writeJson(body);
-  return words === text(JSON.parse(words)) ? `JSON.stringify(${words})` : text(words);
+	const words = writeJson(body);
+	return words === text(JSON.parse(words)) ? `JSON.stringify(${words})` : text(words);
 }
 
 function script(address, {json, form, saved, isRaw, isFloat}, isStream) {
-  const headers = [
-    hasKey() && "Authorization: `Bearer ${key}`",
-    isStream && 'Accept: "text/event-stream"',
-    ...Object.entries(saved?.headers || {}).map(([name, value]) => `"${name}": "${value}"`),
-  ].filter(Boolean);
-  const used = [!json && "readFile", isRaw && "writeFile"].filter(Boolean);
-  const read = (name) => `await readFile(${text(name)})`;
-  const said = (words) => (isBroken(words) ? `new Blob([${text(words)}])` : text(words));
-  const part = ({name, file, value}) =>
-    `form.append(${text(name)}, ${file ? `new Blob([${read(file)}]), ${text(file)}` : said(value)});`;
-  return program(
-    used.length > 0 && [`import {${used.join(", ")}} from "node:fs/promises";`, ""],
-    form && ["const form = new FormData();", ...form.map(part)],
-    `const answer = await fetch(${text(address)}, {`,
-    '  method: "POST",',
-    headers.length > 0 && `  headers: {${headers.join(", ")}},`,
-    `  body: ${json ? literal(json) : form ? "form" : read(saved.name)},`,
-    "});",
-    shown(isStream, isRaw, isFloat),
-  );
+	const headers = [
+		hasKey() && "Authorization: `Bearer ${key}`",
+		isStream && 'Accept: "text/event-stream"',
+		...Object.entries(saved?.headers || {}).map(([name, value]) => `"${name}": "${value}"`),
+	].filter(Boolean);
+	const used = [!json && "readFile", isRaw && "writeFile"].filter(Boolean);
+	const read = (name) => `await readFile(${text(name)})`;
+	const said = (words) => (isBroken(words) ? `new Blob([${text(words)}])` : text(words));
+	const part = ({name, file, value}) =>
+		`form.append(${text(name)}, ${file ? `new Blob([${read(file)}]), ${text(file)}` : said(value)});`;
+	return program(
+		used.length > 0 && [`import {${used.join(", ")}} from "node:fs/promises";`, ""],
+		form && ["const form = new FormData();", ...form.map(part)],
+		`const answer = await fetch(${text(address)}, {`,
+		'  method: "POST",',
+		headers.length > 0 && `  headers: {${headers.join(", ")}},`,
+		`  body: ${json ? literal(json) : form ? "form" : read(saved.name)},`,
+		"});",
+		shown(isStream, isRaw, isFloat),
+	);
 }
 
 function shown(isStream, isRaw, isFloat) {
-  if (isStream) return "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));";
-  if (isRaw) return `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`;
-  if (!isFloat) return "console.log(await answer.json());";
-  return "console.log(await answer.text()); // JSON, but for NaN and Infinity, which it may hold";
+	if (isStream) return "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));";
+	if (isRaw) return `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`;
+	if (!isFloat) return "console.log(await answer.json());";
+	return "console.log(await answer.text()); // JSON, but for NaN and Infinity, which it may hold";
 }
 
 const OPENAI = ["max_tokens", "temperature", "top_p", "seed", "stop", "n", "presence_penalty", "frequency_penalty"];
 
 export function chatSnippets(model, request) {
-  const address = `${location.origin}/v1/chat/completions`;
-  return snippetBox({
-    curl: `curl -N${keyFlag()} ${address} -d ${quoted(text(request))}`,
-    "Python, openai": openai(model, request),
-    JavaScript: script(address, {json: request}, true),
-  });
+	const address = `${location.origin}/v1/chat/completions`;
+	return snippetBox({
+		curl: `curl -N${keyFlag()} ${address} -d ${quoted(text(request))}`,
+		"Python, openai": openai(model, request),
+		JavaScript: script(address, {json: request}, true),
+	});
 }
 
 // What that package does not know goes along beside what it knows.
 function openai(model, {model: _, messages, stream, stream_options: options, ...rest}) {
-  const known = Object.entries(rest).filter(([name]) => OPENAI.includes(name));
-  const more = Object.entries(rest).filter(([name]) => !OPENAI.includes(name));
-  return program(
-    "from openai import OpenAI",
-    "",
-    `client = OpenAI(base_url=${python(`${location.origin}/v1`)}, api_key=${hasKey() ? "key" : '"none"'})`,
-    "stream = client.chat.completions.create(",
-    `    model=${python(model)},`,
-    `    messages=${python(messages)},`,
-    known.map(([name, value]) => `    ${name}=${python(value)},`),
-    more.length > 0 && `    extra_body=${python(Object.fromEntries(more))},`,
-    `    stream=${python(stream)},`,
-    `    stream_options=${python(options)},`,
-    ")",
-    "for chunk in stream:",
-    "    if chunk.choices:",
-    '        print(chunk.choices[0].delta.content or "", end="", flush=True)',
-  );
+	const known = Object.entries(rest).filter(([name]) => OPENAI.includes(name));
+	const more = Object.entries(rest).filter(([name]) => !OPENAI.includes(name));
+	return program(
+		"from openai import OpenAI",
+		"",
+		`client = OpenAI(base_url=${python(`${location.origin}/v1`)}, api_key=${hasKey() ? "key" : '"none"'})`,
+		"stream = client.chat.completions.create(",
+		`    model=${python(model)},`,
+		`    messages=${python(messages)},`,
+		known.map(([name, value]) => `    ${name}=${python(value)},`),
+		more.length > 0 && `    extra_body=${python(Object.fromEntries(more))},`,
+		`    stream=${python(stream)},`,
+		`    stream_options=${python(options)},`,
+		")",
+		"for chunk in stream:",
+		"    if chunk.choices:",
+		'        print(chunk.choices[0].delta.content or "", end="", flush=True)',
+	);
 }
 
 function snippetBox(texts, saved) {
-  const [first] = Object.keys(texts);
-  const code = h("pre.code", {tabindex: "0"}, texts[first]);
-  const options = Object.keys(texts).map((name) => [name]);
-  const row = h(
-    "div.row",
-    choice("The request as", options, (event) => replace(code, texts[event.target.value])),
-    copyButton(() => code.textContent),
-    saved && button(`Save ${saved.name}`, () => save(saved), {class: "small"}),
-  );
-  const words = saved && `${saved.name} is the body of this request: save it where the program runs.`;
-  const title = h("summary", "This request as curl, Python and JavaScript");
-  return h("details.snippets", title, row, saved && note(words), code);
+	const [first] = Object.keys(texts);
+	const code = h("pre.code", {tabindex: "0"}, texts[first]);
+	const options = Object.keys(texts).map((name) => [name]);
+	const row = h(
+		"div.row",
+		choice("The request as", options, (event) => replace(code, texts[event.target.value])),
+		copyButton(() => code.textContent),
+		saved && button(`Save ${saved.name}`, () => save(saved), {class: "small"}),
+	);
+	const words = saved && `${saved.name} is the body of this request: save it where the program runs.`;
+	const title = h("summary", "This request as curl, Python and JavaScript");
+	return h("details.snippets", title, row, saved && note(words), code);
 }
 
 function save({name, body}) {
-  const address = URL.createObjectURL(new Blob([body]));
-  h("a", {href: address, download: name}).click();
-  setTimeout(() => URL.revokeObjectURL(address), 60000); // the browser may still ask where to put it
+	const address = URL.createObjectURL(new Blob([body]));
+	h("a", {href: address, download: name}).click();
+	setTimeout(() => URL.revokeObjectURL(address), 60000); // the browser may still ask where to put it
 }

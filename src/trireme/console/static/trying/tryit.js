@@ -8,90 +8,90 @@ import {ask, stream} from "./requests.js";
 import {inferSnippets} from "./snippets.js";
 
 export function tryView(body, detail) {
-  const trial = new Trial(detail);
-  const answer = h("section.card", {label: "Answer"}, h("h2", "Answer"), trial.answer);
-  replace(body, h("div.two.trial", trial.form, answer, trial.more));
-  return () => trial.leave();
+	const trial = new Trial(detail);
+	const answer = h("section.card", {label: "Answer"}, h("h2", "Answer"), trial.answer);
+	replace(body, h("div.two.trial", trial.form, answer, trial.more));
+	return () => trial.leave();
 }
 
 class Trial {
-  constructor(detail) {
-    this.detail = detail;
-    const {serving} = detail;
-    this.image = "";
-    this.abort = null;
-    this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
-    this.sequence = serving.is_sequence ? sequenceFields() : null;
-    this.stop = button("Stop", () => this.abort?.abort(), {hidden: true});
-    this.go = h("button.main", "Send");
-    this.answer = h("div.stack", {"aria-live": "polite"}, note("The answer appears here."));
-    this.waiting = note("Waiting for the answer.");
-    this.more = h("div.stack");
-    const fields = this.fields.map((field) => field.node);
-    const buttons = h("div.row", this.go, this.stop);
-    this.form = form("form.card", () => this.run(), h("h2", "Request"), fields, this.sequence?.node, buttons);
-  }
+	constructor(detail) {
+		this.detail = detail;
+		const {serving} = detail;
+		this.image = "";
+		this.abort = null;
+		this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
+		this.sequence = serving.is_sequence ? sequenceFields() : null;
+		this.stop = button("Stop", () => this.abort?.abort(), {hidden: true});
+		this.go = h("button.main", "Send");
+		this.answer = h("div.stack", {"aria-live": "polite"}, note("The answer appears here."));
+		this.waiting = note("Waiting for the answer.");
+		this.more = h("div.stack");
+		const fields = this.fields.map((field) => field.node);
+		const buttons = h("div.row", this.go, this.stop);
+		this.form = form("form.card", () => this.run(), h("h2", "Request"), fields, this.sequence?.node, buttons);
+	}
 
-  async run() {
-    const {serving} = this.detail;
-    this.abort = new AbortController();
-    const {signal} = this.abort;
-    this.go.disabled = true;
-    this.stop.hidden = false;
-    try {
-      const inputs = (await Promise.all(this.fields.map((field) => field.read()))).filter(Boolean);
-      const parameters = this.sequence?.read() || {};
-      replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
-      this.show(this.waiting);
-      const context = {labels: serving.labels, image: this.image};
-      const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
-      await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
-      this.sequence?.sent(parameters);
-    } catch (error) {
-      this.tell(error, signal.aborted);
-    } finally {
-      this.abort = null;
-      this.go.disabled = false;
-      this.stop.hidden = true;
-    }
-  }
+	async run() {
+		const {serving} = this.detail;
+		this.abort = new AbortController();
+		const {signal} = this.abort;
+		this.go.disabled = true;
+		this.stop.hidden = false;
+		try {
+			const inputs = (await Promise.all(this.fields.map((field) => field.read()))).filter(Boolean);
+			const parameters = this.sequence?.read() || {};
+			replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
+			this.show(this.waiting);
+			const context = {labels: serving.labels, image: this.image};
+			const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
+			await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
+			this.sequence?.sent(parameters);
+		} catch (error) {
+			this.tell(error, signal.aborted);
+		} finally {
+			this.abort = null;
+			this.go.disabled = false;
+			this.stop.hidden = true;
+		}
+	}
 
-  show(...nodes) {
-    releaseMedia(this.answer);
-    replace(this.answer, nodes);
-  }
+	show(...nodes) {
+		releaseMedia(this.answer);
+		replace(this.answer, nodes);
+	}
 
-  // Below what has come of a stream, in the place of an answer that was there before.
-  tell(error, isStopped) {
-    const words = isStopped ? "Stopped." : error.message;
-    const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
-    if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
-    else this.show(said);
-  }
+	// Below what has come of a stream, in the place of an answer that was there before.
+	tell(error, isStopped) {
+		const words = isStopped ? "Stopped." : error.message;
+		const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
+		if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
+		else this.show(said);
+	}
 
-  explain(table) {
-    const {serving} = this.detail;
-    const graph = () => card("Steps of this request", h("div.graph", ensembleGraph(serving, table.steps)));
-    this.more.prepend(card("Where the time went", waterfall(table)), ...(serving.is_ensemble ? [graph()] : []));
-  }
+	explain(table) {
+		const {serving} = this.detail;
+		const graph = () => card("Steps of this request", h("div.graph", ensembleGraph(serving, table.steps)));
+		this.more.prepend(card("Where the time went", waterfall(table)), ...(serving.is_ensemble ? [graph()] : []));
+	}
 
-  leave() {
-    this.abort?.abort();
-    for (const field of this.fields) field.stop();
-    releaseMedia(this.answer);
-  }
+	leave() {
+		this.abort?.abort();
+		for (const field of this.fields) field.stop();
+		releaseMedia(this.answer);
+	}
 }
 
 function sequenceFields() {
-  const id = numberField("Sequence", {min: 1, value: "1"});
-  const [start, end] = [tick({checked: true}), tick()];
-  const ends = [h("label", start, " first request"), h("label", end, " last request")];
-  const node = h("div.row.field", h("label", "Sequence ", id), ends);
-  const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
-  // What comes behind the last request of a sequence is the first one of another.
-  const sent = ({sequence_end: isOver}) => {
-    start.checked = isOver;
-    end.checked = false;
-  };
-  return {node, read, sent};
+	const id = numberField("Sequence", {min: 1, value: "1"});
+	const [start, end] = [tick({checked: true}), tick()];
+	const ends = [h("label", start, " first request"), h("label", end, " last request")];
+	const node = h("div.row.field", h("label", "Sequence ", id), ends);
+	const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
+	// What comes behind the last request of a sequence is the first one of another.
+	const sent = ({sequence_end: isOver}) => {
+		start.checked = isOver;
+		end.checked = false;
+	};
+	return {node, read, sent};
 }
