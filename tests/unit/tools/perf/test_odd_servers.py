@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from meanwhile import serving
 
+from trireme.tools.analyze.server.resources import ResourceWatch
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.command import run_command, run_llm_command
 from trireme.tools.perf.control import http_calls, patience, unary_call
@@ -133,6 +134,28 @@ def test_a_page_that_has_no_metrics_is_told() -> None:
     page = b'nv_gpu_utilization{gpu_uuid="x"} full\n'
     with answering(page) as url, pytest.raises(PerfError, match="answered with no page of metrics"):
         MetricsPoller(MetricsOptions(is_on=True, url=f"{url}/metrics")).start()
+
+
+class _Endless(BaseHTTPRequestHandler):
+    """Says of its answer that it has less than nothing, and does not end."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "-1")
+        self.end_headers()
+        self.rfile.read()
+
+    def log_message(self, format: str, *words: object) -> None:
+        """Says nothing."""
+
+
+def test_a_page_of_metrics_whose_length_is_none_is_not_waited_for() -> None:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Endless)) as server:
+        url = f"127.0.0.1:{server.server_port}/metrics"
+        with pytest.raises(PerfError, match="announces a length of '-1', which is no number of bytes"):
+            MetricsPoller(MetricsOptions(is_on=True, url=url)).start()
+        with pytest.raises(OSError, match="announces a length of '-1', which is no number of bytes"):
+            ResourceWatch(url, 60.0)._page()
 
 
 @pytest.mark.parametrize("line", ["nan", "inf", "-1", "a"])

@@ -14,6 +14,7 @@ from trireme.tools.client.errors import InputError
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.measure.device_metrics import DeviceMetrics, merged, parse_page
+from trireme.tools.perf.wire.http1_responses import length_fault
 
 _TIMEOUT_S = 5.0
 _LARGEST_PAGE = 16 << 20
@@ -118,6 +119,9 @@ class ResourceWatch:
         try:
             connection.request("GET", self._address.base or "/metrics", headers=self._headers)
             response = connection.getresponse()
+            fault = length_fault(response.headers.get("Content-Length"))
+            if fault and not response.chunked:
+                raise OSError(fault)
             page = response.read(_LARGEST_PAGE).decode("utf-8", "replace")
         except http.client.HTTPException as error:
             raise OSError(str(error)) from None

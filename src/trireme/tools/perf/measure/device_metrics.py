@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.errors import PerfError
 from trireme.tools.perf.options import MetricsOptions
+from trireme.tools.perf.wire.http1_responses import length_fault
 
 NAMES = {
     "utilization": "nv_gpu_utilization",
@@ -107,6 +108,9 @@ class MetricsPoller:
         try:
             connection.request("GET", self._address.base or "/metrics")
             response = connection.getresponse()
+            fault = length_fault(response.headers.get("Content-Length"))
+            if fault and not response.chunked:
+                raise PerfError(f"Metrics endpoint {self._url} answered with what cannot be read: {fault}")
             page = response.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException):
             raise PerfError(f"Unable to connect to Metrics endpoint {self._url}") from None
