@@ -232,6 +232,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends what is under way and gives the device's memory back."""
+        self.grammars.close()
         self.adapters.close()
         self.core.close()
         self._is_closed = True

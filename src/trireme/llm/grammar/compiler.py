@@ -11,15 +11,15 @@ from typing import Any
 
 from trireme.llm.grammar.matching import CompiledGrammar
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
-from trireme.llm.grammar.vocabulary import load_library, make_vocabulary
+from trireme.llm.grammar.trial import GrammarTrial, TrialError
+from trireme.llm.grammar.trial_main import compiled
+from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_CHOICES = 4096
 _MAX_KEPT = 64
-_MAX_LEXER_STATES = 50_000
-"""A state takes up to 2 kB, and a grammar may make new ones at every token."""
 _MAX_REASON = 400
 
 
@@ -34,9 +34,15 @@ class GrammarCompiler:
         """Cheap: the vocabulary is handed to the library with the first grammar."""
         self._tokenizer = tokenizer
         self._end_ids = tuple(end_ids)
+        self._own: Vocabulary | None = None
         self._vocabulary: Any = None
+        self._trial = GrammarTrial()
         self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Ends the process that tries grammars; a grammar that is being tried is refused."""
+        self._trial.close()
 
     def json_schema(self, schema: Schema | str, option: str = "guided_json") -> CompiledGrammar:
         """JSON that follows a schema, which may be given as a text."""
@@ -83,21 +89,26 @@ class GrammarCompiler:
     def _compiled(self, source: str, option: str) -> CompiledGrammar:
         if len(source) > MAX_SOURCE_BYTES:
             raise SamplingError(f"'{option}' has {len(source)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
-        library = load_library()
         with self._lock:
             if source in self._kept:
                 self._kept.move_to_end(source)
                 return self._kept[source]
-            if self._vocabulary is None:
-                self._vocabulary = make_vocabulary(library, self._tokenizer, self._end_ids)
-        limits = library.LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
-        matcher = library.LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
-        if matcher.is_error():
-            raise SamplingError(f"'{option}' cannot be compiled: {_short(matcher.get_error())}")
-        first = matcher.deep_copy()
-        first.compute_logit_bias()
-        if first.is_error() or "NoExtension" in str(first.stop_reason()):
-            raise SamplingError(f"'{option}' cannot be compiled: no text follows it, as a rule that only names itself")
+        return self._compile(source, option)
+
+    def _compile(self, source: str, option: str) -> CompiledGrammar:
+        """In a process of its own first: what that one survives, this one does."""
+        library = load_library()
+        with self._lock:
+            if self._own is None:
+                self._own = Vocabulary(self._tokenizer, self._end_ids)
+                self._vocabulary = read_vocabulary(library, self._own)
+        try:
+            self._trial.check(source, self._own)
+            matcher, reason = compiled(library, self._vocabulary, source)
+        except TrialError as error:
+            matcher, reason = None, str(error)
+        if reason:
+            raise SamplingError(f"'{option}' cannot be compiled: {_short(reason)}")
         grammar = CompiledGrammar(matcher)
         with self._lock:
             self._kept[source] = grammar

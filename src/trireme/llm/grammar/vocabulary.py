@@ -23,14 +23,13 @@ def load_library() -> Any:
         ) from None
 
 
-def make_vocabulary(library: Any, tokenizer: Tokenizer, end_ids: Collection[int]) -> Any:
-    """The library's tokenizer; takes up to a second for a large vocabulary."""
-    vocabulary = _Vocabulary(tokenizer, end_ids)
+def read_vocabulary(library: Any, vocabulary: Vocabulary) -> Any:
+    """The library's tokenizer."""
     return library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=vocabulary.eos_token_ids)
 
 
-class _Vocabulary:
-    """What the library reads; the names are its own."""
+class Vocabulary:
+    """What the library reads; the names are its own. Takes up to a second to make for many tokens."""
 
     def __init__(self, tokenizer: Tokenizer, end_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer

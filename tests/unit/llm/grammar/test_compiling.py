@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -56,12 +57,12 @@ def test_the_same_grammar_is_compiled_once(scribe: Engine) -> None:
 
 def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_MAX_KEPT", 2)
-    grammars = GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))
-    first, second = grammars.regex("a"), grammars.regex("b")
-    assert grammars.regex("a") is first
-    grammars.regex("c")
-    assert grammars.regex("a") is first
-    assert grammars.regex("b") is not second
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        first, second = grammars.regex("a"), grammars.regex("b")
+        assert grammars.regex("a") is first
+        grammars.regex("c")
+        assert grammars.regex("a") is first
+        assert grammars.regex("b") is not second
 
 
 def test_without_the_package_the_request_hears_what_to_install(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +72,7 @@ def test_without_the_package_the_request_hears_what_to_install(scribe: Engine, m
 
 
 def test_a_vocabulary_without_an_end_can_be_used(scribe: Engine) -> None:
-    state = GrammarCompiler(scribe.tokenizer, ()).regex("ab?").start()
+    with closing(GrammarCompiler(scribe.tokenizer, ())) as grammars:
+        state = grammars.regex("ab?").start()
     state.advance(scribe.tokenizer.encode("a", add_special=False)[0])
     assert [scribe.tokenizer.token_text(token) for token in state.allowed_mask(4096).nonzero()[0]] == ["b"]

@@ -1,0 +1,188 @@
+"""Grammars are tried in a process of their own: what ends that one is refused, and the next grammar gets another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trireme.llm import Engine, SamplingError
+from trireme.llm.grammar.sources import json_source, lark_source
+from trireme.llm.grammar.trial import GrammarTrial, TrialError
+
+GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
+LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
+LONG_TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'
+MULTIPLES = {"allOf": [{"type": "integer", "multipleOf": prime} for prime in (9973, 9967, 9949, 9941)]}
+ONE_MULTIPLE = {"type": "integer", "multipleOf": 9_999_991}
+
+
+def references(kind: str, count: int = 3000) -> dict[str, Any]:
+    """A schema whose definitions name one another in a row."""
+
+    def entry(number: int) -> dict[str, Any]:
+        following = {"$ref": f"#/$defs/d{number + 1}"}
+        if kind == "array":
+            return {"type": "array", "items": following}
+        if kind == "object":
+            return {"type": "object", "properties": {"a": following}, "required": ["a"]}
+        return following
+
+    entries = {f"d{number}": entry(number) for number in range(count)}
+    return {"$ref": "#/$defs/d0", "$defs": {**entries, f"d{count}": {"type": "string"}}}
+
+
+class Bytes:
+    """A vocabulary of single bytes."""
+
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+    special_token_ids = (256,)
+    bos_token_id = None
+    eos_token_ids = (256,)
+
+
+@pytest.fixture
+def tried() -> Iterator[GrammarTrial]:
+    found = GrammarTrial()
+    yield found
+    found.close()
+
+
+def test_a_good_grammar_passes_and_the_process_is_kept(tried: GrammarTrial) -> None:
+    tried.check(GOOD, Bytes)
+    first = tried.pid
+    tried.check(lark_source('start: "a" | "b"'), Bytes)
+    assert tried.pid == first is not None
+
+
+def test_what_the_library_refuses_is_told_and_the_process_is_kept(tried: GrammarTrial) -> None:
+    tried.check(GOOD, Bytes)
+    first = tried.pid
+    with pytest.raises(TrialError, match="whale"):
+        tried.check(json_source({"type": "whale"}), Bytes)
+    assert tried.pid == first
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lark_source(LONG_RULES),
+        lark_source(LONG_TERMINALS),
+        json_source(references("object")),
+        json_source(references("array")),
+        json_source(references("bare")),
+    ],
+)
+def test_what_overflows_the_stack_is_refused_and_the_next_is_tried(tried: GrammarTrial, source: str) -> None:
+    with pytest.raises(TrialError, match="nested too deeply"):
+        tried.check(source, Bytes)
+    tried.check(GOOD, Bytes)
+
+
+def test_two_hundred_definitions_in_a_row_pass(tried: GrammarTrial) -> None:
+    for kind in ("object", "array", "bare"):
+        tried.check(json_source(references(kind, 200)), Bytes)
+
+
+@pytest.mark.parametrize("schema", [ONE_MULTIPLE, MULTIPLES])
+def test_what_never_ends_is_refused_and_the_next_is_tried(schema: dict[str, Any]) -> None:
+    tried = GrammarTrial(max_seconds=4)
+    try:
+        with pytest.raises(TrialError, match=r"takes longer than 4 s|MiB of memory"):
+            tried.check(json_source(schema), Bytes)
+        tried.check(json_source({"type": "null"}), Bytes)
+    finally:
+        tried.close()
+
+
+def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
+    tried = GrammarTrial(max_seconds=120)
+    try:
+        with pytest.raises(TrialError, match="takes more than 256 MiB of memory"):
+            tried.check(json_source(ONE_MULTIPLE), Bytes)
+        tried.check(GOOD, Bytes)
+    finally:
+        tried.close()
+
+
+def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrial) -> None:
+    tried.check(GOOD, Bytes)
+    first = tried.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    tried.check(GOOD, Bytes)
+    assert tried.pid != first
+
+
+def test_closing_ends_a_trial_that_is_under_way() -> None:
+    tried = GrammarTrial(max_seconds=120)
+    tried.check(GOOD, Bytes)
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            tried.check(json_source(MULTIPLES), Bytes)
+        except TrialError as error:
+            told.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.2)
+    tried.close()
+    asking.join(60)
+    assert told == ["the engine is closed"]
+    assert tried.pid is None
+
+
+def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrial) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(TrialError, match=r"cannot be started: .*/nowhere/python"):
+        tried.check(GOOD, Bytes)
+
+
+def test_the_process_ends_with_the_one_that_started_it_in_the_midst_of_a_trial() -> None:
+    program = (
+        "import sys, threading, time\n"
+        "from tests.unit.llm.grammar import test_trial as own\n"
+        "tried = own.GrammarTrial(120)\n"
+        "tried.check(own.GOOD, own.Bytes)\n"
+        "threading.Thread(target=tried.check, args=(own.json_source(own.MULTIPLES), own.Bytes), daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+        "print(tried.pid, flush=True)\n"
+        "time.sleep(120)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        try:
+            pid = int(starter.stdout.readline())
+        finally:
+            starter.kill()
+    deadline = time.monotonic() + 60
+    while _is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as status:
+            return status.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_engine_refuses_with_the_options_name_and_goes_on(scribe: Engine) -> None:
+    with pytest.raises(SamplingError, match="'guided_grammar' cannot be compiled: it is nested too deeply"):
+        scribe.grammars.notation(LONG_RULES)
+    with pytest.raises(SamplingError, match="'response_format' cannot be compiled: it is nested too deeply"):
+        scribe.grammars.json_schema(json.dumps(references("bare")), "response_format")
+    scribe.grammars.json_schema({"type": "boolean", "title": "after them"})
