@@ -35,7 +35,7 @@ def read_key_file(path: Path) -> list[ApiKey]:
 def read_text(path: Path) -> str:
     """What is in the file, if nobody else may read or change it; raises KeyFileError."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open) as file:
             _check_mode(path, os.fstat(file.fileno()).st_mode)
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -84,6 +84,10 @@ def check_groups(names: object) -> str | None:
     if unknown:
         return f"there is no group '{unknown[0]}'; there are {', '.join(GROUPS)}, and {EVERY_GROUP}"
     return None
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for, by a thread that nothing ends
 
 
 def _check_mode(path: Path, mode: int) -> None:

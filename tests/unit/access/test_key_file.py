@@ -139,3 +139,9 @@ def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_told(write) -> None:
     with pytest.raises(KeyFileError, match="Permission denied"):
         read_key_file(write(GOOD, 0o000))
+
+
+def test_a_pipe_in_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys.toml", 0o600)
+    with pytest.raises(KeyFileError, match="it is not a file"):
+        read_key_file(tmp_path / "keys.toml")
