@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trireme.frontends.accepting import ProtocolFactory
+from trireme.frontends.handshakes import Handshakes
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class ClientsHere:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._greetings: set[asyncio.Task[None]] = set()
+        self._handshakes = Handshakes()
 
     def take(self, client: socket.socket, peer: Any) -> bool:
         """Implements `Take`."""
@@ -107,7 +109,7 @@ class ClientsHere:
         protocol = self._connect()
         client.setblocking(False)
         try:
-            await self._loop.connect_accepted_socket(lambda: protocol, client, ssl=self._context)
+            await self._handshakes.connect(protocol, client, self._context)
         except OSError as error:
             client.close()
             protocol.connection_lost(error)

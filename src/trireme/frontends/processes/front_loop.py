@@ -19,6 +19,7 @@ from trireme.access import file_watch
 from trireme.core.errors import ServingError
 from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.grpc.options import GrpcFrontendOptions
+from trireme.frontends.handshakes import Handshakes
 from trireme.frontends.http.options import HttpFrontendOptions
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
@@ -106,6 +107,7 @@ class FrontLoop:
         self._has_tls = (plan.http.tls is not None, plan.grpc.tls is not None)  # by service
         self._certificates = (_certificates(plan.http.tls), _certificates(plan.grpc.tls))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes = Handshakes()
         self._is_held = False
         self.line = Line(self._loop, sock, self._take, self.ended.set)
         self.line.on_drained = self._let_go
@@ -225,7 +227,7 @@ class FrontLoop:
         """Makes the socket's transport, behind a TLS handshake where the service has one."""
         try:
             context = self._context(service)
-            await self._loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
+            await self._handshakes.connect(connection, sock, context)
         except OSError:
             sock.close()
             connection.is_gone()
