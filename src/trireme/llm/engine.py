@@ -334,7 +334,7 @@ class EngineCore:
         if sequence.grammar is not None:
             sequence.advance_grammar(token)
         if sequence.error:
-            self._finish(sequence, FinishReason.ERROR, ())
+            self._finish(sequence, sequence.failure, ())
         elif token in sequence.end_ids and sequence.may_end:
             sequence.stop_token = token
             self._finish(sequence, FinishReason.STOP, tokens, logprobs)

@@ -23,6 +23,8 @@ class FinishReason(Enum):
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     ERROR = "error"
+    UNFOLLOWED = "unfollowed"
+    """The request's own grammar is too large to be followed; the error says whose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,12 @@ class Sequence:
             self.error = self.grammar.error
         except Exception as error:
             self.fail("its grammar could not be followed", error)
+
+    @property
+    def failure(self) -> FinishReason:
+        """Why it ends where it has an error: by its request's grammar, or by what is the engine's."""
+        has_grammar_failed = self.grammar is not None and self.error == self.grammar.error
+        return FinishReason.UNFOLLOWED if has_grammar_failed else FinishReason.ERROR
 
     def fail_without_numbers(self) -> None:
         """The same where the model's results are infinite, or not numbers at all."""

@@ -30,7 +30,11 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
     ((UnknownAdapterError,), ErrorCode.NOT_FOUND),
     ((AdapterError,), ErrorCode.INTERNAL),
 )
-_END_CODES = {FinishReason.CANCELLED: ErrorCode.CANCELLED, FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE}
+_END_CODES = {
+    FinishReason.CANCELLED: ErrorCode.CANCELLED,
+    FinishReason.TIMEOUT: ErrorCode.UNAVAILABLE,
+    FinishReason.UNFOLLOWED: ErrorCode.INVALID_ARG,
+}
 
 
 def begin_each(

@@ -37,7 +37,7 @@ class GrammarCompiler:
         self._own: Vocabulary | None = None
         self._vocabulary: Any = None
         self._trial = GrammarTrial()
-        self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -90,9 +90,9 @@ class GrammarCompiler:
         if len(source) > MAX_SOURCE_BYTES:
             raise SamplingError(f"'{option}' has {len(source)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
         with self._lock:
-            if source in self._kept:
-                self._kept.move_to_end(source)
-                return self._kept[source]
+            if (source, option) in self._kept:
+                self._kept.move_to_end((source, option))
+                return self._kept[source, option]
         return self._compile(source, option)
 
     def _compile(self, source: str, option: str) -> CompiledGrammar:
@@ -109,9 +109,9 @@ class GrammarCompiler:
             matcher, reason = None, str(error)
         if reason:
             raise SamplingError(f"'{option}' cannot be compiled: {_short(reason)}")
-        grammar = CompiledGrammar(matcher)
+        grammar = CompiledGrammar(matcher, option)
         with self._lock:
-            self._kept[source] = grammar
+            self._kept[source, option] = grammar
             while len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
         return grammar

@@ -16,20 +16,22 @@ Mask = npt.NDArray[np.bool_]
 class CompiledGrammar:
     """Immutable; many sequences share it."""
 
-    def __init__(self, matcher: Any) -> None:
-        """`matcher`: the library's, which has seen no token and never will."""
+    def __init__(self, matcher: Any, option: str) -> None:
+        """`matcher`: the library's, which has seen no token and never will. `option`: of the request, for errors."""
         self._matcher = matcher
+        self._option = option
 
     def start(self) -> MatcherState:
         """The state of a sequence without tokens."""
-        return MatcherState(self._matcher.deep_copy())
+        return MatcherState(self._matcher.deep_copy(), self._option)
 
 
 class MatcherState:
     """Of one sequence; called by the thread that runs steps alone."""
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, matcher: Any, option: str) -> None:
         self._matcher = matcher
+        self._option = option
 
     def allowed_mask(self, vocab_size: int) -> Mask:
         found: Mask = np.frombuffer(self._matcher.compute_logit_bias(), np.uint8) != 0
@@ -47,7 +49,9 @@ class MatcherState:
 
     @property
     def error(self) -> str:
-        return str(self._matcher.get_error()).splitlines()[0] if self._matcher.is_error() else ""
+        if not self._matcher.is_error():
+            return ""
+        return f"'{self._option}' cannot be followed: {str(self._matcher.get_error()).splitlines()[0]}"
 
 
 class AfterReasoning:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trireme.llm import Completion, Engine, EngineOptions, FinishReason, SamplingParams
+from trireme.llm.text_engine import GenerationError
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -174,3 +175,9 @@ def test_the_torch_executor_follows_as_well(random_folder: Callable[[str], Path]
     with Engine.load(random_folder("own"), device="cpu", options=EngineOptions(max_sequences=16)) as engine:
         for answer in written(engine, engine.grammars.json_schema(SCHEMA), choices=2):
             assert_fits_schema(answer.text)
+
+
+def test_a_grammar_that_becomes_too_large_is_named_with_its_option(scribe: Engine) -> None:
+    grammar = scribe.grammars.regex("(a?){500}a{500}")
+    with pytest.raises(GenerationError, match=r"'guided_regex' cannot be followed: .*too many"):
+        scribe.generate("Once", SamplingParams(grammar=grammar, max_tokens=16))

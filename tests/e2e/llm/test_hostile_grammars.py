@@ -1,0 +1,69 @@
+"""Grammars that would end or hold up the model's process are refused, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from running_server import RunningServer
+
+RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
+TERMINALS = "start: T0\n" + "\n".join(f'T{at}: "a" T{at + 1}' for at in range(5000)) + '\nT5000: "b"'
+MULTIPLES = {"allOf": [{"type": "integer", "multipleOf": prime} for prime in (9973, 9967, 9949, 9941)]}
+FOURFOLD = "\n".join(f"r{at}: r{at + 1} r{at + 1} r{at + 1} r{at + 1}" for at in range(20))
+
+
+def chain(entry: str) -> dict[str, Any]:
+    """Definitions that name one another in a row."""
+    entries = {f"d{at}": json.loads(entry.replace("NEXT", f'{{"$ref": "#/$defs/d{at + 1}"}}')) for at in range(2000)}
+    return {"$ref": "#/$defs/d0", "$defs": {**entries, "d2000": {"type": "string"}}}
+
+
+OVERFLOWS: list[dict[str, Any]] = [
+    {"guided_grammar": RULES},
+    {"guided_grammar": TERMINALS},
+    {"guided_json": chain("NEXT")},
+    {"guided_json": chain('{"type": "array", "items": NEXT}')},
+    {"guided_json": chain('{"type": "object", "properties": {"a": NEXT}, "required": ["a"]}')},
+]
+ENDLESS: list[dict[str, Any]] = [
+    {"guided_json": {"type": "integer", "multipleOf": 9_999_991}},
+    {"guided_json": MULTIPLES},
+]
+
+
+def complete(server: RunningServer, fields: dict[str, Any]) -> tuple[int, Any]:
+    status, _, body = server.ask("POST", "/v1/completions", {"model": "scribe", "prompt": "Once", **fields})
+    return status, json.loads(body)
+
+
+def test_what_would_end_or_hold_up_the_model_is_refused_and_a_stream_goes_on(scribe: RunningServer) -> None:
+    told: list[bytes] = []
+    fields = {"model": "scribe", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    stream = threading.Thread(target=lambda: told.append(scribe.ask("POST", "/v1/completions", fields)[2]))
+    stream.start()
+    for grammar in OVERFLOWS + ENDLESS:
+        status, answer = complete(scribe, grammar)
+        (option,) = grammar
+        assert status == 400, answer
+        assert f"'{option}' cannot be compiled: it " in answer["error"]["message"]
+        assert answer["error"]["type"] == "invalid_request_error"
+    stream.join(120)
+    assert told[0].endswith(b"data: [DONE]\n\n")
+    assert b"error" not in told[0]
+    assert complete(scribe, {"guided_json": {"type": "boolean"}})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "grammar", [{"guided_regex": "(a?){500}a{500}"}, {"guided_grammar": f'start: r0\n{FOURFOLD}\nr20: "x"'}]
+)
+def test_what_is_too_large_to_be_followed_is_the_clients_mistake(
+    scribe: RunningServer, grammar: dict[str, str]
+) -> None:
+    status, answer = complete(scribe, {"max_tokens": 16, **grammar})
+    (option,) = grammar
+    assert status == 400, answer
+    assert f"'{option}' cannot be " in answer["error"]["message"]
+    assert "too many" in answer["error"]["message"].lower()
