@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -54,6 +55,22 @@ def test_what_would_end_or_hold_up_the_model_is_refused_and_a_stream_goes_on(scr
     assert told[0].endswith(b"data: [DONE]\n\n")
     assert b"error" not in told[0]
     assert complete(scribe, {"guided_json": {"type": "boolean"}})[0] == 200
+
+
+def test_others_are_answered_while_a_grammar_is_tried(scribe: RunningServer) -> None:
+    ended: list[str] = []
+
+    def ask(name: str, fields: dict[str, Any]) -> None:
+        complete(scribe, fields)
+        ended.append(name)
+
+    schema = {"type": "integer", "multipleOf": 9_999_973}
+    hostile = threading.Thread(target=ask, args=("hostile", {"guided_json": schema}))
+    hostile.start()
+    time.sleep(0.5)  # it is being tried by now
+    ask("other", {"max_tokens": 1})
+    hostile.join(120)
+    assert ended == ["other", "hostile"]
 
 
 @pytest.mark.parametrize(

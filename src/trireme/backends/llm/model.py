@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from trireme.backends.llm import tensors
-from trireme.backends.llm.adapter_loads import AdapterLoads
 from trireme.backends.llm.adapter_metrics import AdapterMetrics
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
 from trireme.backends.llm.settings import read_settings
+from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.errors import ErrorCode
@@ -29,6 +29,7 @@ from trireme.backends.served_engine.refusals import WishError, begin_each, begin
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
+from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.text_engine import Engine
 
 
@@ -57,7 +58,9 @@ class TritonPythonModel:
             settings.max_new_tokens,
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
-        self._loads = AdapterLoads(settings.options.max_waiting)
+        self._loads = WaitingRequests(settings.options.max_waiting, "adapters to be read")
+        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled")
+        self._engine.grammars.compiles_at_once = False
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
@@ -70,7 +73,12 @@ class TritonPythonModel:
         begin_each(requests, self._begin)
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
-        wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
+        try:
+            wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
+        except NewGrammarError as new:
+            compile_first = partial(self._compile, new, request, sender)
+            self._compiles.add(partial(begin_or_refuse, sender, compile_first))
+            return
         timeout_us = request.timeout()
         deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
         if wishes.operation:
@@ -82,11 +90,18 @@ class TritonPythonModel:
         else:
             self._loads.add(partial(begin_or_refuse, sender, partial(self._read_adapter, wishes, sender, deadline)))
 
+    def _compile(self, new: NewGrammarError, request: InferenceRequest, sender: InferenceResponseSender) -> None:
+        """In the thread that waits for grammars."""
+        if sender.is_cancelled():
+            _end_cancelled(sender)
+        else:
+            new.compile()
+            self._begin(request, sender)
+
     def _read_adapter(self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None) -> None:
         """In the thread that waits for adapters."""
         if sender.is_cancelled():
-            error = refusal(RuntimeError("the request was ended: cancelled"), ErrorCode.CANCELLED)
-            sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            _end_cancelled(sender)
         else:
             adapter = self._engine.adapters.take(wishes.adapter)
             self._submit_adapted(wishes, sender, deadline, adapter)
@@ -107,6 +122,7 @@ class TritonPythonModel:
         self._caretaker.stop()
         self._engine.close()
         self._loads.stop()
+        self._compiles.stop()
 
     def _update_metrics(self) -> None:
         self._metrics.update()
@@ -170,3 +186,8 @@ class TritonPythonModel:
         else:
             texts = [tokenizer.decode(tokens, skip_special=False)]
         sender.send(tokens_answer(tokens, texts, spec.max_positions), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+def _end_cancelled(sender: InferenceResponseSender) -> None:
+    error = refusal(RuntimeError("the request was ended: cancelled"), ErrorCode.CANCELLED)
+    sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,15 @@ _MAX_KEPT = 64
 _MAX_REASON = 400
 
 
+class NewGrammarError(Exception):
+    """A grammar that is not kept, where grammars are not compiled at once: it is asked for again after `compile`, which
+    takes its time and raises SamplingError."""
+
+    def __init__(self, compile_new: Callable[[], CompiledGrammar]) -> None:
+        super().__init__("the grammar has to be compiled first")
+        self.compile = compile_new
+
+
 class GrammarCompiler:
     """May be called from any thread, but not from the one that runs steps: compiling takes its time.
 
@@ -37,6 +47,8 @@ class GrammarCompiler:
         self._own: Vocabulary | None = None
         self._vocabulary: Any = None
         self._trial = GrammarTrial()
+        self.compiles_at_once = True
+        """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[tuple[str, str], CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -89,14 +101,23 @@ class GrammarCompiler:
     def _compiled(self, source: str, option: str) -> CompiledGrammar:
         if len(source) > MAX_SOURCE_BYTES:
             raise SamplingError(f"'{option}' has {len(source)} bytes; at most {MAX_SOURCE_BYTES} are compiled")
+        found = self._found(source, option)
+        if found is None and not self.compiles_at_once:
+            raise NewGrammarError(partial(self._compile, source, option))
+        return found or self._compile(source, option)
+
+    def _found(self, source: str, option: str) -> CompiledGrammar | None:
         with self._lock:
-            if (source, option) in self._kept:
-                self._kept.move_to_end((source, option))
-                return self._kept[source, option]
-        return self._compile(source, option)
+            if (source, option) not in self._kept:
+                return None
+            self._kept.move_to_end((source, option))
+            return self._kept[source, option]
 
     def _compile(self, source: str, option: str) -> CompiledGrammar:
         """In a process of its own first: what that one survives, this one does."""
+        found = self._found(source, option)
+        if found is not None:  # it was compiled while this one waited
+            return found
         library = load_library()
         with self._lock:
             if self._own is None:

@@ -11,7 +11,7 @@ import pytest
 
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar import compiler
-from trireme.llm.grammar.compiler import GrammarCompiler
+from trireme.llm.grammar.compiler import GrammarCompiler, NewGrammarError
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,15 @@ def test_the_oldest_grammar_is_forgotten(scribe: Engine, monkeypatch: pytest.Mon
         grammars.regex("c")
         assert grammars.regex("a") is first
         assert grammars.regex("b") is not second
+
+
+def test_a_new_grammar_can_be_compiled_later(scribe: Engine) -> None:
+    with closing(GrammarCompiler(scribe.tokenizer, sorted(scribe.end_ids))) as grammars:
+        grammars.compiles_at_once = False
+        with pytest.raises(NewGrammarError) as new:
+            grammars.regex("a")
+        found = new.value.compile()
+        assert new.value.compile() is grammars.regex("a") is found
 
 
 def test_without_the_package_the_request_hears_what_to_install(scribe: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

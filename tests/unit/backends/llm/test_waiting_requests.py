@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.compiled.model_load import ModelLoadError
-from trireme.backends.llm.adapter_loads import AdapterLoads
 from trireme.backends.llm.settings import Settings, read_settings
+from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.llm.intake import EngineBusyError
 
 
 def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
-    loads, found = AdapterLoads(max_waiting=2), list[int]()
+    loads, found = WaitingRequests(2, "adapters to be read"), list[int]()
     reached, released = threading.Event(), threading.Event()
 
     def hold() -> None:
