@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Collection
 from typing import Any
 
-from trireme.llm.sampling_params import SamplingError
+from trireme.llm.sampling_params import LongPromptError, SamplingError
 from trireme.llm.tokenizer.port import Tokenizer
 
 _NO_END = b"<the end>"
@@ -52,7 +52,11 @@ class Vocabulary:
         raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         plain = raw.decode("utf-8", "replace")
         for before in ("", "\n"):
-            found = self._without(self._tokenizer.encode(before + plain, add_special=False), before.encode())
+            try:
+                tokens = self._tokenizer.encode(before + plain, add_special=False)
+            except LongPromptError:  # no answer is so long; the library must not hear of it
+                break
+            found = self._without(tokens, before.encode())
             if b"".join([self.tokens[token] for token in found]) == raw:
                 return found
         return self._longest_first(raw)

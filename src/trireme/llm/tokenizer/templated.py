@@ -48,8 +48,8 @@ class TemplatedTokenizer(ABC):
             count = len(self._encode(text[:size], False))
             if count > 2 * most:
                 raise LongPromptError(
-                    f"the prompt has {len(text)} characters, of which the first {size} are {count} tokens: longer than "
-                    f"the model's context length, which takes {most}; shorten it"
+                    f"the prompt has {len(text)} characters, of which the first {size} are {count} tokens, and "
+                    f"is longer than the model's context length: the model takes {most}; shorten it"
                 )
             size *= 4
 
