@@ -88,7 +88,7 @@ class PythonInstance:
         try:
             encoded = self._encode(requests, first_key, link)
         except Exception as error:
-            self._watched.clear()
+            self._forget_suspects()
             failure = InternalError(f"unable to hand the batch to '{self.name}': {error}")
             responses: list[InferenceResponse | None] = [InferenceResponse.of_error(failure) for _ in requests]
             self._runner.finish(self, batch, _merged(responses, refused), _NO_TIME)
@@ -159,7 +159,7 @@ class PythonInstance:
         batches, self._batches = self._batches, {}
         left, self._requests = self._requests, {}
         held, self._held = self._held, {}
-        self._watched.clear()
+        self._forget_suspects()
         for running in batches.values():
             responses = [_last_word(left.pop(key, None), held.get(key), error) for key in running.keys]
             self._runner.finish(self, running.batch, _merged(responses, running.refused), _NO_TIME)
@@ -308,6 +308,8 @@ class PythonInstance:
                 refused.append(_LATER)
                 continue
             fingerprint, refusal = self._quarantine.examine(request)
+            if fingerprint is not None and refusal is None:
+                refusal = self._quarantine.begin(fingerprint)
             refused.append(None if refusal is None else InferenceResponse.of_error(refusal))
             if refusal is None:
                 admitted.append(request)
@@ -321,8 +323,15 @@ class PythonInstance:
         for key in keys:
             if key not in self._requests:
                 fingerprint = self._watched.pop(key, None)
-                if fingerprint is not None and is_success:
-                    self._quarantine.clear(fingerprint)
+                if fingerprint is not None:
+                    self._quarantine.end(fingerprint)
+                    if is_success:
+                        self._quarantine.clear(fingerprint)
+
+    def _forget_suspects(self) -> None:
+        for fingerprint in self._watched.values():
+            self._quarantine.end(fingerprint)
+        self._watched.clear()
 
 
 class _Running:

@@ -23,13 +23,23 @@ class Quarantine:
         self._model_name = model_name
         self._clock = clock
         self._outlines: set[int] = set()
+        self._tried: bytes | None = None  # the one suspect on its last chance that runs
 
     def blame(self, requests: Iterable[InferenceRequest]) -> int:
-        """Notes that a worker died while it ran these; returns the highest count of kills among them."""
+        """Notes that a worker died while it ran these; returns the highest count of kills among them.
+
+        Where several ran, none is convicted by that: they stay one kill short of it and are tried one at a time.
+        The one that was on trial is to blame alone, whatever else ran beside it."""
         now, worst = self._clock(), 0
-        for fingerprint, outline in {fingerprint_of(request): outline_of(request) for request in requests}.items():
+        outlines = {fingerprint_of(request): outline_of(request) for request in requests}
+        if self._tried in outlines:
+            outlines = {self._tried: outlines[self._tried]}
+            self._tried = None
+        most = KILLS_BEFORE_REFUSAL if len(outlines) == 1 else KILLS_BEFORE_REFUSAL - 1
+        for fingerprint, outline in outlines.items():
             known = self.suspects.pop(fingerprint, None)
-            kills = (known.kills if known is not None and known.expires_ns > now else 0) + 1
+            kills = known.kills if known is not None and known.expires_ns > now else 0
+            kills = max(kills, min(kills + 1, most))
             self.suspects[fingerprint] = _Suspect(kills, now + EXPIRY_S * 1_000_000_000, outline)
             worst = max(worst, kills)
         while len(self.suspects) > MAX_SUSPECTS:
@@ -63,6 +73,24 @@ class Quarantine:
                 if refusal is None and suspect is not None and suspect.kills == KILLS_BEFORE_REFUSAL - 1:
                     return request
         return None
+
+    def begin(self, fingerprint: bytes) -> ServingError | None:
+        """Lets a suspect run, on trial where it is its last chance; the error while another one is on trial."""
+        suspect = self.suspects.get(fingerprint)
+        if suspect is None or suspect.kills < KILLS_BEFORE_REFUSAL - 1:
+            return None
+        if self._tried is not None and self._tried != fingerprint:
+            return UnavailableError(
+                f"request put off: {suspect.kills} worker processes of model '{self._model_name}' died while the same "
+                "inputs and others were running, so those are tried one at a time and another one is; send it again"
+            )
+        self._tried = fingerprint
+        return None
+
+    def end(self, fingerprint: bytes) -> None:
+        """The suspect runs no more."""
+        if self._tried == fingerprint:
+            self._tried = None
 
     def clear(self, fingerprint: bytes) -> None:
         """The same inputs were executed and the worker lives."""

@@ -10,7 +10,7 @@ import pytest
 from trireme.backends.python.channel import messages
 from trireme.backends.python.host.calls import BlsCalls
 from trireme.backends.python.host.instance import PythonInstance
-from trireme.backends.python.host.quarantine import Quarantine
+from trireme.backends.python.host.quarantine import Quarantine, fingerprint_of
 from trireme.core.batch import Batch
 from trireme.core.errors import ErrorKind, InternalError
 
@@ -255,6 +255,37 @@ def test_a_request_with_two_kills_runs_alone_and_clears_or_convicts_itself(make:
     assert put_off is None
     assert answered.error.message == "died"
     assert bench.quarantine.examine(make.request(b"evil"))[1] is not None
+
+
+def test_neighbours_of_a_killer_in_a_model_that_runs_many_are_cleared_one_at_a_time(make: SimpleNamespace) -> None:
+    bench = Bench(make, is_decoupled=True)
+    for _ in range(5):
+        bench.quarantine.blame([make.request(b"evil"), make.request(b"good")])
+    _, [good] = bench.execute(b"good")
+    bench.instance.execute(Batch([make.request(b"evil")], 1, 0))
+    [put_off] = bench.runner.finished[-1][2]
+    assert "tried one at a time" in put_off.error.message
+    assert put_off.error.kind == ErrorKind.UNAVAILABLE
+    bench.execute(b"fine")
+    bench.instance.on_response((messages.RESPONSE, good[0], answer("OUT"), True))
+    bench.execute(b"evil")
+    bench.quarantine.blame(bench.instance.running)
+    bench.instance.fail(InternalError("died"))
+    assert "killed 3 worker processes" in bench.quarantine.examine(make.request(b"evil"))[1].message  # type: ignore[union-attr]
+    assert list(bench.quarantine.suspects) == [fingerprint_of(make.request(b"evil"))], "its neighbours are not blamed"
+
+
+def test_a_trial_ends_with_its_request_whatever_became_of_it(make: SimpleNamespace) -> None:
+    bench = Bench(make, is_decoupled=True)
+    for _ in range(2):
+        bench.quarantine.blame([make.request(b"evil"), make.request(b"good")])
+    bench.execute(b"good")
+    bench.results([], error=("internal", "no"))
+    _, requests = bench.execute(b"evil")
+    assert len(requests) == 1
+    bench.instance.fail(InternalError("stopped"))
+    bench.execute(b"good")
+    assert len(bench.link.sent) == 3
 
 
 @pytest.mark.parametrize(("sequences", "left"), [("direct", [b"good", b"evil"]), ("oldest", [b"good"])])
