@@ -148,8 +148,16 @@ class WorkerProcess:
         code = self._popen.poll()
         if code is not None:
             self._unwatch()
-            self._clearing = self._loop.run_in_executor(None, end_marked, range(self._mark, self._mark + 1))
+            self._end_children()
             self.exited.set_result(code)
+
+    def _end_children(self) -> None:
+        """Beside the loop, or here where the loop has let go of its threads already because the server ends."""
+        marks = range(self._mark, self._mark + 1)
+        try:
+            self._clearing = self._loop.run_in_executor(None, end_marked, marks)
+        except RuntimeError:
+            end_marked(marks)
 
     def _unwatch(self) -> None:
         if self._pidfd is not None:
