@@ -157,6 +157,7 @@ def test_logits_of_half_precision_are_computed_with_in_full() -> None:
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("limits", [{}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.05, "logprobs": 3}])
 def test_nothing_waits_for_the_device(limits: dict[str, Any]) -> None:
     chance = random.Random(5)
