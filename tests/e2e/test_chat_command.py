@@ -51,6 +51,12 @@ def test_piped_questions_are_answered_without_anything_else(server: RunningServe
     assert COUNTS.findall(done.stderr) == [("2", "2"), ("1", "1")]
 
 
+def test_bytes_that_are_no_text_are_marked(server: RunningServer) -> None:
+    command = [TRIREME, "chat", "talker", "--url", url_of(server)]
+    done = subprocess.run(command, input=b"one\xff two\n", capture_output=True, timeout=90, check=False)
+    assert (done.returncode, done.stdout.decode()) == (0, "one\ufffd0 two0 \n")
+
+
 def test_conversation_goes_on_until_it_is_reset(server: RunningServer) -> None:
     lines = "/system Be kind.\nHi\nGo\n/reset\nNo\n/exit\nnever asked\n"
     done = chat("rhymer", "--url", url_of(server), lines=lines)

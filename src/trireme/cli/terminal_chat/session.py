@@ -21,7 +21,7 @@ class ChatSession:
     def __init__(self, client: ChatClient, model: str, system: str, options: dict[str, Any]) -> None:
         self._client = client
         self._model = model
-        self._system = system
+        self._system = _readable(system)
         self._options = options
         self._messages: list[Message] = []
         self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -34,7 +34,7 @@ class ChatSession:
             print(f"{_DIM}{self._model} at {self._client.url}\n{COMMANDS}{_PLAIN}")
         while True:
             try:
-                line = input(_PROMPT if self._is_terminal else "").strip()
+                line = _readable(input(_PROMPT if self._is_terminal else "")).strip()
             except EOFError:
                 return int(self._has_failed)
             except KeyboardInterrupt:
@@ -132,6 +132,11 @@ class _Answer:
             counts = f"{self._piece_count} pieces, {self._piece_count / took_s:.1f} pieces/s"
         first = "" if self._first_s is None else f", first after {self._first_s - self._began_s:.2f} s"
         return f"[{stopped}{counts}{first}]"
+
+
+def _readable(text: str) -> str:
+    """With a mark for each byte that is no UTF-8, which no request could carry."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _load_line_editing() -> None:

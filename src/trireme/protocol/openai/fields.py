@@ -132,7 +132,7 @@ def is_token_ids(value: Any) -> bool:
 
 
 def _out_of_bounds(name: str, value: float, low: float, high: float) -> FieldError:
-    bounds = f"between {low} and {high}" if high != MAX_INTEGER else f"at least {low}"
+    bounds = f"at least {low}" if high == MAX_INTEGER and value < low else f"between {low} and {high}"
     return FieldError(name, f"'{name}' has to be {bounds}, not {value}.", "invalid_value")
 
 

@@ -269,6 +269,11 @@ def test_a_model_with_a_name_that_nothing_can_have_is_refused_by_its_length() ->
         ({"guided_choice": ["a", 3]}, "'guided_choice' has to be an array of strings."),
         ({"prompt": [-4]}, "'prompt' has -4, which is no token id: those are 0 or more."),
         ({"prompt": [[3], [5, -4]]}, "'prompt' has -4, which is no token id: those are 0 or more."),
+        ({"max_tokens": -1}, "'max_tokens' has to be at least 1, not -1."),
+        (
+            {"max_tokens": 2**63},
+            "'max_tokens' has to be between 1 and 9223372036854775807, not 9223372036854775808.",
+        ),
         ({"prompt": [2**63]}, "'prompt' has 9223372036854775808, which is no token id: those are 0 or more."),
     ],
 )
