@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -163,6 +164,26 @@ def test_a_schema_is_followed(served: RunningServer) -> None:
     options = {"max_tokens": 20, "guided_choice": ["yes", "no"]}
     (result,) = streamed(served, "vllm_model", asked(options=options, exclude_input_in_output=YES))
     assert texts(result)[0] in ("yes", "no")
+
+
+def test_others_are_answered_while_a_grammar_is_tried(served: RunningServer) -> None:
+    ended: list[str] = []
+
+    def ask(name: str, options: dict[str, Any]) -> None:
+        body = {"text_input": PROMPT, "sampling_parameters": json.dumps({"max_tokens": 1, **options})}
+        status, _, answer = served.ask("POST", "/v2/models/vllm_model/generate", body)
+        ended.append(f"{name}: {status}")
+        if status != 200:
+            assert b"'guided_json' cannot be compiled" in answer
+
+    hostile = threading.Thread(
+        target=ask, args=("hostile", {"guided_json": {"type": "integer", "multipleOf": 9_999_973}})
+    )
+    hostile.start()
+    time.sleep(0.5)  # it is being tried by now
+    ask("other", {})
+    hostile.join(120)
+    assert ended == ["other: 200", "hostile: 400"]
 
 
 @pytest.mark.parametrize(

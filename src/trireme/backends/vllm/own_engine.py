@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from trireme.backends.llm.answer_form import OPTIONS, AnswerForms
@@ -10,12 +12,15 @@ from trireme.backends.llm.answers import REASONS
 from trireme.backends.llm.logprobs import by_id
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
+from trireme.backends.llm.waiting_requests import WaitingRequests
+from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
-from trireme.backends.served_engine.refusals import WishError, end_code
+from trireme.backends.served_engine.refusals import WishError, begin_or_refuse, end_code
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.llm.generation import Generation, TextOutput
+from trireme.llm.grammar.compiler import NewGrammarError
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.text_engine import Engine
 
@@ -33,6 +38,8 @@ class OwnEngine:
         )
         report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
+        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled")
+        self._engine.grammars.compiles_at_once = False
         self._metrics = EngineMetrics(self._engine.core, name, version)
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
         self._caretaker.start()
@@ -44,6 +51,22 @@ class OwnEngine:
 
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
         """Raises WishError, SamplingError, EngineBusyError or EngineClosedError."""
+        try:
+            self._begin(answer, timeout_s)
+        except NewGrammarError as new:
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            compile_first = partial(self._compile, new, answer, deadline)
+            self._compiles.add(partial(begin_or_refuse, answer.sender, compile_first))
+
+    def _compile(self, new: NewGrammarError, answer: TextAnswer, deadline: float | None) -> None:
+        """In the thread that waits for grammars."""
+        if answer.sender.is_cancelled():
+            answer.fail("the request was ended: cancelled", ErrorCode.CANCELLED)
+            return
+        new.compile()
+        self.submit(answer, None if deadline is None else max(deadline - time.monotonic(), 0.001))
+
+    def _begin(self, answer: TextAnswer, timeout_s: float | None) -> None:
         wanted, tokenizer = answer.request, self._engine.tokenizer
         options = {**_DEFAULTS, **wanted.options}
         if wanted.options.keys() & MAX_TOKENS and "max_tokens" not in wanted.options:
@@ -71,6 +94,7 @@ class OwnEngine:
         """Ends what is under way and gives the device's memory back."""
         self._caretaker.stop()
         self._engine.close()
+        self._compiles.stop()
 
     def ended(self, listener: _Listener, output: TextOutput) -> None:
         """A request has its last news."""
