@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,22 +20,35 @@ _STAGE_BYTES = 64 * 2**20
 
 
 def stream(tensors: Iterable[tuple[str, T]], device: torch.device, total_bytes: int) -> Iterator[tuple[str, T]]:
-    """Each tensor or packed matrix on the device, in the type it has.
-
-    Tells of every tenth of about so many bytes that has come over.
-    """
+    """Each tensor or packed matrix on the device, in the type it has; of about so many bytes, as the log tells."""
     staging = _Staging(device)
-    sent, told = 0, 0
+    progress = Progress(device, total_bytes)
     for name, tensor in tensors:
         if isinstance(tensor, PackedMatrix):
             yield name, staging.send_packed(tensor)
         else:
             yield name, staging.send(tensor)
-        sent += tensor.nbytes
-        tenth = min(10 * sent // max(total_bytes, 1), 10)
-        if tenth > told:
-            told = tenth
-            log.info("weights on %s: %d%% (%.1f GiB)", device, 10 * tenth, sent / 2**30)
+        progress.add(tensor.nbytes)
+
+
+class Progress:
+    """Tells how much has come over, once a second at most: of a small model nothing."""
+
+    def __init__(self, device: torch.device, total_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._device = device
+        self._total_bytes = max(total_bytes, 1)
+        self._clock = clock
+        self._sent_bytes = 0
+        self._told_s = clock()
+
+    def add(self, size_bytes: int) -> None:
+        """So much more is there."""
+        self._sent_bytes += size_bytes
+        now_s = self._clock()
+        if now_s - self._told_s >= 1:
+            self._told_s = now_s
+            share = min(self._sent_bytes / self._total_bytes, 1)
+            log.info("weights on %s: %d%% (%.1f GiB)", self._device, int(100 * share), self._sent_bytes / 2**30)
 
 
 class _Staging:
