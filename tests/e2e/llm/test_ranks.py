@@ -120,8 +120,8 @@ def test_a_rank_killed_in_a_stream_is_named_and_the_model_comes_back(served: Ser
     assert any(f"process {pid})" in error for pid in victims)
     assert time.monotonic() - began < 5
     for name in ("divided", "old"):
-        server.until(lambda name=name: server.status(f"/v2/models/{name}/ready") == 200, timeout_s=30)
-    server.until(lambda: len(set(ranks_of(server)) - set(victims)) == 2, timeout_s=30)
+        server.until(lambda name=name: server.status(f"/v2/models/{name}/ready") == 200, timeout_s=120)
+    server.until(lambda: len(set(ranks_of(server)) - set(victims)) == 2, timeout_s=120)
     assert text_of(server) == wanted
 
 
@@ -133,7 +133,7 @@ def test_ranks_end_with_the_server_s_worker(served: Served) -> None:
     for pid in parents:
         os.kill(pid, signal.SIGKILL)
     server.until(lambda: not set(ranks_of(server)) & set(victims), timeout_s=5)
-    server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=30)
+    server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=120)
     text_of(server)
 
 

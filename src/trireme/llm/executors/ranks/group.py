@@ -22,7 +22,7 @@ class RankGroup:
     """All ranks of one model. Each of them calls the same methods in the same order."""
 
     def __init__(self, part: Part, store_file: str, device: torch.device, step_timeout_s: float) -> None:
-        """Waits for the others; they meet by a file."""
+        """Waits for the others; they meet by a file, and add up something: NCCL looks for the others no sooner."""
         check_library(device)
         self.part = part
         self._is_nccl = device.type == "cuda"
@@ -30,7 +30,14 @@ class RankGroup:
         store = library.FileStore(store_file, part.count)
         store.set_timeout(timedelta(seconds=_JOIN_S))
         limit = timedelta(seconds=step_timeout_s)
-        self._group: Any = _nccl(store, part) if self._is_nccl else _gloo(store, part, limit)
+        try:
+            self._group: Any = _nccl(store, part) if self._is_nccl else _gloo(store, part, limit)
+            self.sum(torch.ones(1, device=device)).item()
+        except RuntimeError as error:
+            name = "NCCL" if self._is_nccl else "gloo"
+            raise ExecutorError(
+                f"rank {part.rank} of {part.count} does not reach the others by {name}: {error}"
+            ) from error
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Adds up what the ranks have, in place."""
