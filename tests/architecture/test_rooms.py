@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "llm": {"core", "machine", "huggingface"},
     "backends": LOWER | {"llm"},
     "registry": FOUNDATIONS | {"huggingface", "config", "observe", "scheduling", "backends"},
-    "server": FOUNDATIONS | {"huggingface", "access", "config", "memory", "observe", "registry"},
+    "server": FOUNDATIONS | FACTS | {"access", "config", "memory", "observe", "registry"},
     "console": {"core", "config", "observe", "registry", "server"},
     "frontends": FOUNDATIONS | {"machine", "access", "protocol", "server", "console"},
     "app": LOWER | {"access", "scheduling", "backends", "registry", "server", "console", "frontends"},

@@ -129,7 +129,7 @@ def test_a_decoder_that_ends_costs_one_picture(decoder: PictureDecoder) -> None:
     quick._idle, decoder._idle = decoder._idle, []
     with pytest.raises(InvalidArgumentError, match=r"it took longer than 0\.3 s"):
         tensor(quick, config_of(), file_of(PIXELS))
-    assert process.returncode is not None
+    assert process.exit_code is not None
     decoder._idle.append(process)  # one that is gone is not given anything
     assert tensor(decoder, config_of(), file_of(PIXELS)).shape == (1, 3, 16, 24)
     quick.close()

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any, Final
 
 from trireme.llm.grammar import trial_main
+from trireme.machine.helper_process import HelperProcess
 
 MAX_SECONDS: Final = 5.0
 """For one grammar; those that people write take milliseconds."""
 _START_SECONDS: Final = 60.0
+_OWN_END_S: Final = 0.2
+"""For a process that has closed its pipe, to end by itself."""
 _PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
 
 
@@ -29,7 +30,7 @@ class GrammarTrial:
 
     def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
         self._max_seconds = max_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: HelperProcess | None = None
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -39,7 +40,7 @@ class GrammarTrial:
         library reads; it is the same for all calls."""
         with self._turn:
             process = self._process
-            if process is None or process.poll() is not None:
+            if process is None or process.exit_code is not None:
                 process = self._start(vocabulary)
             reason = self._ask(process, source, self._max_seconds)
         if reason is None:
@@ -61,48 +62,37 @@ class GrammarTrial:
         with self._turn:
             self._end()
 
-    def _start(self, vocabulary: Any) -> subprocess.Popen[bytes]:
+    def _start(self, vocabulary: Any) -> HelperProcess:
         self._end()
         try:
             with self._lock:
                 if self._is_closed:
                     raise TrialError("the engine is closed")
-                process = self._process = subprocess.Popen(
-                    [sys.executable, "-P", str(_PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
+                process = self._process = HelperProcess(str(_PROGRAM))
         except OSError as error:
             raise TrialError(f"the process that tries grammars cannot be started: {error}") from None
         if self._ask(process, _message(vocabulary), _START_SECONDS) != "":
             raise TrialError("the process that tries grammars cannot be started; what it wrote is in the log")
         return process
 
-    def _ask(self, process: subprocess.Popen[bytes], message: Any, seconds: float) -> str | None:
+    def _ask(self, process: HelperProcess, message: Any, seconds: float) -> str | None:
         """None: the process has ended, by itself or because it was late."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        watch = threading.Timer(seconds, process.kill)
-        watch.daemon = True
-        watch.start()
         try:
-            process.stdin.write(json.dumps(message).encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+            line = process.ask([json.dumps(message).encode(), b"\n"], lambda stream: stream.readline(), seconds)
         except OSError:
             line = b""
-        finally:
-            watch.cancel()
         if line.endswith(b"\n"):
             return str(json.loads(line))
         self._end()
         return None
 
-    def _told(self, process: subprocess.Popen[bytes]) -> str:
+    def _told(self, process: HelperProcess) -> str:
         """Why a process has ended that was at work."""
         if self._is_closed:
             return "the engine is closed"
-        if process.returncode == -signal.SIGKILL:
+        if process.was_late:
             return f"it takes longer than {self._max_seconds:g} s"
-        if process.returncode in (-signal.SIGSEGV, -signal.SIGBUS):
+        if process.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
             return "it is nested too deeply"
         return f"it takes more than {trial_main.MAX_MEMORY_BYTES >> 20} MiB of memory"
 
@@ -110,21 +100,8 @@ class GrammarTrial:
         """Takes the process from the system, its pipes closed."""
         with self._lock:
             process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None and not self._is_closed:
-            try:
-                process.wait(timeout=0.2)  # it has closed its pipe and is about to end: its own status tells more
-            except subprocess.TimeoutExpired:
-                pass
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    pass  # what was not written yet never will be
+        if process is not None:
+            process.end(grace_s=0 if self._is_closed else _OWN_END_S)
 
 
 def _message(vocabulary: Any) -> dict[str, Any]:

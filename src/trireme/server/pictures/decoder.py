@@ -6,12 +6,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import IO, Final
 
 from trireme.config.picture_parameters import PictureConfig
 from trireme.core.elements import Buffer
@@ -23,6 +21,7 @@ from trireme.core.errors import (
     UnsupportedMediaError,
 )
 from trireme.core.tensor import Tensor
+from trireme.machine.helper_process import HelperProcess
 from trireme.server.pictures.message import ANSWER, DONE, REQUEST, UNSUPPORTED, read_exactly
 from trireme.server.pictures.picture_input import PictureInput
 
@@ -39,7 +38,7 @@ class PictureDecoder:
 
     def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
         self._max_seconds = max_seconds
-        self._idle: list[subprocess.Popen[bytes]] = []
+        self._idle: list[HelperProcess] = []
         self._lock = threading.Lock()
         self._is_closed = False
         self._waiting_bytes = 0
@@ -80,75 +79,43 @@ class PictureDecoder:
             self._is_closed = True
             idle, self._idle = self._idle, []
         for process in idle:
-            _end(process)
+            process.end()
 
     def _decode(self, content: Buffer, config: PictureConfig) -> bytes:
         process = self._take()
-        late = threading.Event()
-        watch = threading.Timer(self._max_seconds, _kill_late, (process, late))
-        watch.daemon = True
-        watch.start()
+        settings = json.dumps(asdict(config)).encode()
         try:
-            kind, data = _ask(process, content, config)
+            kind, data = process.ask(
+                [REQUEST.pack(len(settings), len(content)), settings, content], _read_answer, self._max_seconds
+            )
         except (OSError, EOFError):
-            _end(process)
-            reason = f"it took longer than {self._max_seconds:g} s" if late.is_set() else "its decoder ended"
+            process.end()
+            reason = f"it took longer than {self._max_seconds:g} s" if process.was_late else "its decoder ended"
             raise InvalidArgumentError(f"the picture cannot be decoded: {reason}") from None
-        finally:
-            watch.cancel()
         self._give_back(process)
         if kind == DONE:
             return data
         message = data.decode("utf-8", "replace")
         raise UnsupportedMediaError(message) if kind == UNSUPPORTED else InvalidArgumentError(message)
 
-    def _take(self) -> subprocess.Popen[bytes]:
+    def _take(self) -> HelperProcess:
         with self._lock:
             while self._idle:
                 process = self._idle.pop()
-                if process.poll() is None:
+                if process.exit_code is None:
                     return process
-                _end(process)
+                process.end()
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **threads},
-            start_new_session=True,
-        )
+        return HelperProcess("-m", PROGRAM, environment={**os.environ, **threads})
 
-    def _give_back(self, process: subprocess.Popen[bytes]) -> None:
+    def _give_back(self, process: HelperProcess) -> None:
         with self._lock:
             if not self._is_closed:
                 self._idle.append(process)
                 return
-        _end(process)
+        process.end()
 
 
-def _ask(process: subprocess.Popen[bytes], content: Buffer, config: PictureConfig) -> tuple[int, bytes]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    settings = json.dumps(asdict(config)).encode()
-    process.stdin.write(REQUEST.pack(len(settings), len(content)) + settings)
-    process.stdin.write(content)
-    process.stdin.flush()
-    kind, size = ANSWER.unpack(read_exactly(process.stdout, ANSWER.size))
-    return kind, read_exactly(process.stdout, size)
-
-
-def _kill_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
-    late.set()
-    process.kill()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Takes it from the system, its pipes closed."""
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            try:
-                stream.close()
-            except OSError:
-                pass  # what was not written yet never will be
-    process.wait()
+def _read_answer(stream: IO[bytes]) -> tuple[int, bytes]:
+    kind, size = ANSWER.unpack(read_exactly(stream, ANSWER.size))
+    return kind, read_exactly(stream, size)

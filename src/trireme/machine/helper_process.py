@@ -1,0 +1,76 @@
+"""A program of ours in a process of its own, asked over its pipes, with a time limit for each answer: for work that may
+crash, take any memory or never end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TypeVar
+
+T = TypeVar("T")
+
+
+class HelperProcess:
+    """Asked by one thread at a time; may be killed from any."""
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        """`arguments` are of the interpreter; None: this process's environment. Raises OSError."""
+        self.was_late = False
+        """Whether it was killed for taking too long."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl+C reaches all of a terminal, and who asks decides
+        )
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As `subprocess` has it; None while it lives."""
+        return self._process.poll()
+
+    def ask(
+        self, question: Sequence[bytes | bytearray | memoryview], read: Callable[[IO[bytes]], T], limit_s: float
+    ) -> T:
+        """What `read` makes of the answer; raises OSError or EOFError where the process ends first, or is late."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        watch = threading.Timer(limit_s, self._kill_late)
+        watch.daemon = True
+        watch.start()
+        try:
+            for part in question:
+                self._process.stdin.write(part)
+            self._process.stdin.flush()
+            return read(self._process.stdout)
+        finally:
+            watch.cancel()
+
+    def kill(self) -> None:
+        """Ends it, also at work."""
+        self._process.kill()
+
+    def end(self, grace_s: float = 0.0) -> None:
+        """Takes it from the system, its pipes closed. One that is about to end by itself may do so within the grace:
+        its own status tells more."""
+        if grace_s and self._process.poll() is None:
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                pass
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    pass  # what was not written yet never will be
+        self._process.wait()
+
+    def _kill_late(self) -> None:
+        self.was_late = True
+        self._process.kill()
