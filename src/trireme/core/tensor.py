@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE, from_numpy
-from trireme.core.elements import Buffer, count_strings, decode_bytes, element_count, encode_bytes
+from trireme.core.elements import Buffer, decode_bytes, element_count, encode_bytes
 
 
 class Tensor:
@@ -62,9 +62,10 @@ class CountedTensor(Tensor):
 
     __slots__ = ("string_count", "strings_end")
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, string_count: int, strings_end: int) -> None:
         super().__init__(tensor.name, tensor.datatype, tensor.shape, tensor.data)
-        self.string_count, self.strings_end = count_strings(tensor.data)
+        self.string_count = string_count
+        self.strings_end = strings_end
 
     def has_elements(self, count: int) -> bool:
         """Whether the data is exactly that many complete elements."""

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from trireme.core.datatype import BYTES
 from trireme.core.elements import count_strings
 from trireme.core.tensor import CountedTensor, Tensor
+from trireme.core.threads.giving_way import UnwantedError, begin, end, give_way
 
 INLINE_INFLATE_BYTES: Final = 8 << 10
 """Larger compressed messages are inflated beside the event loop: they may become a thousand times as large."""
@@ -28,6 +29,7 @@ INLINE_DEFLATE_BYTES: Final = 128 << 10
 INLINE_STRINGS_BYTES: Final = 16 << 10
 """The strings of larger inputs are counted there, where there are many."""
 INLINE_STRINGS: Final = 2048
+_STRINGS_AT_ONCE: Final = 8192
 INLINE_JSON_BYTES: Final = 256 << 10
 """Larger tensors are written as JSON there."""
 INLINE_CLASSES_BYTES: Final = 256 << 10
@@ -36,7 +38,7 @@ _JSON_GROWTHS: Final = {"BOOL": 15, "FP32": 15, "INT8": 13, "UINT8": 11, BYTES: 
 """How many times its bytes a tensor takes at most while it is written as JSON, as measured: itself, its text in pieces
 and joined. Of strings those with control characters take most. The slices that threads write at a time come on top."""
 _OTHER_JSON_GROWTH: Final = 9
-MAX_READING_BYTES: Final = 256 << 20
+MAX_READING_BYTES: Final = 128 << 20
 """What texts take together as values while they are read; one that takes more is read alone."""
 _PYTHON_THREADS: Final = 2  # work in Python gains nothing from more; each piece of it may take much memory
 _NATIVE_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
@@ -70,7 +72,19 @@ def has_many_strings(inputs: dict[str, Tensor]) -> bool:
 
 def count_strings_of(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inputs with long ones walked through, so that nobody does it on the event loop's thread."""
-    return {name: CountedTensor(tensor) if _is_long_text(tensor) else tensor for name, tensor in inputs.items()}
+    return {name: _counted(tensor) if _is_long_text(tensor) else tensor for name, tensor in inputs.items()}
+
+
+def _counted(tensor: Tensor) -> CountedTensor:
+    count = position = 0
+    data = memoryview(tensor.data)
+    while True:
+        give_way()
+        found, size = count_strings(data[position:], _STRINGS_AT_ONCE)
+        count += found
+        position += size
+        if found < _STRINGS_AT_ONCE:
+            return CountedTensor(tensor, count, position)
 
 
 def _is_long_text(tensor: Tensor) -> bool:
@@ -78,6 +92,7 @@ def _is_long_text(tensor: Tensor) -> bool:
     return (
         len(data) > INLINE_STRINGS_BYTES
         and tensor.datatype == BYTES
+        and type(tensor) is not CountedTensor
         and count_strings(data, INLINE_STRINGS)[0] == INLINE_STRINGS
     )
 
@@ -135,6 +150,11 @@ class OrderedWork:
     def is_running(self) -> bool:
         """Whether a thread has a step, or is about to."""
         return self._running is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a thread works on it."""
+        return self._running is not None and self._running[1].running()
 
     def compute(
         self, work: Callable[[], T], then: Callable[[T], None], threads: ThreadPoolExecutor | None = None
@@ -213,9 +233,22 @@ class _Job:
         self._then: Callable[[Any], None] | None = then
         self._hand_over: HandOver | None = hand_over
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for the result."""
+        return self._then is not None
+
     def __call__(self) -> Any:
         work, self._work = self._work, None
-        return None if work is None else work()
+        if work is None:
+            return None
+        begin(self)
+        try:
+            return work()
+        except UnwantedError:
+            return None
+        finally:
+            end()
 
     def come_back(self, done: Future[Any]) -> None:
         """On the thread that did the work, or on the loop's where it was cancelled."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from trireme.config.nearest import meant, nearest
 from trireme.core.datatype import BYTES, WIRE_NAMES, from_config, meant_datatype
+from trireme.core.elements import count_strings
 from trireme.core.errors import InvalidArgumentError, ServingError
 from trireme.core.request import InferenceRequest
 from trireme.core.tensor import CountedTensor, Tensor
@@ -172,8 +173,10 @@ def _wrong_strings(model: Model, check: InputCheck, tensor: Tensor, request_id: 
     """What is wrong with data that is not as many complete strings as the shape says."""
     where = f"for inference input '{check.name}' for model '{model.name}'"
     data, expected = tensor.data, check.size
-    counted = tensor if isinstance(tensor, CountedTensor) else CountedTensor(tensor)
-    count, position = counted.string_count, counted.strings_end
+    if isinstance(tensor, CountedTensor):
+        count, position = tensor.string_count, tensor.strings_end
+    else:
+        count, position = count_strings(data)
     left = len(data) - position
     if left >= 4:  # the model's own sentence, without the request's mark
         (size,) = struct.unpack_from("<I", data, position)

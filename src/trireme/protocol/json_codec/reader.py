@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from trireme.core.threads.giving_way import give_way
 from trireme.protocol.json_codec.slices import TextJoiner
 
 _SPACE = re.compile(rb"[ \n\r\t]*")
@@ -188,7 +189,14 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
 def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, int, int]:
     """Adds a run of list elements to the items. Returns the position behind it, the one from which the next run may
     be tried, how many steps it counts for, and how many values it has."""
+    give_way()
     end = position + _RUN_BYTES
+    last = text.rfind(b",", position, end)
+    if last > position:
+        flat = _parse_flat(text[position:last])
+        if flat is not None:
+            items += flat
+            return _skip(text, last + 1), last + 1, 0, len(flat)
     match = _NUMBERS.match(text, position, end) or _RUN.match(text, position, end)
     if match is None:
         return position, position + 1, 0, 0
@@ -200,6 +208,18 @@ def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, i
     list_count = run.count(b"[")
     value_count = run.count(b",") + _VALUES_PER_LIST * list_count if list_count else len(values)
     return _skip(text, match.end()), match.end(), list_count // _LISTS_PER_STEP, value_count
+
+
+def _parse_flat(piece: bytes) -> list[Any] | None:
+    """The values of a piece of a list that ends in front of a comma; None where that is none between two elements, or
+    where there may be something else than numbers, words and strings."""
+    if b"[" in piece or b"{" in piece:
+        return None
+    try:
+        values: list[Any] = orjson.loads(b"[%b]" % piece)
+    except orjson.JSONDecodeError:
+        return None
+    return values
 
 
 def _parse_run(run: bytes) -> list[Any] | None:

@@ -7,9 +7,13 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from trireme.core.threads.giving_way import give_way
+
 SLICE = 32 << 10
 """Elements that are read at once, and bytes that are written at once: more would keep other threads from running for
 long."""
+STRINGS_SLICE = 4096
+"""Strings that are read at once."""
 TEXT_SLICE_BYTES = 256 << 10
 """Of strings that are written at once."""
 
@@ -17,9 +21,13 @@ _ERRORS = "surrogateescape"
 _ESCAPED = re.compile("[\udc80-\udcff]+")
 
 
-def join_slices(encode: Callable[[list[Any]], bytes], elements: list[Any]) -> bytes:
+def join_slices(encode: Callable[[list[Any]], bytes], elements: list[Any], size: int = SLICE) -> bytes:
     """What `encode` makes of each slice, joined."""
-    return b"".join([encode(elements[start : start + SLICE]) for start in range(0, len(elements), SLICE)])
+    encoded = []
+    for start in range(0, len(elements), size):
+        give_way()
+        encoded.append(encode(elements[start : start + size]))
+    return b"".join(encoded)
 
 
 def slice_texts(elements: list[bytes]) -> Iterator[list[bytes]]:
@@ -28,6 +36,7 @@ def slice_texts(elements: list[bytes]) -> Iterator[list[bytes]]:
     size_bytes = 0
     for element in elements:
         if group and (len(group) >= SLICE or size_bytes + len(element) > TEXT_SLICE_BYTES):
+            give_way()
             yield group
             group, size_bytes = [], 0
         group.append(element)
@@ -40,6 +49,7 @@ def types_of(elements: list[Any]) -> set[type]:
     """The types that occur."""
     types: set[type] = set()
     for start in range(0, len(elements), SLICE):
+        give_way()
         types.update(map(type, elements[start : start + SLICE]))
     return types
 

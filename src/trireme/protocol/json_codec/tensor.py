@@ -19,6 +19,7 @@ from trireme.core.errors import InternalError, InvalidArgumentError, ServingErro
 from trireme.core.tensor import Tensor
 from trireme.protocol.json_codec.slices import (
     SLICE,
+    STRINGS_SLICE,
     TEXT_SLICE_BYTES,
     encode_text,
     join_slices,
@@ -244,7 +245,7 @@ def _unreadable(found: str, wanted: str) -> ServingError:
 def _encode_strings(data: list[Any], types: set[type]) -> bytes:
     if not types <= {str}:
         raise InternalError("Unable to parse JSON bytes array: " + _ACCESS.format("non-string", "string"))
-    return join_slices(_pack_strings, data) if len(data) > SLICE else _pack_strings(data)
+    return join_slices(_pack_strings, data, STRINGS_SLICE) if len(data) > STRINGS_SLICE else _pack_strings(data)
 
 
 def _pack_strings(data: list[Any]) -> bytes:

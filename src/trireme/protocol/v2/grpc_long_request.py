@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError
+from trireme.core.threads.giving_way import give_way
 from trireme.proto import service_pb2
 from trireme.protocol.v2.grpc_contents import EncodedPiece
 from trireme.protocol.v2.grpc_request import InferTemplate, id_of, parse_head
@@ -182,6 +183,7 @@ class _Parts:
                 counts.add_numbers(_packed_count(message, number, begin, end) if kind == _LENGTH else 1)
                 counts.add_unpacked(kind != _LENGTH)
             if end - first > _PIECE_BYTES:
+                give_way()
                 if first < last:
                     yield 0, first, last
                 first = last
@@ -216,6 +218,7 @@ def _load(message: Buffer, pieces: list[Piece]) -> Iterator[Any]:
     view = memoryview(message)
     read = service_pb2.InferTensorContents.FromString
     for number, start, stop in pieces:
+        give_way()
         data = bytes(view[start:stop])
         if not number:
             yield read(data)

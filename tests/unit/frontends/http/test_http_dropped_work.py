@@ -13,7 +13,7 @@ from trireme.core.errors import UnavailableError
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import closing_head
-from trireme.protocol.json_codec.text import reading_bytes
+from trireme.protocol.json_codec.text import parse, reading_bytes
 from trireme.server.long_work import MAX_READING_BYTES
 
 
@@ -48,6 +48,29 @@ def test_what_waits_for_a_thread_is_not_done_for_an_exchange_that_was_given_up()
     assert len(sent) == 1
     assert b"503" in sent[0]
     assert b"no more" in sent[0]
+
+
+def test_what_is_being_read_ends_with_its_client() -> None:
+    async def scenario() -> list[str]:
+        background, text, told = BackgroundAnswers(), b"[" + b'"a",' * 300_000 + b"1]", []
+
+        def read_often() -> None:
+            try:
+                for _ in range(100):
+                    parse(text)
+                    told.append("read")
+                told.append("all")
+            finally:
+                told.append("ended")
+
+        exchange = Exchange(_Sink(), closing_head(), b"")
+        background.read(exchange, text, read_often, lambda _: None)
+        await asyncio.to_thread(until, lambda: told)
+        exchange.cancel()
+        await asyncio.to_thread(until, lambda: told[-1] == "ended")
+        return told
+
+    assert "all" not in asyncio.run(scenario())
 
 
 def test_what_waits_for_a_thread_is_done_otherwise() -> None:

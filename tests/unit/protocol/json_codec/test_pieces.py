@@ -152,7 +152,8 @@ def test_depth_is_limited_wherever_it_is() -> None:
 def test_strings_are_counted_up_to_where_they_are_complete(elements: list[bytes], tail: bytes) -> None:
     data = encode_bytes(elements)
     assert count_strings(data + tail) == (len(elements), len(data))
-    counted = CountedTensor(Tensor("IN", "BYTES", (len(elements),), data + tail))
+    tensor = Tensor("IN", "BYTES", (len(elements),), data + tail)
+    counted = CountedTensor(tensor, *count_strings(tensor.data))
     assert counted.has_elements(len(elements)) is not bool(tail)
     assert not counted.has_elements(len(elements) + 1)
 

@@ -1,0 +1,1 @@
+"""What threads beside the event loop have in common."""
