@@ -26,6 +26,8 @@ from trireme.protocol.json_codec.text import encode_error
 log = logging.getLogger(__name__)
 
 _HEAD_END: Final = b"\r\n\r\n"
+_UNREAD_SHARE: Final = 0.2
+"""Of the time that a client has for its answer when it has closed its sending side: by then its text is being read."""
 _TURN_S: Final = 0.02
 """How long the requests of one connection may keep the event loop before others have their turn."""
 
@@ -88,8 +90,16 @@ class Connection(SocketSide):
         if not self._exchanges or self._transport is None:
             return False
         self._is_last_read = True
-        asyncio.get_running_loop().call_later(self._limits.half_closed_grace_s, self.abort)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._limits.half_closed_grace_s, self.abort)
+        loop.call_later(self._limits.half_closed_grace_s * _UNREAD_SHARE, self._end_unread)
         return True
+
+    def _end_unread(self) -> None:
+        """The client sends nothing more: where others' texts are read before its own, it has probably left."""
+        work = self._exchanges[0].work if self._exchanges else None
+        if work is not None and not work.has_begun:
+            self.abort()
 
     # --- what the listener asks for
 

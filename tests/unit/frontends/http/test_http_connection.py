@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from trireme.core.response import InferenceResponse
 from trireme.core.tensor import Tensor
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.protocol.json_codec import reader
+from trireme.protocol.json_codec.text import WHOLE_BYTES
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
@@ -238,6 +244,32 @@ def test_a_half_closed_client_counts_as_gone_after_a_while(connect: Any, server:
 
     loop.run_until_complete(story())
     assert server.requests[0].is_cancelled
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_half_closed_client_is_gone_soon_where_others_texts_are_read_first(
+    is_begun: bool, connect: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, timers = threading.Event(), []
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr("trireme.frontends.http.background.create_threads", lambda *_, **__: threads)
+        monkeypatch.setattr(reader, "give_way", lambda: gate.wait(30))
+        if not is_begun:
+            threads.submit(gate.wait, 30)
+        client = connect(ConnectionLimits(large_body_bytes=4 << 20))
+
+        async def story() -> None:
+            client.feed(post("/v2/models/quiet/infer", b"[" + b"1," * WHOLE_BYTES + b"1]"))
+            work = client.connection._exchanges[0].work
+            await asyncio.to_thread(until, lambda: work.has_begun is is_begun)
+            monkeypatch.setattr(loop, "call_later", lambda delay_s, call: timers.append((delay_s, call)))
+            client.connection.eof_received()
+            min(timers, key=itemgetter(0))[1]()
+            gate.set()
+
+        loop.run_until_complete(story())
+        assert client.transport.is_aborted is not is_begun
+        monkeypatch.undo()
 
 
 def test_an_idle_client_that_closes_is_let_go(client: Any) -> None:
