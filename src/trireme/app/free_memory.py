@@ -1,9 +1,10 @@
-"""Gives memory that requests took back to the system once they are gone: the allocator would keep it for the next."""
+"""Gives memory that requests took back to the system once they are gone: the allocators would keep it for the next."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 from typing import Final
 
 from trireme.frontends.inflight import InflightBytes
@@ -19,4 +20,5 @@ async def keep_giving_back(inflight: InflightBytes) -> None:
     while trim is not None:
         await asyncio.sleep(_INTERVAL_S)
         if inflight.take_peak() > max(_MUCH_BYTES, 2 * inflight.used_bytes):
+            gc.collect()  # Python keeps a few freed objects of each kind, of which each may hold a megabyte back
             await asyncio.to_thread(trim, 0)
