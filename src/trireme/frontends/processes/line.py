@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 _READ_BYTES: Final = 1 << 18
 _FLUSH_BYTES: Final = 1 << 19
 """Of tensors and texts: with more the messages of a turn are not waited for."""
-_HIGH_BYTES: Final = 8 << 20
-_LOW_BYTES: Final = 1 << 20
+_HIGH_BYTES: Final = 2 << 20
+_LOW_BYTES: Final = 1 << 19
 _LENGTH_BYTES: Final = 8
 
 _dumps: Final = marshal.dumps
