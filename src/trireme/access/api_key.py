@@ -7,6 +7,8 @@ from typing import Final
 
 ANONYMOUS: Final = "anonymous"
 """The name of clients that send no key."""
+UNKNOWN: Final = "(unknown)"
+"""What those are called who send a key that nobody has; no key can be named so."""
 
 
 @dataclass(frozen=True, slots=True)

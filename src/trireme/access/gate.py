@@ -30,7 +30,7 @@ class Gate:
         usage = None
         if self.keys is not None:
             usage = self.keys.anonymous if credential is None else self.keys.find(credential)
-        return Visit(door, peer, usage, self.log)
+        return Visit(door, peer, usage, self.log, has_unknown_key=credential is not None and usage is None)
 
     def check(self, door: Door, visit: Visit) -> None:
         """Raises AccessError where the key is missing, unknown, or not for this group."""

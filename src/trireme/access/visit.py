@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from trireme.access.api_key import ANONYMOUS
+from trireme.access.api_key import ANONYMOUS, UNKNOWN
 from trireme.access.groups import HEALTH
 from trireme.access.usage import KeyUsage
 from trireme.core.clock import monotonic_ns
@@ -61,6 +61,7 @@ class Visit:
     __slots__ = (
         "_began_ns",
         "_door",
+        "_has_unknown_key",
         "_in_flight",
         "_is_ended",
         "_is_free",
@@ -75,13 +76,16 @@ class Visit:
         "usage",
     )
 
-    def __init__(self, door: Door, peer: str, usage: KeyUsage | None, log: VisitLog | None) -> None:
+    def __init__(
+        self, door: Door, peer: str, usage: KeyUsage | None, log: VisitLog | None, *, has_unknown_key: bool = False
+    ) -> None:
         self.peer = peer
         self.usage = usage
         """Of the key; None where no keys are asked for, or none was accepted."""
         self.model = door.model
         self.status = 0
         self._door = door
+        self._has_unknown_key = has_unknown_key
         self._is_free = door.group == HEALTH  # or a probe would use up what its key has for requests
         self._log = log
         self._in_flight = 0
@@ -94,7 +98,9 @@ class Visit:
 
     @property
     def key_name(self) -> str:
-        return ANONYMOUS if self.usage is None else self.usage.key.name
+        if self.usage is not None:
+            return self.usage.key.name
+        return UNKNOWN if self._has_unknown_key else ANONYMOUS
 
     @property
     def actor(self) -> str:

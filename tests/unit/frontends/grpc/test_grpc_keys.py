@@ -160,6 +160,11 @@ def test_every_visit_is_told_once_with_who_and_what(guarded: Any, tools: Any, re
     assert (third.key, third.status, third.request_count) == ("anonymous", grpc.UNAUTHENTICATED, 0)
 
 
+def test_a_key_that_nobody_has_is_told_from_none(guarded: Any, tools: Any, records: Records) -> None:
+    guarded.answers_of(guarded.infer(tools.infer_request(), metadata=bearer("guessed")))
+    assert [(record.key, record.status) for record in records] == [("(unknown)", grpc.UNAUTHENTICATED)]
+
+
 def test_without_keys_and_log_methods_are_the_very_same(client: Any, tools: Any) -> None:
     """So that a call costs what it cost before there were keys."""
     client.infer(tools.infer_request("held"))

@@ -194,6 +194,12 @@ def test_every_visit_is_told_once_with_who_and_what(guarded: Any, post: Any, get
     assert (third.status, third.door.path, third.door.group) == (404, "/nothing", "")
 
 
+def test_a_key_that_nobody_has_is_told_from_none(guarded: Any, post: Any, get: Any, records: Records) -> None:
+    guarded.ask(get("/v2/health/live", BEARER + "guessed"))
+    guarded.ask(post(INFER, bytes(100_000), BEARER + "guessed"))
+    assert [(record.key, record.status) for record in records] == [("(unknown)", 401)] * 2
+
+
 def test_a_client_that_leaves_is_told_as_cut_off(guarded: Any, post: Any, records: Records) -> None:
     guarded.feed(post("/v2/models/quiet/infer", BODY, BEARER + "infer"))
     guarded.transport.abort()
