@@ -68,7 +68,7 @@ def test_health_and_new_workers_need_no_descriptor_that_clients_hold(server: Run
             assert probe.read_until(grpc.DATA, 1, with_end=False) == grpc.message(b"\x08\x01")
         assert server.metrics_page()
         status, headers, body = server.ask("POST", "/v2/models/copy/infer", {})
-        assert (status, "--max-connections" in json.loads(body)["error"]) == (503, True)
+        assert (status, "ulimit -n" in json.loads(body)["error"]) == (503, True)
         assert headers["Connection"] == server.ask("GET", "/v2/health/live")[1]["Connection"] == "close"
         for model in ("later", "copy"):
             kept.request("POST", f"/v2/repository/models/{model}/load")

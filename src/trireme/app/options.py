@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trireme.config.options.server import ServerOptions
-from trireme.frontends.connection_slots import ConnectionSlots, connection_count
+from trireme.frontends.connection_slots import ConnectionSlots, create_slots
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.http.options import ConnectionLimits, HttpFrontendOptions, MetricsFrontendOptions
 from trireme.frontends.inflight import InflightBytes
@@ -133,7 +133,7 @@ def inflight_bytes(options: ServerOptions) -> InflightBytes:
 
 def connection_slots(options: ServerOptions) -> ConnectionSlots:
     """To be asked for once models have the descriptors that they need."""
-    return ConnectionSlots(connection_count(options.max_connections), options.max_connections_per_address)
+    return create_slots(options.max_connections, options.max_connections_per_address)
 
 
 def grpc_options(options: ServerOptions) -> GrpcFrontendOptions:

@@ -19,8 +19,10 @@ _RESERVED_SHARE: Final = 4
 _MAX_RESTRICTED: Final = 16
 """Connections beyond the limit, which may ask for health alone."""
 _RESTRICTED_S: Final = 5.0
-TOO_MANY_CONNECTIONS: Final = (
-    "the server has as many connections as it may have. Use --max-connections to increase the limit."
+_TOO_MANY: Final = "the server has as many connections as it may have. Use --max-connections to increase the limit."
+_TOO_FEW_FILES: Final = (
+    "the server has as many connections as the open files that the system allows leave room for, which are fewer than "
+    "--max-connections. Raise the limit of open files (ulimit -n) where it is started."
 )
 
 Abort = Callable[[], None]
@@ -29,8 +31,13 @@ Abort = Callable[[], None]
 class ConnectionSlots:
     """Changed on the event loop's thread alone."""
 
-    def __init__(self, max_count: int = _UNLIMITED, max_per_address: int = 0) -> None:
+    def __init__(
+        self, max_count: int = _UNLIMITED, max_per_address: int = 0, *, is_short_of_files: bool = False
+    ) -> None:
         self.max_count = max_count
+        self.limit = "the open files that the system allows" if is_short_of_files else "--max-connections"
+        self.refusal = _TOO_FEW_FILES if is_short_of_files else _TOO_MANY
+        """What those beyond the limit are told."""
         self._max_per_address = max_per_address
         self._count = 0
         self._by_address: dict[str, int] = {}
@@ -100,6 +107,16 @@ class ConnectionPlace:
         """Whether all may be asked for on the connection, and not health alone."""
         return self._is_counted
 
+    @property
+    def refusal(self) -> str:
+        """What a client is told that asks for more than health where it is not."""
+        return self._slots.refusal
+
+    @property
+    def limit(self) -> str:
+        """What it is beyond where it is not counted."""
+        return self._slots.limit
+
     def enter(self, address: str, abort: Abort) -> None:
         """Counts the connection of a client at this address, or ends it where the address has too many; one beyond the
         limit is ended after a while."""
@@ -151,6 +168,12 @@ class SharedLimits:
     """How much memory what they ask for may take."""
     accepting: Accepting | None = None
     """Whoever holds the sockets of clients, where that is not this process."""
+
+
+def create_slots(max_connections: int, max_per_address: int) -> ConnectionSlots:
+    """As many as are asked for and the system leaves room for."""
+    count = connection_count(max_connections)
+    return ConnectionSlots(count, max_per_address, is_short_of_files=count != max_connections)
 
 
 def connection_count(max_connections: int) -> int:

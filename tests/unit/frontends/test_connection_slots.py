@@ -10,7 +10,13 @@ from functools import partial
 
 import pytest
 
-from trireme.frontends.connection_slots import ConnectionPlace, ConnectionSlots, address_of, connection_count
+from trireme.frontends.connection_slots import (
+    ConnectionPlace,
+    ConnectionSlots,
+    address_of,
+    connection_count,
+    create_slots,
+)
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:
@@ -106,6 +112,12 @@ def test_descriptors_are_kept_for_the_server(
     monkeypatch.setattr("os.listdir", lambda _: [""] * 30)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     assert connection_count(wanted) == expected
+
+
+@pytest.mark.parametrize(("wanted", "allowed", "told"), [(50, 256, "--max-connections to"), (10_000, 256, "ulimit -n")])
+def test_the_limit_that_holds_is_named(monkeypatch: pytest.MonkeyPatch, wanted: int, allowed: int, told: str) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    assert told in ConnectionPlace(create_slots(wanted, 0)).refusal
 
 
 def test_without_a_bound_of_the_system_the_wish_counts(monkeypatch: pytest.MonkeyPatch) -> None:

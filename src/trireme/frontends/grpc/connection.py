@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import unanswered_error
-from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, ConnectionPlace, address_of
+from trireme.frontends.connection_slots import ConnectionPlace, address_of
 from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.keepalive import Keepalive
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner
@@ -28,7 +28,6 @@ from trireme.server.long_work import INLINE_BYTES_PER_READ
 log = logging.getLogger(__name__)
 
 _STOPPING_BLOCK: Final = grpc.trailers_only(grpc.UNAVAILABLE, STOPPING)
-_RESTRICTED_BLOCK: Final = grpc.trailers_only(grpc.RESOURCE_EXHAUSTED, TOO_MANY_CONNECTIONS)
 _WRITE_BUFFER_BYTES: Final = 2 << 20
 """What may wait for the socket before DATA is held back."""
 _LINGER_S: Final = 1.0
@@ -135,7 +134,7 @@ class GrpcConnection(asyncio.Protocol):
             self.context.loop.call_soon(self.data_received, b"")
 
     def _abort_excess(self) -> None:
-        self.abort("beyond --max-connections" + ("-per-address" if self._place.is_counted else ""))
+        self.abort(f"beyond {'--max-connections-per-address' if self._place.is_counted else self._place.limit}")
 
     def eof_received(self) -> bool:
         return False
@@ -322,7 +321,8 @@ class GrpcConnection(asyncio.Protocol):
         if self.is_restricted and not self._place.count():
             self.is_draining = True
             if plan.method.protocol != "health":
-                self.http2.outbound.send_headers(stream, _RESTRICTED_BLOCK, True)
+                block = grpc.trailers_only(grpc.RESOURCE_EXHAUSTED, self._place.refusal)
+                self.http2.outbound.send_headers(stream, block, True)
                 return
         self._progress.arriving.was_used = True
         call = plan.method.open(self, stream, plan)

@@ -11,7 +11,7 @@ from typing import Final
 
 from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
-from trireme.frontends.connection_slots import TOO_MANY_CONNECTIONS, ConnectionPlace
+from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
@@ -395,4 +395,4 @@ class RestrictedConnection(Connection):
             return
         exchange = Exchange(self, head, b"")
         self._exchanges.append(exchange)
-        exchange.send(answers.typed(head, 503, encode_error(TOO_MANY_CONNECTIONS)))
+        exchange.send(answers.typed(head, 503, encode_error(self._place.refusal)))

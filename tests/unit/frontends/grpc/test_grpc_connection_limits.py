@@ -37,7 +37,11 @@ class OpenTransport(asyncio.Transport):
 
 @pytest.mark.parametrize(
     ("slots", "flag"),
-    [(ConnectionSlots(1), "--max-connections"), (ConnectionSlots(9, 1), "--max-connections-per-address")],
+    [
+        (ConnectionSlots(1), "--max-connections"),
+        (ConnectionSlots(1, is_short_of_files=True), "the open files that the system allows"),
+        (ConnectionSlots(9, 1), "--max-connections-per-address"),
+    ],
 )
 def test_the_log_names_the_limit_that_a_connection_is_beyond(
     slots: ConnectionSlots, flag: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
