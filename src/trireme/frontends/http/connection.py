@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -17,7 +16,7 @@ from trireme.frontends.http.admission import create_collector, find_refusal, siz
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing_head
-from trireme.frontends.http.socket_side import ConnectionOwner, SocketSide
+from trireme.frontends.http.socket_side import ConnectionOwner, OrderedAnswers
 from trireme.frontends.http.status import status_of
 from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
@@ -32,22 +31,17 @@ _TURN_S: Final = 0.02
 """How long the requests of one connection may keep the event loop before others have their turn."""
 
 
-class Connection(SocketSide):
+class Connection(OrderedAnswers):
     """Everything runs on the event loop's thread. Requests may be pipelined; endpoints answer in any order."""
 
     def __init__(self, owner: ConnectionOwner, place: ConnectionPlace) -> None:
         super().__init__(owner, place)
         self._heads = owner.heads
         self._known_heads = owner.heads.known
-        self._unread = b""  # the beginning of a head, or requests beyond the pipelining limit
         self._head: RequestHead | None = None  # of the request whose body is being received
         self._collector: BodyCollector | None = None
         self._refusal: ServingError | None = None  # of that request, known from its head alone
-        self._exchanges: deque[Exchange] = deque()
-        self._is_last_read = False  # no further request is read from this connection
-        self._owes_continue = False
         self._refused_count = 0  # requests that took long to read, for nothing
-        self._held_bytes = 0  # of answers that wait for earlier ones
         self._body_bytes = 0  # of the body that is being received, those that are counted
 
     @property
@@ -303,73 +297,6 @@ class Connection(SocketSide):
             self._refuse(status_of(error), error.message)
             for exchange in unread:
                 exchange.give_up(error)
-
-    def write_part(self, exchange: Exchange, data: Buffer) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        if self._exchanges[0] is not exchange:
-            self._hold(exchange, data)
-            return
-        transport.write(data)
-        if self._is_write_paused:
-            self._pace.moved_bytes += len(data)
-            if self._note_unsent() > self._limits.max_unsent_bytes:
-                self.abort()
-
-    def _hold(self, exchange: Exchange, data: Buffer) -> None:
-        """Keeps an answer whose turn has not come; a client that lets too much gather counts as gone."""
-        if exchange.held is None:
-            exchange.held = []
-        exchange.held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes - len(data) > self._limits.max_unsent_bytes:
-            self.abort()
-
-    def complete(self, exchange: Exchange, data: Buffer) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        exchanges = self._exchanges
-        if exchanges[0] is not exchange:
-            self._hold(exchange, data)
-            return
-        if self._is_write_paused and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
-            self.abort()
-            return
-        transport.write(data)
-        exchanges.popleft()
-        if exchanges or self._is_last_read or self._unread or self._owes_continue:
-            self._go_on(transport)
-
-    def _go_on(self, transport: asyncio.Transport) -> None:
-        """An answer is out: the next ones that wait for it follow, then what was left unread."""
-        exchanges = self._exchanges
-        while exchanges:
-            first = exchanges[0]
-            if first.held is not None:
-                transport.writelines(first.held)
-                self._held_bytes -= sum(map(len, first.held))
-                first.held = None
-            if not first.is_answered:
-                break
-            exchanges.popleft()
-        if not exchanges:
-            if self._is_last_read:
-                self._end(transport)
-                return
-            if self._owes_continue:
-                self._owes_continue = False
-                transport.write(answers.CONTINUE)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Goes on with what was left unread."""
-        if self._unread and self._is_reading_paused:
-            self._resume_reading()
-
-    def close_after(self, exchange: Exchange) -> None:
-        self._is_last_read = True
 
     def _resume_reading(self) -> None:
         super()._resume_reading()

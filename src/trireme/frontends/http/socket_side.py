@@ -1,11 +1,16 @@
-"""The socket's side of a connection: counted among all of them, watched over, and paused where there is no room."""
+"""The socket's side of a connection: counted among all of them, watched over, and paused where there is no room; and
+its answers, which leave in the order of the requests."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any, Final, Protocol, cast
 
+from trireme.core.elements import Buffer
 from trireme.frontends.connection_slots import ConnectionPlace, address_of
+from trireme.frontends.http import answers
+from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import HeadReader
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
@@ -117,3 +122,82 @@ class SocketSide(asyncio.Protocol):
             self._transport.resume_reading()
             self._pace.begin_head()
             self._pace.begin_window()
+
+
+class OrderedAnswers(SocketSide):
+    """Implements most of `AnswerSink`."""
+
+    def __init__(self, owner: ConnectionOwner, place: ConnectionPlace) -> None:
+        super().__init__(owner, place)
+        self._exchanges: deque[Exchange] = deque()
+        self._unread = b""  # the beginning of a head, or requests beyond the pipelining limit
+        self._is_last_read = False  # no further request is read from this connection
+        self._owes_continue = False
+        self._held_bytes = 0  # of answers that wait for earlier ones
+
+    def write_part(self, exchange: Exchange, data: Buffer) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if self._exchanges[0] is not exchange:
+            self._hold(exchange, data)
+            return
+        transport.write(data)
+        if self._is_write_paused:
+            self._pace.moved_bytes += len(data)
+            if self._note_unsent() > self._limits.max_unsent_bytes:
+                self.abort()
+
+    def _hold(self, exchange: Exchange, data: Buffer) -> None:
+        """Keeps an answer whose turn has not come; a client that lets too much gather counts as gone."""
+        if exchange.held is None:
+            exchange.held = []
+        exchange.held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes - len(data) > self._limits.max_unsent_bytes:
+            self.abort()
+
+    def complete(self, exchange: Exchange, data: Buffer) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        exchanges = self._exchanges
+        if exchanges[0] is not exchange:
+            self._hold(exchange, data)
+            return
+        if self._is_write_paused and transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self.abort()
+            return
+        transport.write(data)
+        exchanges.popleft()
+        if exchanges or self._is_last_read or self._unread or self._owes_continue:
+            self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        """An answer is out: the next ones that wait for it follow, then what was left unread."""
+        exchanges = self._exchanges
+        while exchanges:
+            first = exchanges[0]
+            if first.held is not None:
+                transport.writelines(first.held)
+                self._held_bytes -= sum(map(len, first.held))
+                first.held = None
+            if not first.is_answered:
+                break
+            exchanges.popleft()
+        if not exchanges:
+            if self._is_last_read:
+                self._end(transport)
+                return
+            if self._owes_continue:
+                self._owes_continue = False
+                transport.write(answers.CONTINUE)
+        self._read_on()
+
+    def close_after(self, exchange: Exchange) -> None:
+        self._is_last_read = True
+
+    def _read_on(self) -> None:
+        """Goes on with what was left unread."""
+        if self._unread and self._is_reading_paused:
+            self._resume_reading()
