@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from trireme.backends.python.channel import messages
+from trireme.backends.python.process import fork_server as fork_server_module
 from trireme.backends.python.process.fork_server import ForkServer
 from trireme.backends.python.process.forked_worker import ForkedWorker
-from trireme.backends.python.process.variables import worker_environment
+from trireme.backends.python.process.variables import THREAD_VARIABLES, worker_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 
@@ -31,7 +32,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         facts = {"mark": os.environ.get("MARK"), "path": os.environ.get("PATH"), "argv": sys.argv,
-                 "first": sys.path[0], "draw": int(np.random.randint(1 << 30)), "parent": os.getppid()}
+                 "first": sys.path[0], "draw": int(np.random.randint(1 << 30)), "parent": os.getppid(),
+                 "threads": len(os.listdir("/proc/self/task")), "program": open("/proc/self/cmdline").read()}
         print(json.dumps(facts))
 """
 
@@ -138,7 +140,7 @@ def test_a_killed_worker_tells_its_signal_and_the_next_fork_works(fork_server: F
     after.close()
 
 
-@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "LD_PRELOAD"])
+@pytest.mark.parametrize("variable", ["OMP_WAIT_POLICY", "PYTHONPATH", "LD_PRELOAD"])
 def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(
     fork_server: ForkServer, variable: str
 ) -> None:
@@ -146,6 +148,76 @@ def test_variables_that_are_read_at_the_start_need_a_process_of_their_own(
     assert not fork_server.fits(Path(sys.executable), environment)
     assert not fork_server.fits(Path("/another/python"), worker_environment(os.environ, 1))
     assert fork_server.fits(Path(sys.executable), worker_environment(os.environ, 1))
+
+
+@pytest.fixture
+def without_thread_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def own_fork_server(without_thread_variables: None) -> Iterator[ForkServer]:
+    """Of a server whose user has said nothing of threads."""
+    started = ForkServer.start()
+    assert started is not None
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("instance_count", [1, 2, 3, 1000])
+def test_workers_of_any_number_of_instances_are_forked(own_fork_server: ForkServer, instance_count: int) -> None:
+    assert own_fork_server.fits(Path(sys.executable), worker_environment(os.environ, instance_count))
+
+
+def test_threads_that_the_user_has_set_are_those_of_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    started = ForkServer.start()
+    assert started is not None
+    try:
+        assert started.fits(Path(sys.executable), worker_environment(os.environ, 3))
+        assert not started.fits(Path(sys.executable), {**worker_environment(os.environ, 3), "OMP_NUM_THREADS": "1"})
+    finally:
+        started.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_forked_worker_computes_with_the_threads_of_its_own_variables(
+    own_fork_server: ForkServer, tmp_path: Path, count: int
+) -> None:
+    peer = Peer(own_fork_server, **dict.fromkeys(THREAD_VARIABLES, str(count)))
+    facts = facts_of(peer, tmp_path)
+    peer.close()
+    assert facts["threads"] == count
+    assert "fork_server_main.py" in str(facts["program"])
+
+
+STUBBORN = """
+import sys
+sys.path[0] = {folder!r}
+import fork_server_main
+fork_server_main.blas_threads = lambda: None
+fork_server_main.main()
+"""
+
+
+@pytest.mark.usefixtures("without_thread_variables")
+def test_where_numpy_takes_no_other_number_of_threads_the_worker_starts_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STUBBORN.format(folder=str(fork_server_module.FORK_SERVER_SCRIPT.parent)))
+    monkeypatch.setattr(fork_server_module, "FORK_SERVER_SCRIPT", program)
+    started = ForkServer.start()
+    assert started is not None
+    facts = []
+    for count in (1, 2):
+        peer = Peer(started, **dict.fromkeys(THREAD_VARIABLES, str(count)))
+        facts.append(facts_of(peer, tmp_path))
+        peer.close()
+    started.close()
+    assert [fact["parent"] for fact in facts] == [os.getpid()] * 2
+    assert ["worker_main.py" in str(fact["program"]) for fact in facts] == [False, True]
 
 
 def test_a_fork_server_that_is_gone_is_replaced_once(tmp_path: Path) -> None:

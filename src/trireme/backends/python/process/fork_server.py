@@ -3,7 +3,8 @@
 Starting a worker from scratch costs 0.2 s of processor time, most of it importing numpy; a fork costs 5 ms. The server
 declares itself the one that adopts orphans (Linux), the fork server forks twice, and so a worker is the server's child
 like any other: it can be waited for, and it ends with the server. Where anything of this is missing, or a model needs
-another interpreter or other variables than the fork server began with, workers start from scratch.
+another interpreter or other variables than the fork server began with, workers start from scratch. Their share of the
+cores, which follows from the number of instances, is none of these: a worker takes it behind the fork.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from pathlib import Path
 
 from trireme.backends.python.process.forked_worker import ForkedWorker
 from trireme.backends.python.process.process_marks import ProcessMarks
-from trireme.backends.python.process.variables import worker_environment
+from trireme.backends.python.process.variables import (
+    THREAD_VARIABLES,
+    core_count,
+    thread_share,
+    worker_environment,
+)
 from trireme.backends.python.worker.process_mark import end_marked
 from trireme.machine.process_state import is_stopped
 
@@ -60,7 +66,8 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.marks = ProcessMarks()
-        self._environment: Mapping[str, str] = worker_environment(os.environ, 1)
+        self._environment: Mapping[str, str] = worker_environment(os.environ, core_count())  # one thread
+        self._set_by_worker = () if thread_share(os.environ, 1) is None else THREAD_VARIABLES
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._turn = asyncio.Lock()
@@ -80,7 +87,7 @@ class ForkServer:
         """Whether workers of this interpreter with these variables can be forked."""
         if self._control is None or str(python) != sys.executable:
             return False
-        return _read_at_start(environment) == _read_at_start(self._environment)
+        return self._read_at_start(environment) == self._read_at_start(self._environment)
 
     async def fork(self, environment: Mapping[str, str], sock: int, side: int) -> ForkedWorker | None:
         """A worker over these two sockets. None where there will be none; where the fork server failed, which has been
@@ -202,6 +209,12 @@ class ForkServer:
             self._control.close()
             self._control = None
 
+    def _read_at_start(self, environment: Mapping[str, str]) -> dict[str, str]:
+        later = self._set_by_worker
+        return {
+            name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name not in later
+        }
+
     def _is_stopped(self) -> bool:
         """Raises OSError where it was ended meanwhile."""
         if self._process is None:
@@ -242,7 +255,3 @@ def _end_unwanted(task: asyncio.Future[ForkedWorker | None]) -> None:
         worker.wait()
         worker.stdout.close()
         worker.stderr.close()
-
-
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}

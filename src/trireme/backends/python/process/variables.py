@@ -8,14 +8,14 @@ from trireme.backends.python.compat import VARIABLE as COMPAT_VARIABLE
 from trireme.config.compat_words import TOKEN
 from trireme.devices.cpu import core_count
 
-__all__ = ["core_count", "thread_share", "worker_environment"]
+__all__ = ["THREAD_VARIABLES", "core_count", "thread_share", "worker_environment"]
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def thread_share(base: Mapping[str, str], instance_count: int) -> int | None:
     """The threads that a worker computes with at first; None where `base` says it, as the user wants it."""
-    if any(name in base for name in _THREAD_VARIABLES):
+    if any(name in base for name in THREAD_VARIABLES):
         return None
     return max(1, core_count() // max(1, instance_count))
 
@@ -26,7 +26,7 @@ def worker_environment(base: Mapping[str, str], instance_count: int, compat: Col
     environment = dict(base)
     threads = thread_share(base, instance_count)
     if threads is not None:
-        environment.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     environment[COMPAT_VARIABLE] = ",".join(sorted(compat))
     token = environment.get("PRIVATE_REPO_TOKEN")
     if token and TOKEN in compat:

@@ -8,6 +8,9 @@ workers have started and left behind, which it knows by the server's marks. See 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -18,10 +21,18 @@ import socket
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping
 
 MAX_REQUEST_BYTES = 1 << 20
 DESCRIPTORS = 4
 _ADOPTION_S = 5.0
+_BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+"""The first that is set is OpenBLAS's number of threads, which it reads once, when it is loaded."""
+_BLAS_NAMES = (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", ""))
+"""What stands before and behind the names of OpenBLAS's functions in numpy's own build, and in the systems'."""
+
+BlasThreads = tuple[Callable[[], int], Callable[[int], None]]
+"""Reads and sets the number of threads."""
 
 
 def main() -> None:
@@ -36,13 +47,14 @@ def main() -> None:
     program.name_process("trireme-forker")
     program.add_packages()
     preload()
+    blas = blas_threads()
     gc.freeze()  # what was imported is not looked at again, so its pages stay shared
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, DESCRIPTORS)
         if not request:
             end_what_is_left(marks)
             os._exit(0)
-        serve(control, request, descriptors)
+        serve(control, request, descriptors, blas)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -66,7 +78,21 @@ def end_what_is_left(marks: range) -> None:
     end_marked(marks)
 
 
-def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> None:
+def blas_threads() -> BlasThreads | None:
+    """Of the OpenBLAS that numpy has loaded; None where it has another library, or none."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.rstrip().partition("/")[2] for line in maps if "openblas" in line.rpartition("/")[2]}
+    for path in sorted(paths):
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(f"/{path}")
+            for before, behind in _BLAS_NAMES:
+                with contextlib.suppress(AttributeError):
+                    read = getattr(library, f"{before}openblas_get_num_threads{behind}")
+                    return read, getattr(library, f"{before}openblas_set_num_threads{behind}")
+    return None
+
+
+def serve(control: socket.socket, request: bytes, descriptors: list[int], blas: BlasThreads | None) -> None:
     """Forks a worker that belongs to the server: its first parent ends at once, and the server adopts it. It is told
     of the worker after that, when it can wait for it."""
     reader, writer = os.pipe()
@@ -88,13 +114,14 @@ def serve(control: socket.socket, request: bytes, descriptors: list[int]) -> Non
     control.close()
     os.close(reader)
     os.close(writer)
-    become_worker(marshal.loads(request), descriptors)
+    become_worker(marshal.loads(request), descriptors, blas)
 
 
-def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int]) -> None:
+def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int], blas: BlasThreads | None) -> None:
     """Turns this process into what `worker_main.py` would be, and ends it."""
     server_pid, environment = request
     sock, side, stdout, stderr = descriptors
+    given, wanted = blas_thread_count(os.environ), blas_thread_count(environment)
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(stdout, 1)
@@ -115,15 +142,38 @@ def become_worker(request: tuple[int, dict[str, str]], descriptors: list[int]) -
         if time.monotonic() > deadline:
             os._exit(1)
         time.sleep(0.0005)
+    if blas is None and wanted != given:
+        start_over(sock, side)
     code = 0
     try:
-        importlib.import_module("worker_main").run_worker(sock, side)
+        begin = functools.partial(set_blas_threads, blas, wanted)
+        importlib.import_module("worker_main").run_worker(sock, side, begin)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1
     leave(code)
+
+
+def blas_thread_count(variables: Mapping[str, str]) -> int | None:
+    """What OpenBLAS would read; None where it would decide itself."""
+    numbers = [int(text) for name in _BLAS_VARIABLES if (text := variables.get(name, "")).isdecimal()]
+    return next((number for number in numbers if number > 0), None)
+
+
+def set_blas_threads(blas: BlasThreads | None, count: int | None) -> None:
+    """Lets numpy compute with as many threads as though it had been imported here."""
+    if blas is not None and count is not None and blas[0]() != count:
+        blas[1](count)
+
+
+def start_over(sock: int, side: int) -> None:
+    """Becomes a worker from scratch: numpy was imported for another number of threads, and takes no other."""
+    for descriptor in (sock, side):
+        os.set_inheritable(descriptor, True)
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker_main.py")
+    os.execv(sys.executable, [sys.executable, program, str(sock), str(side)])
 
 
 def unbuffered(descriptor: int) -> io.TextIOWrapper:
