@@ -4,8 +4,9 @@
     python tests/scripts/soak.py --frontend-processes 4 --front-end-kills 20 --instances 4 --leases
 
 Starts its own server in mode explicit on free loopback ports and stops it. Ends with 0 when no request failed during
-reloads and during load and unload cycles of another model, memory stayed flat over the cycles, the model served again after
-every kill, a killed front-end process took its own connections alone, and the statistics of a counted load were exact.
+reloads and during load and unload cycles of another model, no worker was left of what was replaced or unloaded, memory
+stayed flat over the cycles, the model served again after every kill, a killed front-end process took its own connections
+alone, and the statistics of a counted load were exact.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ instance_group [{ kind: KIND_CPU count: %d }]
 BODY = json.dumps({"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}).encode()
 ALLOWED_GROWTH_KB = 8 * 1024
 CLIENTS = 8
+WAIT_S = 30
+"""What a call may take."""
 
 
 def free_port() -> int:
@@ -58,8 +61,9 @@ def free_port() -> int:
 class Server:
     """A server process of our own on a repository of two models."""
 
-    def __init__(self, folder: Path, front_end_count: int, instance_count: int, has_leases: bool) -> None:
+    def __init__(self, folder: Path, log: Path, front_end_count: int, instance_count: int, has_leases: bool) -> None:
         self.front_end_count = front_end_count
+        self.instance_count = instance_count
         self.repository = folder / "models"
         for name in ("steady", "coming"):
             version = self.repository / name / "1"
@@ -71,17 +75,17 @@ class Server:
         flags += [f"--http-port={self.port}", f"--grpc-port={free_port()}", f"--metrics-port={free_port()}"]
         flags += [f"--frontend-processes={front_end_count}", f"--frontend-leases={has_leases}"]
         command = [str(Path(sys.executable).with_name("tritonserver")), f"--model-repository={self.repository}"]
-        self.log = open(folder / "log", "w")  # noqa: SIM115
+        self.log = open(log, "w")  # noqa: SIM115
         self.process = subprocess.Popen(
             [*command, *flags, "--model-control-mode=explicit", "--load-model=steady"], stdout=self.log, stderr=self.log
         )
         while self.ask("GET", "/v2/health/ready")[0] != 200:
             if self.process.poll() is not None:
-                raise SystemExit((folder / "log").read_text())
+                raise SystemExit(log.read_text())
             time.sleep(0.05)
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()
@@ -125,7 +129,7 @@ class Load(threading.Thread):
         self.is_over = False
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         while not self.is_over and self.count != self.most:
             try:
                 connection.request("POST", "/v2/models/steady/infer", BODY)
@@ -176,16 +180,28 @@ def load_on(server: Server, most: int | None = None) -> Iterator[Loads]:
 
 
 def reloads(server: Server, count: int) -> bool:
-    refused = 0
+    refused, slowest = 0, 0.0
     with load_on(server) as loads:
         for number in range(count):
             (server.repository / "steady" / "1" / "model.py").write_text(MODEL + f"# {number}\n")
+            began = time.monotonic()
             status, body = server.ask("POST", "/v2/repository/models/steady/load")
+            slowest = max(slowest, time.monotonic() - began)
             if status != 200:
                 refused += 1
-                print(f"reload {number}: {status} {body!r}")
-    print(f"{count} reloads, {refused} refused; {loads}")
-    return not (loads.failures or loads.lost_count or refused)
+                print(f"reload {number}: {status} {body!r}, {time.monotonic() - began:.1f} s after it was asked for")
+    print(f"{count} reloads, {refused} refused, the slowest took {slowest:.1f} s; {loads}")
+    return has_left_none(server) and not (loads.failures or loads.lost_count or refused)
+
+
+def has_left_none(server: Server) -> bool:
+    """Whether the workers of copies that were replaced end: none is lost with a process that had it."""
+    end = time.monotonic() + WAIT_S
+    while len(server.worker_ids()) != server.instance_count and time.monotonic() < end:
+        time.sleep(0.1)
+    count = len(server.worker_ids())
+    print(f"{count} workers are left, of {server.instance_count} instances")
+    return count == server.instance_count
 
 
 def cycles(server: Server, count: int) -> bool:
@@ -203,7 +219,7 @@ def cycles(server: Server, count: int) -> bool:
     growth = marks[-1] - marks[len(marks) // 3]
     print(f"{count} load/unload cycles, {refused} refused; {loads}")
     print(f"server memory in kB {marks}; growth over the last two thirds {growth}")
-    return growth < ALLOWED_GROWTH_KB and not (loads.failures or loads.lost_count or refused)
+    return has_left_none(server) and growth < ALLOWED_GROWTH_KB and not (loads.failures or loads.lost_count or refused)
 
 
 def kills(server: Server, count: int) -> bool:
@@ -258,6 +274,7 @@ def main() -> int:
     parser.add_argument("--instances", type=int, default=1, help="of each of the two models")
     parser.add_argument("--leases", action="store_true", help="front-end processes get workers of models that are busy")
     parser.add_argument("--counted", type=int, default=1000, help="requests of each client for exact statistics")
+    parser.add_argument("--log", type=Path, help="where to keep the server's log")
     args = parser.parse_args()
     planned = (
         (reloads, args.reloads),
@@ -267,7 +284,8 @@ def main() -> int:
         (counted, args.counted),
     )
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    server = Server(folder, args.frontend_processes, args.instances, args.leases)
+    log = args.log or folder / "log"
+    server = Server(folder, log, args.frontend_processes, args.instances, args.leases)
     try:
         checks = [check(server, count) for check, count in planned if count]
         server.process.send_signal(signal.SIGTERM)
