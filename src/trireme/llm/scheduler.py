@@ -174,9 +174,10 @@ class Scheduler:
     def _grow(self, sequence: Sequence, count: int, opened: _OpenPlan) -> bool:
         """Gets blocks for so many more tokens; the last that run give up theirs, in the end the sequence itself.
 
-        Beams get those of all of them with the first that is planned, so that none of them is planned when they go.
+        Beams get those of all of them with the first that is planned, so that none of them is planned when they go: for
+        the tokens they have, as what is under way of one that is planned already belongs to the next step.
         """
-        wanted = [(one, one.size) for one in sequence.peers if not one.is_parked]
+        wanted = [(one, len(one.tokens)) for one in sequence.peers if not one.is_parked]
         wanted = wanted or [(sequence, sequence.computed + count)]
         for one, size in wanted:
             missing = self._blocks_for(size) - len(one.blocks)

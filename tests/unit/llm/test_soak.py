@@ -97,6 +97,10 @@ class Crowd:
         chance = self._chance
         common = chance.choice([[], [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 9, 9, 9, 9, 9, 9, 9, 9, 9]])
         own = [chance.randrange(SPEC.vocab_size) for _ in range(chance.randrange(1, 30))]
+        if chance.random() < 0.2:
+            return Request(
+                common + own, SamplingParams(max_tokens=chance.randrange(1, 24), beams=chance.choice([2, 3]))
+            )
         params = SamplingParams(
             max_tokens=chance.randrange(1, 24),
             temperature=chance.choice([0.0, 0.0, 1.0]),
@@ -109,7 +113,7 @@ class Crowd:
 
 def soak(count: int, seed: int = 0, sample: int = 60) -> dict[str, int]:
     """Sends so many requests, and compares some of their texts with what they get when they are alone."""
-    engine, alone = start_engine(blocks=40, sequences=10), start_engine(200, 1, has_prefix_cache=False)
+    engine, alone = start_engine(blocks=40, sequences=10), start_engine(200, 3, has_prefix_cache=False)
     crowd = Crowd(engine, seed)
     crowd.send(count)
     stats = engine.stats()

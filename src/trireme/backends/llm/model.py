@@ -15,7 +15,6 @@ from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
-from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -25,7 +24,7 @@ from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
 from trireme.backends.served_engine.pacing import Pacer
-from trireme.backends.served_engine.refusals import WishError, begin_each, begin_or_refuse, refusal
+from trireme.backends.served_engine.refusals import WishError, begin_each
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
@@ -64,7 +63,7 @@ class TritonPythonModel:
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
             self._adapter_metrics = AdapterMetrics(self._engine.adapters, config["name"], args["model_version"])
-        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._update_metrics)
+        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
         self._pacer = Pacer(pb_runtime.current().channel.wait_until)
         self._caretaker.start()
 
@@ -73,14 +72,15 @@ class TritonPythonModel:
         begin_each(requests, self._begin)
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
+        timeout_us = request.timeout()
+        self._begin_until(time.monotonic() + timeout_us / 1e6 if timeout_us else None, request, sender)
+
+    def _begin_until(self, deadline: float | None, request: InferenceRequest, sender: InferenceResponseSender) -> None:
         try:
             wishes = read_wishes(request, self._engine.tokenizer, request.requested_output_names(), self._forms)
         except NewGrammarError as new:
-            compile_first = partial(self._compile, new, request, sender)
-            self._compiles.add(partial(begin_or_refuse, sender, compile_first))
+            self._compiles.add(sender, partial(self._compile, new, deadline, request, sender), deadline)
             return
-        timeout_us = request.timeout()
-        deadline = time.monotonic() + timeout_us / 1e6 if timeout_us else None
         if wishes.operation:
             self._answer_about_tokens(wishes, sender)
         elif not wishes.adapter:
@@ -88,23 +88,23 @@ class TritonPythonModel:
         elif (adapter := self._engine.adapters.take_if_kept(wishes.adapter)) is not None:
             self._submit_adapted(wishes, sender, deadline, adapter)
         else:
-            self._loads.add(partial(begin_or_refuse, sender, partial(self._read_adapter, wishes, sender, deadline)))
+            self._loads.add(sender, partial(self._read_adapter, wishes, sender, deadline), deadline)
 
-    def _compile(self, new: NewGrammarError, request: InferenceRequest, sender: InferenceResponseSender) -> None:
+    def _compile(
+        self,
+        new: NewGrammarError,
+        deadline: float | None,
+        request: InferenceRequest,
+        sender: InferenceResponseSender,
+    ) -> None:
         """In the thread that waits for grammars."""
-        if sender.is_cancelled():
-            _end_cancelled(sender)
-        else:
-            new.compile()
-            self._begin(request, sender)
+        new.compile()
+        self._begin_until(deadline, request, sender)
 
     def _read_adapter(self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None) -> None:
         """In the thread that waits for adapters."""
-        if sender.is_cancelled():
-            _end_cancelled(sender)
-        else:
-            adapter = self._engine.adapters.take(wishes.adapter)
-            self._submit_adapted(wishes, sender, deadline, adapter)
+        adapter = self._engine.adapters.take(wishes.adapter)
+        self._submit_adapted(wishes, sender, deadline, adapter)
 
     def _submit_adapted(
         self, wishes: Wishes, sender: InferenceResponseSender, deadline: float | None, adapter: PlacedAdapter
@@ -124,7 +124,10 @@ class TritonPythonModel:
         self._loads.stop()
         self._compiles.stop()
 
-    def _update_metrics(self) -> None:
+    def _look_around(self) -> None:
+        """Now and then, in the caretaker's thread."""
+        self._compiles.end_overdue()
+        self._loads.end_overdue()
         self._metrics.update()
         if self._adapter_metrics is not None:
             self._adapter_metrics.update()
@@ -186,8 +189,3 @@ class TritonPythonModel:
         else:
             texts = [tokenizer.decode(tokens, skip_special=False)]
         sender.send(tokens_answer(tokens, texts, spec.max_positions), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-
-def _end_cancelled(sender: InferenceResponseSender) -> None:
-    error = refusal(RuntimeError("the request was ended: cancelled"), ErrorCode.CANCELLED)
-    sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)

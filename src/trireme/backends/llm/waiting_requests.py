@@ -4,10 +4,33 @@ thread that takes requests, in their order."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
 
+from trireme.backends.python.pb_utils.sender import InferenceResponseSender
+from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from trireme.backends.served_engine.refusals import begin_or_refuse, end_code, refusal
 from trireme.llm.intake import EngineBusyError
+from trireme.llm.request import FinishReason
+
+_ENDED: Final = "the request was ended: {}"
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    sender: InferenceResponseSender
+    begin: Callable[[], None]
+    deadline: float | None
+
+    def end_reason(self) -> FinishReason | None:
+        """Why it need not wait any longer."""
+        if self.sender.is_cancelled():
+            return FinishReason.CANCELLED
+        is_overdue = self.deadline is not None and self.deadline <= time.monotonic()
+        return FinishReason.TIMEOUT if is_overdue else None
 
 
 class WaitingRequests:
@@ -17,28 +40,55 @@ class WaitingRequests:
         """`max_waiting` requests may wait; 0: as many as come. `needed`: what for, as errors tell it."""
         self._max_waiting = max_waiting
         self._needed = needed
-        self._waiting = 0
+        self._waiting: dict[_Waiting, None] = {}
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "llm-waiting")
 
-    def add(self, begin: Callable[[], None]) -> None:
-        """Lets `begin`, which makes what is needed and must not raise, be called in the thread of this.
+    def add(self, sender: InferenceResponseSender, begin: Callable[[], None], deadline: float | None = None) -> None:
+        """Lets `begin`, which makes what is needed, be called in the thread of this; what it raises becomes the answer.
 
-        Raises EngineBusyError where too many wait.
+        Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`.
         """
+        one = _Waiting(sender, begin, deadline)
         with self._lock:
-            if self._max_waiting and self._waiting >= self._max_waiting:
+            if self._max_waiting and len(self._waiting) >= self._max_waiting:
                 raise EngineBusyError(
-                    f"{self._waiting} requests wait for their {self._needed} (max_waiting); try again later"
+                    f"{len(self._waiting)} requests wait for their {self._needed} (max_waiting); try again later"
                 )
-            self._waiting += 1
-        self._thread.submit(self._run, begin)
+            self._waiting[one] = None
+        self._thread.submit(self._run, one)
+
+    def end_overdue(self) -> None:
+        """Answers those whose time is over or whose client has left; to be called now and then, from another thread."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for one in waiting:
+            reason = one.end_reason()
+            if reason is not None and one.sender.has_credit() and self._take(one):
+                _end(one.sender, reason)
 
     def stop(self) -> None:
         """Returns when all that wait were begun, or refused: the engine is closed by then."""
         self._thread.shutdown()
 
-    def _run(self, begin: Callable[[], None]) -> None:
+    def _take(self, one: _Waiting) -> bool:
+        """Whether it still waited."""
         with self._lock:
-            self._waiting -= 1
-        begin()
+            if one not in self._waiting:
+                return False
+            del self._waiting[one]
+            return True
+
+    def _run(self, one: _Waiting) -> None:
+        if not self._take(one):
+            return
+        reason = one.end_reason()
+        if reason is None:
+            begin_or_refuse(one.sender, one.begin)
+        else:
+            _end(one.sender, reason)
+
+
+def _end(sender: InferenceResponseSender, reason: FinishReason) -> None:
+    error = refusal(RuntimeError(_ENDED.format(reason.value)), end_code(reason))
+    sender.send(error, TRITONSERVER_RESPONSE_COMPLETE_FINAL)

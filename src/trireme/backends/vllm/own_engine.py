@@ -13,11 +13,10 @@ from trireme.backends.llm.logprobs import by_id
 from trireme.backends.llm.sampling_options import MAX_TOKENS, SAMPLING_OPTIONS, read_params
 from trireme.backends.llm.settings import Settings
 from trireme.backends.llm.waiting_requests import WaitingRequests
-from trireme.backends.python.pb_utils.errors import ErrorCode
 from trireme.backends.served_engine.caretaker import Caretaker
 from trireme.backends.served_engine.device_report import report_devices
 from trireme.backends.served_engine.metrics import EngineMetrics
-from trireme.backends.served_engine.refusals import WishError, begin_or_refuse, end_code
+from trireme.backends.served_engine.refusals import WishError, end_code
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
@@ -41,7 +40,7 @@ class OwnEngine:
         self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled")
         self._engine.grammars.compiles_at_once = False
         self._metrics = EngineMetrics(self._engine.core, name, version)
-        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._metrics.update)
+        self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
         self._caretaker.start()
 
     @property
@@ -49,20 +48,21 @@ class OwnEngine:
         """Whether steps are still run."""
         return self._engine.core.is_alive
 
+    def _look_around(self) -> None:
+        """Now and then, in the caretaker's thread."""
+        self._compiles.end_overdue()
+        self._metrics.update()
+
     def submit(self, answer: TextAnswer, timeout_s: float | None) -> None:
         """Raises WishError, SamplingError, EngineBusyError or EngineClosedError."""
         try:
             self._begin(answer, timeout_s)
         except NewGrammarError as new:
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            compile_first = partial(self._compile, new, answer, deadline)
-            self._compiles.add(partial(begin_or_refuse, answer.sender, compile_first))
+            self._compiles.add(answer.sender, partial(self._compile, new, answer, deadline), deadline)
 
     def _compile(self, new: NewGrammarError, answer: TextAnswer, deadline: float | None) -> None:
         """In the thread that waits for grammars."""
-        if answer.sender.is_cancelled():
-            answer.fail("the request was ended: cancelled", ErrorCode.CANCELLED)
-            return
         new.compile()
         self.submit(answer, None if deadline is None else max(deadline - time.monotonic(), 0.001))
 

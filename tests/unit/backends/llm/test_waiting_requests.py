@@ -1,9 +1,11 @@
-"""Requests wait for their adapters in their order, and no more of them than may."""
+"""Requests wait for their adapters in their order, no more of them than may, and no longer than they may."""
 
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,25 +13,85 @@ from trireme.backends.compiled.model_load import ModelLoadError
 from trireme.backends.llm.settings import Settings, read_settings
 from trireme.backends.llm.waiting_requests import WaitingRequests
 from trireme.llm.intake import EngineBusyError
+from trireme.llm.sampling_params import SamplingError
+
+
+class Sender:
+    """Remembers what it was to send."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.is_gone = self.is_closed = False
+
+    def is_cancelled(self) -> bool:
+        return self.is_gone
+
+    def has_credit(self) -> bool:
+        return True
+
+    def send(self, response: Any, flags: int) -> None:
+        self.is_closed = True
+        self.told.append(str(response.error().message()))
+
+
+class Held:
+    """Requests that wait behind one that holds the thread up."""
+
+    def __init__(self, max_waiting: int) -> None:
+        self.waiting: Any = WaitingRequests(max_waiting, "adapters to be read")
+        self._released = threading.Event()
+        reached = threading.Event()
+
+        def hold() -> None:
+            reached.set()
+            self._released.wait(20)
+
+        self.waiting.add(Sender(), hold)
+        assert reached.wait(20)
+
+    def go_on(self) -> None:
+        self._released.set()
+        self.waiting.stop()
 
 
 def test_they_are_begun_one_after_another_and_one_too_many_is_refused() -> None:
-    loads, found = WaitingRequests(2, "adapters to be read"), list[int]()
-    reached, released = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        reached.set()
-        released.wait(20)
-
-    loads.add(hold)
-    assert reached.wait(20)
+    held, found = Held(2), list[int]()
     for number in range(2):
-        loads.add(lambda number=number: found.append(number))  # type: ignore[misc]
+        held.waiting.add(Sender(), lambda number=number: found.append(number))
     with pytest.raises(EngineBusyError, match="2 requests wait for their adapters"):
-        loads.add(hold)
-    released.set()
-    loads.stop()
+        held.waiting.add(Sender(), lambda: None)
+    held.go_on()
     assert found == [0, 1]
+
+
+def test_what_cannot_be_made_is_told() -> None:
+    held, sender = Held(2), Sender()
+
+    def fail() -> None:
+        raise SamplingError("no such thing")
+
+    held.waiting.add(sender, fail)
+    held.go_on()
+    assert sender.told == ["no such thing"]
+
+
+def test_those_whose_time_is_over_or_whose_client_has_left_are_answered_while_others_hold_them_up() -> None:
+    held, found = Held(3), list[str]()
+    late, gone, patient = Sender(), Sender(), Sender()
+    held.waiting.add(late, lambda: found.append("late"), time.monotonic() - 1)
+    held.waiting.add(gone, lambda: found.append("gone"), time.monotonic() + 600)
+    held.waiting.add(patient, lambda: found.append("patient"), time.monotonic() + 600)
+    gone.is_gone = True
+    held.waiting.end_overdue()
+    assert (late.told, gone.told, patient.told) == (
+        ["the request was ended: timeout"],
+        ["the request was ended: cancelled"],
+        [],
+    )
+    held.waiting.add(Sender(), lambda: found.append("next"))  # there is room again
+    held.go_on()
+    assert found == ["patient", "next"]
+    assert len(late.told) == 1
 
 
 def settings(folder: Path, **parameters: str) -> Settings:
