@@ -73,7 +73,8 @@ class EngineOptions:
     that says."""
     has_prefix_cache: bool = True
     step_timeout_s: float = 60.0
-    """After so long a step is taken to hang."""
+    """After so long a step is taken to hang: `Engine.generate` and `stream` raise then, and the worker of a served
+    model is started anew. Who listens to `submit` has `EngineCore.stalled_s` to look at."""
     has_graphs: bool = True
     """Whether steps are recorded once and replayed, on devices that can."""
     is_batch_invariant: bool = False

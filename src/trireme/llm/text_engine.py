@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.adapters.store import AdapterStore
@@ -34,6 +34,11 @@ from trireme.llm.tokenizer.loading import load_tokenizer
 from trireme.llm.tokenizer.port import Tokenizer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_LOOK_EVERY_S = 0.25
+_GRACE_S = 1.0
+"""For the step under way, beyond the time that a request has."""
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """A text, token ids, or the messages of a chat."""
@@ -195,7 +200,10 @@ class Engine:
         timeout_s: float | None = None,
         adapter: str | None = None,
     ) -> list[Completion]:
-        """Answers prompts together and waits for all of them: `params.choices` answers for each, in their order."""
+        """Answers prompts together and waits for all of them: `params.choices` answers for each, in their order.
+
+        Raises GenerationError where the engine fails, or a step hangs.
+        """
         params = params or SamplingParams()
         done: queue.SimpleQueue[int] = queue.SimpleQueue()
         listed = _as_list(prompts)
@@ -206,7 +214,7 @@ class Engine:
                 listener = _collect(pieces[number], number, done)
                 begun.append(self.submit(prompt, params, listener, timeout_s=timeout_s, adapter=adapter))
             for _ in listed:
-                done.get()
+                self._wait_for(done, timeout_s)
         except BaseException:  # a prompt that is refused, or an interrupt
             for generation in begun:
                 generation.abandon()
@@ -214,14 +222,18 @@ class Engine:
         return [completion for outputs in pieces for completion in _completions(outputs, params.choices)]
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, adapter: str | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        adapter: str | None = None,
+        timeout_s: float | None = None,
     ) -> Iterator[TextOutput]:
-        """The answer as it is written; leaving the loop early cancels the rest."""
+        """The answer as it is written; leaving the loop early cancels the rest. Raises as `generate` does."""
         pieces: queue.SimpleQueue[TextOutput] = queue.SimpleQueue()
-        generation = self.submit(prompt, params or SamplingParams(), pieces.put, adapter=adapter)
+        generation = self.submit(prompt, params or SamplingParams(), pieces.put, adapter=adapter, timeout_s=timeout_s)
         try:
             while True:
-                piece = pieces.get()
+                piece = self._wait_for(pieces, timeout_s)
                 if piece.error:
                     raise GenerationError(piece.error)
                 yield piece
@@ -229,6 +241,20 @@ class Engine:
                     return
         finally:
             generation.cancel()
+
+    def _wait_for(self, news: queue.SimpleQueue[T], timeout_s: float | None) -> T:
+        """What comes next. The engine itself ends what is overdue, between two steps; here it is looked whether those
+        come."""
+        most_s, limit = self.options.step_timeout_s, "step_timeout_s"
+        if timeout_s is not None and timeout_s + _GRACE_S < most_s:
+            most_s, limit = timeout_s + _GRACE_S, "timeout_s"
+        while True:
+            try:
+                return news.get(timeout=_LOOK_EVERY_S)
+            except queue.Empty:
+                stalled_s = self.core.stalled_s()
+            if stalled_s > most_s:
+                raise GenerationError(f"a step has not ended within {most_s:g} s ({limit})")
 
     def close(self) -> None:
         """Ends what is under way and gives the device's memory back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import queue
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from trireme.llm.executors.port import ExecutorError
 from trireme.llm.generation import TextOutput
 from trireme.llm.options import SpeculationMode
 from trireme.llm.sampling_params import MAX_SEED, MIN_SEED, SamplingError
+from trireme.llm.text_engine import GenerationError
 
 SHIPPED = Path(__file__).parents[3] / "examples" / "model_repository" / "scribe" / "1"
 PROMPT = list(range(40, 80))
@@ -107,6 +109,31 @@ def test_an_interrupt_ends_what_is_waited_for(engine: Engine, monkeypatch: pytes
             break
         time.sleep(0.01)
     assert engine.core.stats().finished.get("cancelled", 0) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("step_timeout_s", "timeout_s", "limit"),
+    [(0.3, None, "0.3 s (step_timeout_s)"), (60.0, 0.2, "1.2 s (timeout_s)")],
+)
+def test_a_step_that_hangs_is_told_to_who_waits(step_timeout_s: float, timeout_s: float | None, limit: str) -> None:
+    hangs, released = threading.Event(), threading.Event()
+    with Engine.load(SHIPPED, device="numpy", options=EngineOptions(step_timeout_s=step_timeout_s)) as engine:
+        submit = engine.core.executor.submit
+
+        def hang(plan: Any) -> Any:
+            hangs.set()
+            released.wait(60)
+            return submit(plan)
+
+        engine.core.executor.submit = hang  # type: ignore[method-assign]
+        try:
+            with pytest.raises(GenerationError, match=re.escape(f"a step has not ended within {limit}")):
+                engine.generate(PROMPT, SamplingParams(max_tokens=3), timeout_s=timeout_s)
+            with pytest.raises(GenerationError, match=re.escape(f"a step has not ended within {limit}")):
+                list(engine.stream(PROMPT, SamplingParams(max_tokens=3), timeout_s=timeout_s))
+            assert hangs.is_set()
+        finally:
+            released.set()
 
 
 def test_an_engine_that_cannot_be_started_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from trireme.backends.python.pb_utils.response import InferenceResponse
 from trireme.backends.python.pb_utils.sender import InferenceResponseSender
 from trireme.backends.python.pb_utils.types import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from trireme.llm.adapters.adapter import AdapterError, UnknownAdapterError
+from trireme.llm.grammar.trial import NoTrialError
 from trireme.llm.intake import EngineBusyError, EngineClosedError
 from trireme.llm.request import FinishReason
 from trireme.llm.sampling_params import LongPromptError, SamplingError
@@ -26,7 +27,7 @@ class WishError(ValueError):
 
 _CODES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
     ((WishError, SamplingError, ChatError, TokenizerError), ErrorCode.INVALID_ARG),
-    ((EngineBusyError, EngineClosedError), ErrorCode.UNAVAILABLE),
+    ((EngineBusyError, EngineClosedError, NoTrialError), ErrorCode.UNAVAILABLE),
     ((UnknownAdapterError,), ErrorCode.NOT_FOUND),
     ((AdapterError,), ErrorCode.INTERNAL),
 )

@@ -24,6 +24,10 @@ class TrialError(Exception):
     """The text says why a grammar is not to be compiled."""
 
 
+class NoTrialError(RuntimeError):
+    """A grammar could not be tried, for no fault of its own; the text says why."""
+
+
 class GrammarTrial:
     """Has one process, started with the first grammar and again after one that ended it. May be called from any thread;
     grammars are tried one after another."""
@@ -36,15 +40,15 @@ class GrammarTrial:
         self._is_closed = False
 
     def check(self, source: str, vocabulary: Any) -> None:
-        """Raises TrialError where the grammar cannot be compiled, or not within the limits. `vocabulary` has what the
-        library reads; it is the same for all calls."""
+        """Raises TrialError where the grammar cannot be compiled, or not within the limits, and NoTrialError where
+        that is not known. `vocabulary` has what the library reads; it is the same for all calls."""
         with self._turn:
             process = self._process
             if process is None or process.exit_code is not None:
                 process = self._start(vocabulary)
             reason = self._ask(process, source, self._max_seconds)
         if reason is None:
-            raise TrialError(self._told(process))
+            raise self._end_of(process)
         if reason:
             raise TrialError(reason)
 
@@ -67,12 +71,12 @@ class GrammarTrial:
         try:
             with self._lock:
                 if self._is_closed:
-                    raise TrialError("the engine is closed")
+                    raise NoTrialError("the engine is closed")
                 process = self._process = HelperProcess(str(_PROGRAM))
         except OSError as error:
-            raise TrialError(f"the process that tries grammars cannot be started: {error}") from None
+            raise NoTrialError(f"the process that tries grammars cannot be started: {error}") from None
         if self._ask(process, _message(vocabulary), _START_SECONDS) != "":
-            raise TrialError("the process that tries grammars cannot be started; what it wrote is in the log")
+            raise NoTrialError("the process that tries grammars cannot be started; what it wrote is in the log")
         return process
 
     def _ask(self, process: HelperProcess, message: Any, seconds: float) -> str | None:
@@ -86,15 +90,17 @@ class GrammarTrial:
         self._end()
         return None
 
-    def _told(self, process: HelperProcess) -> str:
+    def _end_of(self, process: HelperProcess) -> Exception:
         """Why a process has ended that was at work."""
         if self._is_closed:
-            return "the engine is closed"
+            return NoTrialError("the engine is closed")
         if process.was_late:
-            return f"it takes longer than {self._max_seconds:g} s"
+            return TrialError(f"it takes longer than {self._max_seconds:g} s")
+        if process.exit_code == -signal.SIGKILL:
+            return NoTrialError("the process that tries grammars was killed; send the request again")
         if process.exit_code in (-signal.SIGSEGV, -signal.SIGBUS):
-            return "it is nested too deeply"
-        return f"it takes more than {trial_main.MAX_MEMORY_BYTES >> 20} MiB of memory"
+            return TrialError("it is nested too deeply")
+        return TrialError(f"it takes more than {trial_main.MAX_MEMORY_BYTES >> 20} MiB of memory")
 
     def _end(self) -> None:
         """Takes the process from the system, its pipes closed."""

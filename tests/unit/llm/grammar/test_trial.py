@@ -16,7 +16,7 @@ import pytest
 
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar.sources import json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrial, TrialError
+from trireme.llm.grammar.trial import GrammarTrial, NoTrialError, TrialError
 
 GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
@@ -123,6 +123,19 @@ def test_a_process_that_was_killed_while_idle_is_replaced(tried: GrammarTrial) -
     assert tried.pid != first
 
 
+def test_a_process_that_was_killed_at_work_is_no_fault_of_the_grammar() -> None:
+    tried = GrammarTrial(max_seconds=120)
+    try:
+        tried.check(GOOD, Bytes)
+        assert tried.pid is not None
+        threading.Timer(0.2, os.kill, (tried.pid, signal.SIGKILL)).start()
+        with pytest.raises(NoTrialError, match="was killed; send the request again"):
+            tried.check(json_source(MULTIPLES), Bytes)
+        tried.check(GOOD, Bytes)
+    finally:
+        tried.close()
+
+
 def test_closing_ends_a_trial_that_is_under_way() -> None:
     tried = GrammarTrial(max_seconds=120)
     tried.check(GOOD, Bytes)
@@ -131,7 +144,7 @@ def test_closing_ends_a_trial_that_is_under_way() -> None:
     def ask() -> None:
         try:
             tried.check(json_source(MULTIPLES), Bytes)
-        except TrialError as error:
+        except NoTrialError as error:
             told.append(str(error))
 
     asking = threading.Thread(target=ask)
@@ -145,7 +158,7 @@ def test_closing_ends_a_trial_that_is_under_way() -> None:
 
 def test_where_it_cannot_be_started_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tried: GrammarTrial) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(TrialError, match=r"cannot be started: .*/nowhere/python"):
+    with pytest.raises(NoTrialError, match=r"cannot be started: .*/nowhere/python"):
         tried.check(GOOD, Bytes)
 
 
