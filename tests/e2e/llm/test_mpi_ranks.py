@@ -79,8 +79,8 @@ def test_a_rank_that_is_killed_is_started_anew(started: Started) -> None:
     server, other, _ = started
     (victim,) = ranks_below(other.pid)
     os.kill(victim, signal.SIGKILL)
-    server.until(lambda: ranks_below(other.pid) not in ([], [victim]), timeout_s=30)
-    server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=30)
+    server.until(lambda: ranks_below(other.pid) not in ([], [victim]), timeout_s=120)
+    server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=120)
     assert text_of(server, "divided") == text_of(server, "alone")
 
 
@@ -119,8 +119,8 @@ def test_mpirun_starts_a_server_and_the_place_of_its_second_rank(tmp_path: Path)
         assert text_of(server, "divided") == byte_level().decode(model.continuation(PROMPT, 8))
         (rank,) = [rank for process in processes_below(server.process.pid) for rank in ranks_below(process)]
         os.kill(rank, signal.SIGKILL)
-        server.until(lambda: "rank 1 of 2" in server.log, timeout_s=30)
-        server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=60)
+        server.until(lambda: "rank 1 of 2" in server.log, timeout_s=120)
+        server.until(lambda: server.status("/v2/models/divided/ready") == 200, timeout_s=120)
         assert text_of(server, "divided") == byte_level().decode(model.continuation(PROMPT, 8))
 
 

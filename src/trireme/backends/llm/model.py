@@ -13,7 +13,7 @@ from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer, tokens_answer
 from trireme.backends.llm.settings import read_settings
 from trireme.backends.llm.waiting_requests import WaitingRequests
-from trireme.backends.llm.wishes import Wishes, read_wishes
+from trireme.backends.llm.wishes import Wishes, read_timeout_s, read_wishes
 from trireme.backends.python.pb_utils import runtime as pb_runtime
 from trireme.backends.python.pb_utils.logger import route_records_of
 from trireme.backends.python.pb_utils.model_config import ModelConfig
@@ -72,8 +72,8 @@ class TritonPythonModel:
         begin_each(requests, self._begin)
 
     def _begin(self, request: InferenceRequest, sender: InferenceResponseSender) -> None:
-        timeout_us = request.timeout()
-        self._begin_until(time.monotonic() + timeout_us / 1e6 if timeout_us else None, request, sender)
+        timeout_s = read_timeout_s(request)
+        self._begin_until(None if timeout_s is None else time.monotonic() + timeout_s, request, sender)
 
     def _begin_until(self, deadline: float | None, request: InferenceRequest, sender: InferenceResponseSender) -> None:
         try:

@@ -74,6 +74,16 @@ def read_wishes(request: InferenceRequest, tokenizer: Tokenizer, names: Collecti
         raise WishError("the request's 'messages' or options are nested too deeply") from None
 
 
+def read_timeout_s(request: InferenceRequest) -> float | None:
+    """How long the request may take: what its protocol says, or its option `timeout`, both in microseconds."""
+    found = request.timeout()
+    if not found and '"timeout"' in request.parameters():
+        found = number("timeout", json.loads(request.parameters()).get("timeout") or 0, int)
+        if found < 0:
+            raise WishError(f"'timeout' must be 0 or more microseconds, found {found}")
+    return found / 1e6 if found else None
+
+
 def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str], forms: AnswerForms) -> Wishes:
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
     options = _options(inputs, json.loads(request.parameters() or "{}"))
@@ -145,7 +155,7 @@ def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[s
         if not isinstance(found, dict):
             raise WishError("'sampling_parameters' must be a JSON object")
         options |= found
-    options |= {key: value for key, value in parameters.items() if not key.startswith("triton_")}
+    options |= {key: value for key, value in parameters.items() if not key.startswith("triton_") and key != "timeout"}
     for key in options.keys() - KNOWN:
         names = sorted(KNOWN - IGNORED)
         near = closest(key, names)
