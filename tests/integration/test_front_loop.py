@@ -48,14 +48,16 @@ def answer_to(call: int) -> tuple[Any, ...]:
 
 
 def test_no_more_is_read_of_a_client_than_the_server_process_looks_at() -> None:
-    window, most = messages.READ_WINDOW_BYTES, messages.READ_WINDOW_BYTES + (1 << 18)
+    first, most = messages.FIRST_WINDOW_BYTES, messages.READ_WINDOW_BYTES + (1 << 18)
     large = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000)
 
     async def run() -> None:
         stage = FrontLoopStage()
         client = stage.connect(1, HTTP_SERVICE)
         sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, large))
-        await until(lambda: read_bytes(stage) > window)
+        await until(lambda: read_bytes(stage) > first)
+        await asyncio.sleep(0.02)
+        assert read_bytes(stage) <= first + (1 << 18)
         handed = 0
         while handed < len(large):
             await asyncio.sleep(0.02)

@@ -58,6 +58,11 @@ class ConnectionBytes:
         self._resume: Callable[[], None] | None = None
         self._refuse: Callable[[str], None] | None = None
 
+    @property
+    def all_bytes(self) -> int:
+        """What all connections hold."""
+        return self._all.used_bytes
+
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is held; nothing is where the connection is gone."""
         if not self._is_closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from trireme.core.elements import Buffer
 from trireme.protocol.http1.body_buffer import reserve
@@ -20,6 +20,11 @@ class BodyCollector(Protocol):
         """The body, once it is complete."""
 
 
+FIRST_BYTES: Final = 512 << 10
+"""Of a large body: memory for all of it is taken when so much is there. What many who have begun had reserved would be
+filled for one after the other, and stay with the process when it is freed."""
+
+
 class LargeBodyOwner(Protocol):
     """The connection, as the reader of a large body sees it; the other methods are those of asyncio's protocols."""
 
@@ -28,6 +33,9 @@ class LargeBodyOwner(Protocol):
 
     def take_large_body(self, body: memoryview) -> None:
         """The body is complete, and the owner is to take its place at the transport again."""
+
+    def lack_memory(self, size_bytes: int) -> None:
+        """There is none for a body of this size, and the owner is to take its place again."""
 
     def pause_writing(self) -> None:
         """As in asyncio.Protocol."""
@@ -99,8 +107,11 @@ class LargeBodyReader(asyncio.BufferedProtocol):
     the tensors will be views of."""
 
     def __init__(self, connection: LargeBodyOwner, size_bytes: int, first: bytes) -> None:
+        """Raises MemoryError."""
         self._connection = connection
-        self._buffer = reserve(size_bytes)
+        self._size_bytes = size_bytes
+        is_short = len(first) < FIRST_BYTES < size_bytes // 2
+        self._buffer = reserve(FIRST_BYTES if is_short else size_bytes)
         self._buffer[: len(first)] = first
         self._filled = len(first)
 
@@ -110,8 +121,19 @@ class LargeBodyReader(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
         self._connection.note_progress(nbytes)
-        if self._filled == len(self._buffer):
+        if self._filled == self._size_bytes:
             self._connection.take_large_body(self._buffer)
+        elif self._filled == len(self._buffer):
+            self._grow()
+
+    def _grow(self) -> None:
+        try:
+            whole = reserve(self._size_bytes)
+        except MemoryError:
+            self._connection.lack_memory(self._size_bytes)
+            return
+        whole[: self._filled] = self._buffer
+        self._buffer = whole
 
     def eof_received(self) -> bool:
         return False

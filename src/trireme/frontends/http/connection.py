@@ -197,9 +197,13 @@ class Connection(OrderedAnswers):
         try:
             reader = LargeBodyReader(self, size, first)
         except MemoryError:
-            self._refuse(413, f"request body of {size} bytes is too large")
+            self.lack_memory(size)
             return
         change_receiver(self._transport, reader, self._is_reading_paused)
+
+    def lack_memory(self, size_bytes: int) -> None:
+        change_receiver(self._transport, self, self._is_reading_paused)
+        self._refuse(413, f"request body of {size_bytes} bytes is too large")
 
     def note_progress(self, size_bytes: int) -> None:
         """Part of a body has arrived; where there is no room for more, the client has to wait."""

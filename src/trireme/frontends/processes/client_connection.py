@@ -37,6 +37,7 @@ class ClientConnection(asyncio.Protocol):
         self._told_unsent_bytes = 0
         self._is_write_paused = False
         self._ahead_bytes = 0  # of what was read and the server process has not looked at
+        self._window_bytes = messages.FIRST_WINDOW_BYTES
         self._is_far_ahead = False
         self._is_paused_by_line = False
         self._is_lost = False
@@ -118,6 +119,7 @@ class ClientConnection(asyncio.Protocol):
     def handed(self, size_bytes: int) -> None:
         """The server process has looked at so much more."""
         self._ahead_bytes -= size_bytes
+        self._window_bytes = messages.READ_WINDOW_BYTES
         if self._is_far_ahead and self._ahead_bytes <= messages.READ_WINDOW_BYTES // 2:
             self._is_far_ahead = False
             self._resume()
@@ -139,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
         """Hands bytes of the client to the server process."""
         self._line.send_bytes(messages.READ, self.number, data)
         self._ahead_bytes += len(data)
-        if self._ahead_bytes > messages.READ_WINDOW_BYTES and not self._is_far_ahead:
+        if self._ahead_bytes > self._window_bytes and not self._is_far_ahead:
             self._is_far_ahead = True
             if self._transport is not None:
                 self._transport.pause_reading()

@@ -14,6 +14,7 @@ from trireme.frontends.http.connection import RestrictedConnection
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.infer_lane import InferLane
 from trireme.frontends.processes.line import Line, Message
+from trireme.frontends.processes.read_turns import ReadTurns
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 from trireme.server.call import Calls
 
@@ -49,6 +50,7 @@ class FrontProcess:
         self._line.on_drained = self._lane.go_on
         self._connections: dict[int, CountedConnection] = {}
         self._next_number = _FIRST_NUMBER
+        self._turns = ReadTurns(loop)
         side.setblocking(False)
 
     @property
@@ -78,6 +80,7 @@ class FrontProcess:
             protocol,
             peer,
             connection.inflight,
+            self._turns,
             tells_idle=service == HTTP_SERVICE and not is_restricted,
         )
         self._line.send((messages.OPEN, number, service, not is_restricted))

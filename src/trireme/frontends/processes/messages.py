@@ -85,5 +85,7 @@ TAKEN_STEP_BYTES: Final = 1 << 18
 """TAKEN is said in steps of at least this size."""
 READ_WINDOW_BYTES: Final = 1 << 19
 """With more than this of a client READ and not HANDED, nothing more is read of it."""
+FIRST_WINDOW_BYTES: Final = 1 << 17
+"""The same before the first time it was HANDED: many clients may begin at once."""
 HANDED_STEP_BYTES: Final = 1 << 17
 """HANDED is said in steps of at least this size."""

@@ -12,6 +12,7 @@ from trireme.core.elements import Buffer
 from trireme.frontends.inflight import ConnectionBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.read_turns import ReadTurns
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class RelayedTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol,
         peer: Any,
         inflight: ConnectionBytes,
+        turns: ReadTurns,
         tells_idle: bool = False,
     ) -> None:
         super().__init__({"peername": peer})
@@ -45,6 +47,7 @@ class RelayedTransport(asyncio.Transport):
         self._is_closing = False
         self._is_reading_paused = False
         self._handed_bytes = 0  # since HANDED was said
+        self._turns = turns
         self._unread: deque[bytes] = deque()  # came while reading was paused; b"" is the client's end
         self._is_delivering = False
         self._on_way_bytes = 0  # written and not yet taken
@@ -92,6 +95,7 @@ class RelayedTransport(asyncio.Transport):
             self._queue.clear()
             self._queued_bytes = 0
             self._unread.clear()
+            self._turns.leave(self)
             self._protocol.connection_lost(error)
 
     # --- asyncio.Transport
@@ -207,9 +211,14 @@ class RelayedTransport(asyncio.Transport):
             self.close()
 
     def _note_handed(self, size_bytes: int) -> None:
-        """Lets the front-end process read as much more of the client."""
+        """Lets the front-end process read as much more of the client, in its turn."""
         self._handed_bytes += size_bytes
         if self._handed_bytes >= messages.HANDED_STEP_BYTES and not self._is_closing:
+            self._turns.ask(self)
+
+    def grant(self) -> None:
+        """It is this connection's turn."""
+        if not self._is_closing:
             self._line.send((messages.HANDED, self._number, self._handed_bytes))
             self._handed_bytes = 0
 

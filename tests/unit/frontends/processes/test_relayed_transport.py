@@ -11,6 +11,7 @@ import pytest
 from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.line import Line
+from trireme.frontends.processes.read_turns import ReadTurns
 from trireme.frontends.processes.relayed_transport import RelayedTransport
 
 NUMBER = 7
@@ -127,6 +128,7 @@ def transport(line: RecordedLine, loop: ManualLoop, protocol: Recorder) -> Relay
         protocol,
         ("10.0.0.1", 99),
         ConnectionBytes(InflightBytes()),
+        ReadTurns(cast(asyncio.AbstractEventLoop, loop)),
         True,
     )
     made.made()
