@@ -32,7 +32,7 @@ class MetricsFrontend:
         self._guard = Guard(gate or Gate())
         self._options = options
         self._endpoint = Endpoint("health", self.answer, is_plain=True, reads_body=False)
-        self.listener = Listener(HeadReader(self._resolve), options.limits, options.tls, shared)
+        self.listener = Listener(HeadReader(self._resolve), options.limits, options.tls, shared, gate)
 
     @property
     def port(self) -> int:

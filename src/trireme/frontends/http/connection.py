@@ -15,6 +15,7 @@ from trireme.frontends.http import answers
 from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
+from trireme.frontends.http.guard import refused_visit
 from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing_head
 from trireme.frontends.http.socket_side import ConnectionOwner, OrderedAnswers
 from trireme.frontends.http.status import status_of
@@ -170,7 +171,7 @@ class Connection(OrderedAnswers):
             return rest[size:]
         too_large = size_refusal(head, self._limits) or self.inflight.fits_never(size)
         if too_large:
-            self._refuse(413, too_large)
+            self._refuse(413, too_large, head)
             return None
         self._refusal = find_refusal(head, self)
         if self._refusal is not None and head.expects_continue:
@@ -228,7 +229,6 @@ class Connection(OrderedAnswers):
         try:
             rest = collector.feed(data)
         except InvalidArgumentError as error:
-            self._head = self._collector = None
             self._refuse(400, error.message)
             return None
         if rest is None:
@@ -272,6 +272,7 @@ class Connection(OrderedAnswers):
 
     def _answer_refused(self, answer_head: RequestHead, head: RequestHead, error: ServingError) -> None:
         exchange = Exchange(self, answer_head, b"")
+        exchange.visit = refused_visit(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
         if not answer_head.is_keep_alive:
             self._is_last_read = True
@@ -280,12 +281,14 @@ class Connection(OrderedAnswers):
         else:
             exchange.send_error(error, head.endpoint)
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str, head: RequestHead | None = None) -> None:
         """Answers what is not a request that can be served, behind earlier answers, and ends the connection."""
+        visit = refused_visit(self._owner.gate, head or self._head, self.peer)
         self._is_last_read = self._lingers = True
         self._unread = b""
         self._head = self._collector = None
         exchange = Exchange(self, closing_head(), b"")
+        exchange.visit = visit
         self._exchanges.append(exchange)
         exchange.send(answers.typed(exchange.head, status, encode_error(message)))
 
@@ -325,5 +328,6 @@ class RestrictedConnection(Connection):
             super()._dispatch(head, body)
             return
         exchange = Exchange(self, head, b"")
+        exchange.visit = refused_visit(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
         exchange.send(answers.typed(head, 503, encode_error(self._place.refusal)))

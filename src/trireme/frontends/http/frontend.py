@@ -41,7 +41,7 @@ def create_listener(
     routes = all_routes(server, options)
     every = [*routes, openapi_route(routes), *more_routes]
     router = Router(every, options, Guard(gate or Gate()), {PREFIX: openai_refusal, V2_PREFIX: v2_refusal})
-    return Listener(HeadReader(router.resolve), options.limits, options.tls, shared)
+    return Listener(HeadReader(router.resolve), options.limits, options.tls, shared, gate)
 
 
 def all_routes(server: InferenceServer, options: HttpFrontendOptions) -> list[Route]:

@@ -9,11 +9,9 @@ from trireme.access.actor import acting
 from trireme.access.gate import Gate
 from trireme.access.groups import CONTROL_GROUPS
 from trireme.access.key_ring import Credential
-from trireme.access.visit import Door
-from trireme.core.errors import AccessError
+from trireme.access.visit import Door, Visit
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint, RequestHead
-from trireme.frontends.http.status import status_of
 
 _BEARER: Final = "bearer "
 
@@ -69,13 +67,19 @@ class _Entrance:
 
     def admit(self, head: RequestHead, peer: str) -> None:
         """Raises AccessError for a request whose body need not be read. Quotas are looked at when it is there."""
-        visit = self._gate.arrive(self._door, peer, self._credential)
-        try:
-            self._gate.check(self._door, visit)
-        except AccessError as error:
-            visit.status = status_of(error)
-            visit.end()
-            raise
+        self._gate.check(self._door, self._gate.arrive(self._door, peer, self._credential))
+
+
+def refused_visit(gate: Gate, head: RequestHead | None, peer: str) -> Visit | None:
+    """For the log: that of a request that no endpoint gets to see, as far as its head was read. None where nobody
+    writes it down."""
+    if gate.log is None:
+        return None
+    if head is None:
+        return gate.arrive(Door("HTTP", "-", "-", ""), peer, None)
+    group = "" if head.endpoint is None else head.endpoint.category
+    door = Door("HTTP", head.method, head.path, group, head.model_name)
+    return gate.arrive(door, peer, gate.credential(_key_in(head, gate.key_header)[1]))
 
 
 def _key_in(head: RequestHead, key_header: str) -> tuple[str, bytes | None]:

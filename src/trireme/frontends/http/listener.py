@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from trireme.access.gate import Gate
 from trireme.frontends.accepting import HTTP_SERVICE
 from trireme.frontends.connection_slots import ConnectionPlace, SharedLimits
 from trireme.frontends.http.connection import Connection, RestrictedConnection
@@ -27,8 +28,10 @@ class Listener:
         limits: ConnectionLimits,
         tls: TlsOptions | None = None,
         shared: SharedLimits | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.heads = heads
+        self.gate = gate or Gate()
         self.limits = limits
         shared = shared or SharedLimits()
         self.slots = shared.slots

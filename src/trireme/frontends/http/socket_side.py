@@ -7,6 +7,7 @@ import asyncio
 from collections import deque
 from typing import Any, Final, Protocol, cast
 
+from trireme.access.gate import Gate
 from trireme.core.elements import Buffer
 from trireme.frontends.connection_slots import ConnectionPlace, address_of
 from trireme.frontends.http import answers
@@ -31,6 +32,8 @@ class ConnectionOwner(Protocol):
     """The open connections; each adds and removes itself."""
     inflight: InflightBytes
     """What all connections of all listeners hold."""
+    gate: Gate
+    """Where it is written down who was refused."""
 
 
 class SocketSide(asyncio.Protocol):

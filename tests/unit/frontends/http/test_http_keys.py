@@ -200,6 +200,32 @@ def test_a_key_that_nobody_has_is_told_from_none(guarded: Any, post: Any, get: A
     assert [(record.key, record.status) for record in records] == [("(unknown)", 401)] * 2
 
 
+CHUNKED = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n{BEARER}infer\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n"
+TOO_LARGE = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n{BEARER}infer\r\nContent-Length: {1 << 40}\r\n\r\n"
+NOBODY = f"POST /v2/models/nobody/infer HTTP/1.1\r\nHost: x\r\n{BEARER}infer\r\nContent-Length: 100000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "told"),
+    [
+        (TOO_LARGE, ("infer", 413, "POST", INFER, "ident")),
+        (CHUNKED, ("infer", 400, "POST", INFER, "ident")),
+        (NOBODY + "x" * 100_000, ("infer", 404, "POST", "/v2/models/nobody/infer", "nobody")),
+        ("GET / HTTP/1.1\r\nX: " + "y" * 100_000, ("anonymous", 431, "-", "-", "")),
+        ("no request at all\r\n\r\n", ("anonymous", 400, "-", "-", "")),
+    ],
+)
+def test_what_is_refused_before_it_is_read_is_told(
+    guarded: Any, records: Records, loop: Any, request_text: str, told: tuple[Any, ...]
+) -> None:
+    async def story() -> None:
+        guarded.ask(request_text.encode())
+
+    loop.run_until_complete(story())
+    (record,) = records
+    assert (record.key, record.status, record.door.method, record.door.path, record.model) == told
+
+
 def test_a_client_that_leaves_is_told_as_cut_off(guarded: Any, post: Any, records: Records) -> None:
     guarded.feed(post("/v2/models/quiet/infer", BODY, BEARER + "infer"))
     guarded.transport.abort()
