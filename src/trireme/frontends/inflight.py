@@ -16,6 +16,8 @@ LARGE_ANSWER_BYTES: Final = 1 << 20
 _WAIT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _UNLIMITED: Final = 1 << 62
+_SEND_LESS: Final = "Send, or ask for, less at once"
+"""It is this client's own: a later attempt would end in the same way."""
 
 
 class InflightBytes:
@@ -44,7 +46,7 @@ class InflightBytes:
 class ConnectionBytes:
     """One connection's share. Used on the event loop's thread."""
 
-    __slots__ = ("_all", "_is_closed", "_refuse", "_resume", "_waits_until_s", "held_bytes", "unsent_bytes")
+    __slots__ = ("_all", "_is_closed", "_waiting", "held_bytes", "unsent_bytes")
 
     def __init__(self, all_bytes: InflightBytes) -> None:
         self._all = all_bytes
@@ -54,9 +56,7 @@ class ConnectionBytes:
         self.unsent_bytes = 0
         """Of answers that the client has not taken yet."""
         self._is_closed = False
-        self._waits_until_s = 0.0
-        self._resume: Callable[[], None] | None = None
-        self._refuse: Callable[[str], None] | None = None
+        self._waiting: list[tuple[float, Callable[[], None], Callable[[str], None]]] = []
 
     @property
     def all_bytes(self) -> int:
@@ -79,11 +79,12 @@ class ConnectionBytes:
         """Which limit is, or would be, exceeded, as a sentence; empty where none is."""
         own = self.held_bytes + self.unsent_bytes + more_bytes
         if own > self._all.connection_limit_bytes:
-            return _sentence("this connection", own, self._all.connection_limit_bytes, "max-connection-inflight-bytes")
-        if self._all.used_bytes + more_bytes > self._all.limit_bytes:
-            return _sentence(
-                "the server", self._all.used_bytes + more_bytes, self._all.limit_bytes, "max-inflight-bytes"
-            )
+            limit = self._all.connection_limit_bytes
+            return _sentence("this connection", own, limit, "max-connection-inflight-bytes", _SEND_LESS)
+        used, limit = self._all.used_bytes + more_bytes, self._all.limit_bytes
+        if used > limit:
+            advice = _SEND_LESS if own > limit else "Try again later"
+            return _sentence("the server", used, limit, "max-inflight-bytes", advice)
         return ""
 
     def check(self, more_bytes: int = 0) -> None:
@@ -93,17 +94,25 @@ class ConnectionBytes:
             raise UnavailableError(excess)
 
     def fits_never(self, size_bytes: int) -> str:
-        """The sentence for what is larger than the limit of a connection by itself."""
-        limit = self._all.connection_limit_bytes
-        if size_bytes <= limit:
-            return ""
-        return _sentence("this connection", size_bytes, limit, "max-connection-inflight-bytes")
+        """The sentence for what is larger than a limit by itself; empty where it is not."""
+        flags = {
+            "max-connection-inflight-bytes": self._all.connection_limit_bytes,
+            "max-inflight-bytes": self._all.limit_bytes,
+        }
+        for flag, limit in flags.items():
+            if size_bytes > limit:
+                return (
+                    f"a request of {size_bytes} bytes is larger than the {limit} bytes that all together may take. "
+                    f"Send less at once, or use --{flag} to increase the limit."
+                )
+        return ""
 
     def wait_for_room(self, resume: Callable[[], None], refuse: Callable[[str], None]) -> None:
         """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long."""
-        if self._resume is None:
-            self._resume, self._refuse = resume, refuse
-            self._waits_until_s = monotonic() + _WAIT_S
+        if any(waiting[1] == resume for waiting in self._waiting):
+            return
+        self._waiting.append((monotonic() + _WAIT_S, resume, refuse))
+        if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(_POLL_S, self._look)
 
     def close(self) -> None:
@@ -111,25 +120,24 @@ class ConnectionBytes:
         self.hold(-self.held_bytes)
         self.set_unsent(0)
         self._is_closed = True
-        self._resume = self._refuse = None
+        self._waiting.clear()
 
     def _look(self) -> None:
-        resume, refuse = self._resume, self._refuse
-        if resume is None or refuse is None:
+        if not self._waiting:
             return
-        excess = self.excess()
-        if excess and monotonic() < self._waits_until_s:
+        excess, now_s, looked_at = self.excess(), monotonic(), self._waiting
+        self._waiting = [waiting for waiting in looked_at if excess and now_s < waiting[0]]
+        if self._waiting:
             asyncio.get_running_loop().call_later(_POLL_S, self._look)
-            return
-        self._resume = self._refuse = None
-        if excess:
-            refuse(excess)
-        else:
-            resume()
+        for until_s, resume, refuse in looked_at:
+            if not excess:
+                resume()
+            elif now_s >= until_s:
+                refuse(excess)
 
 
-def _sentence(whose: str, size_bytes: int, limit_bytes: int, flag: str) -> str:
+def _sentence(whose: str, size_bytes: int, limit_bytes: int, flag: str, advice: str) -> str:
     return (
         f"requests and unread answers of {whose} would take {size_bytes} bytes, more than the {limit_bytes} bytes that "
-        f"are allowed. Try again later, or use --{flag} to increase the limit."
+        f"are allowed. {advice}, or use --{flag} to increase the limit."
     )

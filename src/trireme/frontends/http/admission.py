@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from trireme.core.errors import ServingError
+from collections.abc import Callable
+
+from trireme.core.errors import ServingError, UnavailableError
 from trireme.frontends.http.body import BodyCollector, ChunkedBody, DiscardedBody, FixedBody
-from trireme.frontends.http.exchange import AnswerSink
+from trireme.frontends.http.exchange import AnswerSink, Exchange
 from trireme.frontends.http.head import RequestHead
 from trireme.frontends.http.options import ConnectionLimits
+from trireme.protocol.json_codec.text import encode_error
 
 _CHECKED_BODY_BYTES = 64 << 10
 
@@ -26,6 +29,28 @@ def find_refusal(head: RequestHead, connection: AnswerSink) -> ServingError | No
     except ServingError as error:
         return error
     return None
+
+
+def answer_with_room(exchange: Exchange, answer: Callable[[Exchange], None], go_on: Callable[[], None]) -> None:
+    """Has a request answered that is there and too much: as soon as there is room, or refused where that takes too
+    long, or cannot be. Its client is not read from until then."""
+    inflight = exchange.connection.inflight
+
+    def answer_late() -> None:
+        if not exchange.is_answered:
+            answer(exchange)
+        go_on()
+
+    def refuse(reason: str) -> None:
+        exchange.send_own_error(UnavailableError(reason))
+        go_on()
+
+    too_large = inflight.fits_never(exchange.held_bytes)
+    if too_large:
+        exchange.send_json(encode_error(too_large), 413)
+        go_on()
+    else:
+        inflight.wait_for_room(answer_late, refuse)
 
 
 def size_refusal(head: RequestHead, limits: ConnectionLimits) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -12,7 +11,7 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
 from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http import answers
-from trireme.frontends.http.admission import create_collector, find_refusal, size_refusal
+from trireme.frontends.http.admission import answer_with_room, create_collector, find_refusal, size_refusal
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.guard import refused_visit
@@ -213,7 +212,13 @@ class Connection(OrderedAnswers):
         self.inflight.hold(size_bytes)
         if self.inflight.excess():
             self._pause_reading()
-            self.inflight.wait_for_room(self._resume_reading, partial(self._refuse, 503))
+            self.inflight.wait_for_room(self._resume_reading, self._refuse_body)
+
+    def _refuse_body(self, reason: str) -> None:
+        if self._head is None:  # all of it has come, and waits as a request
+            self._resume_reading()
+        else:
+            self._refuse(503, reason)
 
     def take_large_body(self, body: memoryview) -> None:
         """A large body is complete."""
@@ -255,17 +260,19 @@ class Connection(OrderedAnswers):
         self._body_bytes = 0
         if not head.is_keep_alive:
             self._is_last_read = True
-        endpoint = head.endpoint
+        if exchange.held_bytes and self.inflight.excess():
+            self._pause_reading()
+            answer_with_room(exchange, self._answer, self._resume_reading)
+        else:
+            self._answer(exchange)
+
+    def _answer(self, exchange: Exchange) -> None:
+        head, endpoint = exchange.head, exchange.head.endpoint
         try:
             if endpoint is not None:
-                if exchange.held_bytes:
-                    self.inflight.check()
                 endpoint.answer(exchange)
         except ServingError as error:
-            if endpoint is not None and endpoint.is_plain:
-                exchange.send_plain_error(error)
-            else:
-                exchange.send_error(error)
+            exchange.send_own_error(error)
         except Exception:
             log.exception("failed to answer %s %s", head.method, head.path)
             exchange.send_error(InternalError("the server failed to answer the request"))

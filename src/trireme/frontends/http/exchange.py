@@ -123,6 +123,14 @@ class Exchange:
         else:
             self.send(answers.json_error(self.head, self._status(error), error.message, header_lines(error)))
 
+    def send_own_error(self, error: ServingError) -> None:
+        """The error in whichever of the two forms the endpoint has."""
+        endpoint = self.head.endpoint
+        if endpoint is not None and endpoint.is_plain:
+            self.send_plain_error(error)
+        else:
+            self.send_error(error)
+
     def send_plain_error(self, error: ServingError) -> None:
         """The error with its status, in the form of the endpoints that choose no content type."""
         self.send(answers.plain_error(self.head, self._status(error), error.message, header_lines(error)))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from waiting import until_on_loop
 
+from trireme.frontends import inflight
+from trireme.frontends.connection_slots import SharedLimits
 from trireme.frontends.http.body import FIRST_BYTES
+from trireme.frontends.http.frontend import create_listener
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
 from trireme.protocol.http1.body_buffer import reserve
 
 
@@ -43,3 +50,51 @@ def test_a_large_body_that_there_is_no_memory_for_is_refused(
         return bytes(client.take())
 
     assert loop.run_until_complete(story()).startswith(b"HTTP/1.1 413 ")
+
+
+BODY = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]' + b" " * 8192 + b"}"
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_request_that_is_whole_at_once_waits_for_room(
+    has_room: bool, client: Any, server: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "_POLL_S", 0.001)
+    everything = InflightBytes(10_000, 10_000)
+    waiting = _client_of(client, server, everything)
+    other = ConnectionBytes(everything)
+    other.hold(9_000)
+
+    async def story() -> bytes:
+        waiting.feed(post("/v2/models/ident/infer", BODY))
+        await asyncio.sleep(0.01)
+        assert waiting.take() == b""
+        if has_room:
+            other.close()
+        else:
+            monkeypatch.setattr(inflight, "monotonic", lambda: float("inf"))
+        await until_on_loop(lambda: waiting.transport.written)
+        return bytes(waiting.take())
+
+    answer = loop.run_until_complete(story())
+    assert answer.startswith(b"HTTP/1.1 200 " if has_room else b"HTTP/1.1 503 ")
+    assert (b"--max-inflight-bytes" in answer) is not has_room
+    assert not waiting.transport.is_paused
+
+
+@pytest.mark.parametrize(
+    ("limits", "flag"),
+    [((9_000, 4_000), b"--max-connection-inflight-bytes"), ((4_000, 9_000), b"--max-inflight-bytes")],
+)
+def test_what_never_fits_is_told_so_at_once(
+    limits: tuple[int, int], flag: bytes, client: Any, server: Any, post: Any
+) -> None:
+    answer = _client_of(client, server, InflightBytes(*limits)).ask(post("/v2/models/ident/infer", BODY))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert flag in answer
+    assert b"later" not in answer
+
+
+def _client_of(client: Any, server: Any, everything: InflightBytes) -> Any:
+    """Of a listener with these limits."""
+    return type(client)(create_listener(server, HttpFrontendOptions(), None, SharedLimits(inflight=everything)))
