@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
+from typing import Final
 
 from trireme.config.options.option import OptionError, OptionStatus
 from trireme.config.options.server import ServerOptions, server_options
+
+_SERVED: Final = {"http": "HTTP is served", "grpc": "gRPC is served", "metrics": "metrics are served"}
 
 
 def check_conflicts(options: ServerOptions) -> None:
@@ -75,3 +78,17 @@ def _check_addresses(options: ServerOptions) -> None:
                 f"The server cannot listen to {first[0]} requests and {second[0]} requests "
                 f"at the same address and port {first[2]}:{first[3]}"
             )
+
+
+def unused_certificates(options: ServerOptions) -> list[str]:
+    """What to say where a service has files for TLS, and is served without it: Triton takes that without a word."""
+    told = []
+    for service in ("http", "grpc", "metrics"):
+        is_used = getattr(options, f"{service}_use_ssl") or getattr(options, f"{service}_use_ssl_mutual")
+        if service == "http":  # whose files those of metrics may be
+            is_used = is_used or options.metrics_use_ssl or options.metrics_use_ssl_mutual
+        names = [f"{service}_{name}" for name in ("server_cert", "server_key", "root_cert")]
+        given = ["--" + name.replace("_", "-") for name in names if getattr(options, name)]
+        if given and not is_used:
+            told.append(f"{' and '.join(given)} without --{service}-use-ssl=true: {_SERVED[service]} without TLS")
+    return told

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trireme.config.options.conflicts import check_conflicts
+from trireme.config.options.conflicts import check_conflicts, unused_certificates
 from trireme.config.options.deprecated import DeprecatedOption
 from trireme.config.options.option import Option, OptionError, OptionStatus
 from trireme.config.options.scanner import Occurrence, scan
@@ -122,4 +122,4 @@ def _notices(options: ServerOptions) -> tuple[str, ...]:
         if entry.status is OptionStatus.IGNORED and entry.asks_for_something(getattr(options, entry.field_name))
     ]
     notices += [f"--metrics-config has no setting '{name}'; ignored" for name in options.metrics_config.unknown]
-    return tuple(notices)
+    return (*notices, *unused_certificates(options))

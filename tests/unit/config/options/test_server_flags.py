@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -314,3 +315,18 @@ def test_limits_are_counts_sizes_and_seconds() -> None:
     assert "expects seconds" in refusal("--request-header-timeout=-1")
     for flag in ("max-connections", "max-connections-per-address", "max-queue-size", "max-shared-memory-regions"):
         assert "value must be at least 0" in refusal(f"--{flag}=-1")
+
+
+def test_files_for_tls_that_nothing_is_served_with_are_told_of(tmp_path: Path) -> None:
+    certificate = tmp_path / "cert.pem"
+    certificate.write_text("")
+    for service, served in (("http", "HTTP is"), ("grpc", "gRPC is"), ("metrics", "metrics are")):
+        files = [f"--{service}-{name}={certificate}" for name in ("server-cert", "server-key")]
+        (notice,) = parse(*files).notices
+        assert notice == (
+            f"--{service}-server-cert and --{service}-server-key without --{service}-use-ssl=true: "
+            f"{served} served without TLS"
+        )
+        assert parse(*files, f"--{service}-use-ssl=true").notices == ()
+    files = [f"--http-{name}={certificate}" for name in ("server-cert", "server-key")]
+    assert parse(*files, "--metrics-use-ssl=true").notices == ()
