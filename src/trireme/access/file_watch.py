@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -14,7 +17,10 @@ from trireme.core.errors import ServingError
 log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 1.0
+HANGS_S: Final = 10.0
+"""A disk that takes longer is told of; what it brings in the end counts."""
 T = TypeVar("T")
+R = TypeVar("R")
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
@@ -51,18 +57,36 @@ class FileWatch(Generic[T]):
 
     async def look(self) -> None:
         """Looks now."""
-        stamp = await asyncio.to_thread(_stamp_of, self._paths)
+        stamp = await self._on_thread(lambda: _stamp_of(self._paths))
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._use(await asyncio.to_thread(self._read))
+            self._use(await self._on_thread(self._read))
         except ServingError as error:
             log.error("%s: %s; what was read before still holds", self._what, error.message)
         except Exception:
             log.exception("%s could not be read again; what was read before still holds", self._what)
         else:
             log.info("%s: read again after a change", self._what)
+
+    async def _on_thread(self, work: Callable[[], R]) -> R:
+        """The work's result, from a thread of its own that nobody waits for at the end: a mount may hang for ever."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        threading.Thread(target=_work, args=(work, done), name="file-watch", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(done), HANGS_S)
+        log.error("%s: the disk has not answered for %g s; what was read before still holds", self._what, HANGS_S)
+        return await done
+
+
+def _work(work: Callable[[], R], done: asyncio.Future[R]) -> None:
+    try:
+        settle: Callable[[], None] = partial(done.set_result, work())
+    except Exception as error:
+        settle = partial(done.set_exception, error)
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        done.get_loop().call_soon_threadsafe(lambda: None if done.done() else settle())
 
 
 def _ignore(content: object) -> None:
