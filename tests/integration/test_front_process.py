@@ -46,6 +46,9 @@ class Counted(asyncio.Protocol):
     def __init__(self, inflight: ConnectionBytes) -> None:
         self.inflight = inflight
 
+    def claim(self, peer: object) -> bool:
+        return True
+
     def connection_lost(self, error: Exception | None) -> None:
         self.inflight.close()
 

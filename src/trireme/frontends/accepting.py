@@ -20,6 +20,9 @@ class CountedConnection(Protocol):
     inflight: ConnectionBytes
     """What it holds."""
 
+    def claim(self, peer: object) -> bool:
+        """Counts it at its client's address, behind which a handshake may follow; False where that has too many."""
+
     def note_used(self) -> None:
         """A request came on it, of which it has seen nothing."""
 

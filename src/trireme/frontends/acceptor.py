@@ -7,9 +7,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from trireme.frontends.accepting import ProtocolFactory
+from trireme.frontends.accepting import CountedConnection, ProtocolFactory
 from trireme.frontends.handshakes import Handshakes
 
 log = logging.getLogger(__name__)
@@ -100,13 +100,17 @@ class ClientsHere:
 
     def take(self, client: socket.socket, peer: Any) -> bool:
         """Implements `Take`."""
-        task = self._loop.create_task(self._greet(client))
+        protocol = self._connect()
+        if not cast(CountedConnection, protocol).claim(peer):
+            client.close()
+            protocol.connection_lost(None)
+            return True
+        task = self._loop.create_task(self._greet(client, protocol))
         self._greetings.add(task)
         task.add_done_callback(self._greetings.discard)
         return True
 
-    async def _greet(self, client: socket.socket) -> None:
-        protocol = self._connect()
+    async def _greet(self, client: socket.socket, protocol: asyncio.Protocol) -> None:
         client.setblocking(False)
         try:
             await self._handshakes.connect(protocol, client, self._context)

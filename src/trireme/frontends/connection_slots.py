@@ -117,16 +117,22 @@ class ConnectionPlace:
         """What it is beyond where it is not counted."""
         return self._slots.limit
 
+    def claim(self, address: str) -> bool:
+        """Counts the connection at this address before it is entered; False where the address has too many."""
+        if self._is_counted and self._address is None:
+            if not self._slots.take_address(address):
+                return False
+            self._address = address
+        return True
+
     def enter(self, address: str, abort: Abort) -> None:
-        """Counts the connection of a client at this address, or ends it where the address has too many; one beyond the
-        limit is ended after a while."""
+        """Counts the connection of a client at this address, where that is not done yet, or ends it where the address
+        has too many; one beyond the limit is ended after a while."""
         if not self._is_counted:
             self._address, self._abort = address, abort
             self._slots.enter_restricted(abort)
             self._timer = asyncio.get_running_loop().call_later(_RESTRICTED_S, abort)
-        elif self._slots.take_address(address):
-            self._address = address
-        else:
+        elif not self.claim(address):
             abort()
 
     def count(self) -> bool:

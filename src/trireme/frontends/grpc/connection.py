@@ -251,6 +251,10 @@ class GrpcConnection(asyncio.Protocol):
         elif self.is_draining and not self.http2.streams:
             self.close()
 
+    def claim(self, peer: object) -> bool:
+        """Takes the place at the client's address before a handshake; False where there is none."""
+        return self._place.claim(address_of(peer))
+
     def note_used(self) -> None:
         """A call came on the connection, of which nothing was seen here."""
         self._progress.arriving.was_used = True

@@ -74,6 +74,10 @@ class SocketSide(asyncio.Protocol):
         self.inflight.set_unsent(0)
         self._resume_reading()
 
+    def claim(self, peer: object) -> bool:
+        """Takes the place at the client's address before a handshake; False where there is none."""
+        return self._place.claim(address_of(peer))
+
     def note_used(self) -> None:
         """A request came on the connection, of which nothing was seen here."""
         self._pace.was_used = True

@@ -65,14 +65,19 @@ class FrontProcess:
     def adopt(self, client: socket.socket, peer: Any, service: int, connect: ProtocolFactory) -> bool:
         """Hands the client's socket over; false, and nothing is done, where the process does not keep up."""
         number = self._next_number
+        protocol = connect()
+        connection = cast(CountedConnection, protocol)
+        if not connection.claim(peer):
+            protocol.connection_lost(None)
+            return True
         try:
             socket.send_fds(self._side, [marshal.dumps((number, service))], [client.fileno()])
         except OSError:
+            protocol.connection_lost(None)
             return False
         self._next_number = number + 1
-        protocol = connect()
         is_restricted = isinstance(protocol, RestrictedConnection) or getattr(protocol, "is_restricted", False)
-        connection = self._connections[number] = cast(CountedConnection, protocol)
+        self._connections[number] = connection
         self._transports[number] = RelayedTransport(
             self._loop,
             self._line,
