@@ -49,7 +49,7 @@ class _Parser(FlagParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one of the commands; the exit code of the process."""
-    if not arguments or any(word in ("-h", "--help", "help") for word in arguments[:1]):
+    if not arguments or arguments[0] == "help" or "-h" in arguments or "--help" in arguments:
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 1
     found = _parser().parse_args(list(arguments))

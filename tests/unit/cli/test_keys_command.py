@@ -23,6 +23,13 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, s
     return code, said.out, said.err
 
 
+@pytest.mark.parametrize("words", [("--help",), ("new", "--help"), ("rotate", "-h"), ("help",)])
+def test_help_is_no_mistake(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: trireme keys new FILE NAME")
+
+
 def test_a_new_key_is_printed_alone_and_kept_as_a_hash(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     code, out, err = run(capsys, "new", path, "ci")
     secret = out.removesuffix("\n")
