@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,33 +19,77 @@ _ROW: Final = 5
 _HEAD: Final = 11
 SUCCESS_AT: Final = 4
 """Where the requests that were answered well stand."""
-_BATCHES_AT: Final = _HEAD + len(_REASONS) + 3 * _BUCKET_COUNT
+_BUCKETS_AT: Final = _HEAD + len(_REASONS)
+_BATCHES_AT: Final = _BUCKETS_AT + 3 * _BUCKET_COUNT
 COUNT: Final = _BATCHES_AT + _ROW * MAX_BATCH_SIZES
+BYTES: Final = 8
+"""Of a number."""
+
+_pack_head: Final = struct.Struct(f"={_HEAD}q").pack_into
+_pack_row: Final = struct.Struct(f"={_ROW}q").pack_into
 
 
-def counts_of(stats: ModelStats) -> list[int]:
-    """All that there is to add, without the batch sizes that have not been seen."""
-    counts = [
-        stats.pending_count(),
-        stats.last_arrival_ns,
-        stats.inference_count,
-        stats.execution_count,
-        stats.success_count,
-        stats.request_ns,
-        stats.queue_ns,
-        stats.compute_input_ns,
-        stats.compute_infer_ns,
-        stats.compute_output_ns,
-        stats.fail_ns,
-        *stats.fail_counts.values(),
-        *stats.request_buckets,
-        *stats.queue_buckets,
-        *stats.compute_buckets,
-    ]
-    for size, totals in stats.batches.items():
-        counts.append(size)
-        counts += totals
-    return counts
+class CountsWriter:
+    """Writes what has changed since the last time, which is little from one answer to the next: clients wait for it.
+    The memory holds zeros at first, and nobody else writes its counts."""
+
+    __slots__ = ("_buckets", "_executions", "_failures", "_memory", "_success_count", "_view")
+
+    def __init__(self, memory: mmap.mmap, view: memoryview) -> None:
+        """Both of the same memory."""
+        self._memory = memory
+        self._view = view
+        self._success_count = 0
+        self._failures = [0] * len(_REASONS)
+        self._buckets = [0] * (3 * _BUCKET_COUNT)
+        self._executions = [0] * MAX_BATCH_SIZES
+
+    def write(self, stats: ModelStats) -> None:
+        """Shows what has been counted so far."""
+        _pack_head(
+            self._memory,
+            0,
+            stats.pending_count(),
+            stats.last_arrival_ns,
+            stats.inference_count,
+            stats.execution_count,
+            stats.success_count,
+            stats.request_ns,
+            stats.queue_ns,
+            stats.compute_input_ns,
+            stats.compute_infer_ns,
+            stats.compute_output_ns,
+            stats.fail_ns,
+        )
+        failures = list(stats.fail_counts.values())
+        if failures != self._failures:
+            self._failures = failures
+            for at, count in enumerate(failures, _HEAD):
+                self._view[at] = count
+        fresh_count = stats.success_count - self._success_count
+        if fresh_count:
+            self._success_count = stats.success_count
+            self._write_buckets(stats.request_buckets, 0, fresh_count)
+            self._write_buckets(stats.queue_buckets, _BUCKET_COUNT, fresh_count)
+            self._write_buckets(stats.compute_buckets, 2 * _BUCKET_COUNT, fresh_count)
+        executions = self._executions
+        for row, (size, totals) in enumerate(stats.batches.items()):
+            if executions[row] != totals[0]:
+                executions[row] = totals[0]
+                place = (_BATCHES_AT + row * _ROW) * BYTES
+                _pack_row(self._memory, place, size, totals[0], totals[1], totals[2], totals[3])
+
+    def _write_buckets(self, buckets: list[int], at: int, fresh_count: int) -> None:
+        """Every request that was answered well since the last time is in one of them."""
+        written = self._buckets
+        for count in buckets:
+            if written[at] != count:
+                fresh_count -= count - written[at]
+                written[at] = count
+                self._view[_BUCKETS_AT + at] = count
+                if not fresh_count:
+                    return
+            at += 1
 
 
 def add_counts(stats: ModelStats, before: Sequence[int], now: Sequence[int]) -> None:
@@ -61,7 +107,7 @@ def add_counts(stats: ModelStats, before: Sequence[int], now: Sequence[int]) -> 
     stats.fail_ns += delta[10]
     for at, reason in enumerate(_REASONS, _HEAD):
         stats.fail_counts[reason] += delta[at]
-    at = _HEAD + len(_REASONS)
+    at = _BUCKETS_AT
     stats.slowest_ns = max(stats.slowest_ns, _longest_ns(delta[at : at + _BUCKET_COUNT]))
     for buckets in (stats.request_buckets, stats.queue_buckets, stats.compute_buckets):
         for index in range(_BUCKET_COUNT):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from typing import Final
 
-from trireme.app.leases.counts import COUNT, SUCCESS_AT, add_counts, counts_of
+from trireme.app.leases.counts import BYTES, COUNT, SUCCESS_AT, CountsWriter, add_counts
 from trireme.observe.stats import ModelStats
 
-_BYTES: Final = 8
 _SWITCH: Final = COUNT  # behind the counts
 _INFLIGHT: Final = COUNT + 1
-_SIZE_BYTES: Final = (COUNT + 2) * _BYTES
+_SIZE_BYTES: Final = (COUNT + 2) * BYTES
 
 
 class SharedCounts:
@@ -29,6 +27,7 @@ class SharedCounts:
         self._map = mmap.mmap(fd, _SIZE_BYTES)
         self._view = memoryview(self._map).cast("q")
         self._before = [0] * COUNT
+        self._writer = CountsWriter(self._map, self._view)
 
     @classmethod
     def create(cls) -> SharedCounts:
@@ -48,8 +47,7 @@ class SharedCounts:
 
     def write(self, stats: ModelStats) -> None:
         """Shows what has been counted so far."""
-        counts = counts_of(stats)
-        struct.pack_into(f"={len(counts)}q", self._map, 0, *counts)
+        self._writer.write(stats)
 
     def bring_into(self, stats: ModelStats) -> None:
         """Adds what has been counted since the last time."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 
+from trireme.app.leases.counts import BYTES, COUNT
 from trireme.app.leases.shared_counts import SharedCounts
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
@@ -35,6 +37,48 @@ def test_the_server_has_counted_what_all_processes_have() -> None:
     assert ours.request_count == 6
     ours.close()
     theirs.close()
+
+
+def test_requests_of_all_lengths_and_batches_of_all_sizes_are_counted() -> None:
+    server, front = ModelStats("m", 1), ModelStats("m", 1)
+    ours = SharedCounts.create()
+    theirs = SharedCounts(os.dup(ours.fd))
+    lengths = [*DEFAULT_BOUNDS_NS, 2 * DEFAULT_BOUNDS_NS[-1]]
+    for number in range(200):
+        length = lengths[number * 7 % len(lengths)]
+        timing = BatchTiming(lengths[number * 5 % len(lengths)], number % 3, 1)
+        start_ns = 200 + lengths[number * 11 % len(lengths)]
+        front.record_batch([request()] * (1 + number % 4), 1 + number % 13, start_ns, 100 + length, timing)
+        if number % 3 == 0:  # several batches between two writings
+            theirs.write(front)
+            if number % 2 == 0:
+                ours.bring_into(server)
+    theirs.write(front)
+    ours.bring_into(server)
+    assert server.snapshot() == front.snapshot()
+    assert server.request_buckets == front.request_buckets
+    assert server.queue_buckets == front.queue_buckets
+    assert server.compute_buckets == front.compute_buckets
+    ours.close()
+    theirs.close()
+
+
+def test_only_what_has_changed_is_written() -> None:
+    front = ModelStats("m", 1)
+    counts = SharedCounts.create()
+    front.record_batch([request()], 2, 400, 900, BatchTiming(10, 20, 30))
+    counts.write(front)
+    with mmap.mmap(counts.fd, COUNT * BYTES) as memory:
+        first = memory[:]
+        memory[11 * BYTES :] = bytes((COUNT - 11) * BYTES)  # all but the sums at the front
+        front.record_batch([request()], 3, 400, 900, BatchTiming(10, 20, 30))
+        counts.write(front)
+        second = memory[:]
+    before, now = ([*memoryview(text).cast("q")] for text in (first, second))
+    changed = [now[at] for at in range(11, COUNT) if now[at]]
+    assert sorted(changed) == [1, 2, 2, 2, 3, 10, 20, 30]  # a bucket of each kind, and the row of the other batch size
+    assert [value for value in before[11:] if value] == [1, 1, 1, 2, 1, 10, 20, 30]
+    counts.close()
 
 
 def test_what_waits_is_shown_and_not_added() -> None:
