@@ -1,10 +1,13 @@
 """Which tests of a parallel run stay together in one process, and which of them begin first.
 
 Those of a file stay together, and those of a folder that share what is costly to make: a server, the parsed sources.
-What takes longest begins first, so that no process works alone at the end.
+A file whose tests share little and take long is divided. What takes longest begins first, so that no process works
+alone at the end.
 """
 
 from __future__ import annotations
+
+from zlib import crc32
 
 FOLDERS_WITH_ONE_SERVER = (
     "tests/architecture",
@@ -27,7 +30,10 @@ WITH_SERVERS_OF_THEIR_OWN = (
     "tests/e2e/token_models/test_inflight_whole.py",
 )
 """The files of those folders that do not use what the others share."""
+PARTS = {"tests/docs/test_pages.py": 8}
+"""The files that are divided, and into how many."""
 LONGEST = (
+    "tests/docs/test_pages.py",
     "tests/e2e/journeys/test_analyze_journey.py",
     "tests/e2e/token_models",
     "tests/e2e/console",
@@ -43,12 +49,15 @@ LONGEST = (
 
 
 def scope_of(nodeid: str) -> str:
-    """The file or the folder that the test stays together with."""
+    """The file, the part of a file, or the folder that the test stays together with."""
     file = nodeid.split("::", 1)[0]
+    if file in PARTS:
+        return f"{file}#{crc32(nodeid.encode()) % PARTS[file]}"
     folder = file.rpartition("/")[0]
     return folder if folder in FOLDERS_WITH_ONE_SERVER and file not in WITH_SERVERS_OF_THEIR_OWN else file
 
 
 def place_of(scope: str) -> int:
     """Smaller for what begins earlier; the rest keeps its order."""
-    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
+    name = scope.partition("#")[0]
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
