@@ -69,6 +69,8 @@ def verdict(subject: Subject) -> str:
     if not best.is_satisfying:
         return f"No configuration meets the constraints; {name} comes nearest: {_achieves(best)}."
     text = f"{name} is the best of {_counted(subject)}: {_achieves(best)}."
+    if best.best.is_probe:
+        text += " It was only looked at for a short time; nothing that was measured at length meets the constraints."
     if default is None or default is best:
         return text
     tag = "output_token_throughput" if subject.has("output_token_throughput") else "perf_throughput"

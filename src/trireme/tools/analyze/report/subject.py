@@ -17,7 +17,7 @@ from trireme.tools.analyze.configuration.variant_config import (
     variant_config,
 )
 from trireme.tools.analyze.ranking import Ranked, Ranking, Settings
-from trireme.tools.analyze.trial import Result, Setting, Trial
+from trireme.tools.analyze.trial import Setting, Trial
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Subject:
     @cached_property
     def ranked(self) -> list[Ranked]:
         """Every variant, the best first. Probes are shown with the others, but the best is one that was measured at
-        length, where there is one."""
+        length, unless nothing that was keeps the constraints and a probe does."""
         own = [
             result
             for result in self.findings.results
@@ -55,9 +55,12 @@ class Subject:
         ]
         probes = {one.settings: one for one in self.ranking.by_variant(one for one in own if one.is_probe)}
         at_length = self.ranking.by_variant(one for one in own if not one.is_probe)
-        ranked = [_with(one, probes.pop(one.settings, None)) for one in at_length]
-        rest = sorted([*ranked[1:], *probes.values()], key=lambda one: self.ranking.key(one.best), reverse=True)
-        return ranked[:1] + rest
+        rows = [_with(one, probes.pop(one.settings, None)) for one in at_length]
+        rows = sorted([*rows, *probes.values()], key=lambda one: self.ranking.key(one.best), reverse=True)
+        first = next((one for one in rows if not one.best.is_probe), None)
+        if first is None or (rows[0].is_satisfying and not first.is_satisfying):
+            return rows
+        return [first, *(one for one in rows if one is not first)]
 
     def shown(self) -> list[Ranked]:
         """The best few, and the default wherever it stands."""
@@ -98,9 +101,12 @@ class Subject:
 
 
 def _with(one: Ranked, probed: Ranked | None) -> Ranked:
-    lighter: tuple[Result, ...] = probed.results if probed is not None else ()
-    results = sorted((*one.results, *lighter), key=lambda result: [load.level for load in result.trial.loads])
-    return replace(one, results=tuple(results))
+    """With its probes; one of them stands for the variant where it keeps the constraints and nothing longer does."""
+    if probed is None:
+        return one
+    best = probed if probed.is_satisfying and not one.is_satisfying else one
+    results = sorted((*one.results, *probed.results), key=lambda result: [load.level for load in result.trial.loads])
+    return replace(best, results=tuple(results))
 
 
 def _is_default(settings: Settings) -> bool:

@@ -79,6 +79,31 @@ def test_what_was_only_probed_is_shown_but_is_not_the_best() -> None:
     assert not about.best.best.is_probe
 
 
+UNDER_20_MS = Wishes(constraints=(Constraint("perf_latency_p99", most=20.0),))
+
+
+def test_a_variant_stands_for_the_probe_that_keeps_the_constraint_where_nothing_longer_does() -> None:
+    about = subject(
+        result(Setting(1, 8), 8, 90, 12, False),
+        result(Setting(), 8, 30, 45, False),
+        result(Setting(), 2, 45, 8, False, is_probe=True),
+        wishes=UNDER_20_MS,
+    )
+    own = summary_table(about).rows[1]
+    assert (own[0], own[4:7], own[-1]) == ("m_config_default", ["2", "8.000", "45.000"], "Yes")
+    assert verdict(about).endswith("That is 2.00 times what the model's own configuration does.")
+
+
+def test_a_probe_is_the_best_only_where_nothing_longer_keeps_the_constraint() -> None:
+    probe = result(Setting(), 2, 95, 8, False, is_probe=True)
+    slow = result(Setting(2, 8), 8, 30, 45, False)
+    about = subject(result(Setting(1, 8), 8, 90, 12, False), slow, probe, wishes=UNDER_20_MS)
+    assert [about.name_of(one.settings) for one in about.ranked] == ["m_config_0", "m_config_default", "m_config_1"]
+    about = subject(slow, probe, wishes=UNDER_20_MS)
+    assert [about.name_of(one.settings) for one in about.ranked] == ["m_config_default", "m_config_0"]
+    assert "It was only looked at for a short time" in verdict(about)
+
+
 def test_accelerators_have_their_columns() -> None:
     headers = summary_table(usual(has_gpu=True)).headers
     assert headers[-3:] == ["Max GPU Memory Usage (MB)", "Average GPU Utilization (%)", "Satisfies Constraints"]
