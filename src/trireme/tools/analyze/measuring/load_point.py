@@ -187,20 +187,26 @@ def measured(model: str, summary: Summary, is_stable: bool) -> Measured:
 
 
 def _stages(stats: ServerStats) -> dict[str, float]:
-    """Milliseconds of a request in each stage, those of the models it goes through added up."""
+    """Milliseconds of a request in each stage, those of the models it goes through included."""
     requests = max(1, stats.counts.success_count)
     found = {}
     for stage in ("queue", "compute_input", "compute_infer", "compute_output"):
-        found[f"perf_server_{stage}"] = _nanoseconds(stats, f"{stage}_ns") / requests / 1e6
+        found[f"perf_server_{stage}"] = _nanoseconds(stats, stage) / requests / 1e6
     executions = stats.counts.execution_count
     if executions:
         found["batch_size_avg"] = stats.counts.inference_count / executions
     return found
 
 
-def _nanoseconds(stats: ServerStats, field: str) -> int:
-    own: int = getattr(stats.counts, field)
-    return own + sum(_nanoseconds(part, field) for part in stats.parts)
+def _nanoseconds(stats: ServerStats, stage: str) -> int:
+    """Of a model that others are inside of, an ensemble or a caller, the time in them is in its own as well."""
+    own: int = getattr(stats.counts, f"{stage}_ns")
+    if not stats.parts:
+        return own
+    inside = sum(_nanoseconds(part, stage) for part in stats.parts)
+    if stage == "compute_infer":
+        return inside + max(0, own - sum(part.counts.success_ns for part in stats.parts))
+    return inside + own if stage == "queue" else max(inside, own)
 
 
 def _spread(summary: Summary) -> tuple[float, ...]:
