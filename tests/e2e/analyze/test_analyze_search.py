@@ -9,6 +9,8 @@ import pytest
 from analyzed_models import SMALL, STEADY, Analyze, config_of
 from running_server import RunningServer
 
+from trireme.tools.analyze.server.process import server_process
+
 HEADERS = [
     "Model",
     "Batch",
@@ -143,3 +145,12 @@ def test_a_request_rate_is_a_load_too(analyze: Analyze, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [row["Request Rate"] for row in rows_of(tmp_path)] == ["20", "40"]
     assert "of 2 combinations" in done.stderr
+
+
+@pytest.mark.usefixtures("fresh_interpreters")
+def test_a_server_that_runs_already_is_known_by_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "model_repository").mkdir()
+    with RunningServer(tmp_path, "--model-control-mode=explicit") as running:
+        running.wait_until_listening()
+        assert server_process("localhost", running.ports["http"]) == running.process.pid
+        assert server_process("localhost", running.ports["grpc"]) == running.process.pid

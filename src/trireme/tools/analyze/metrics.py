@@ -46,6 +46,9 @@ METRICS: Final[dict[str, Metric]] = {
 ALIASES: Final = {"cpu_free_ram": "cpu_available_ram", "gpu_free_ram": "gpu_free_memory"}
 """Names that files may also have."""
 
+MACHINE_RAM: Final = "machine_used_ram"
+"""Beside `cpu_used_ram` where that is what the whole machine has in use, not the server alone."""
+
 PARAMETER_HEADERS: Final = {
     "model_name": "Model",
     "batch_size": "Batch",

@@ -145,10 +145,13 @@ class _Analysis:
     def _watch(self, target: Target) -> ResourceWatch | None:
         """Looks at the accelerators of the server without load first; None where it has no metrics."""
         measuring = self._options.measuring
-        watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, target.local_id, target.metrics_headers)
+        process_id = target.process_id()
+        watch = ResourceWatch(target.metrics_url, measuring.metrics_interval_s, process_id, target.metrics_headers)
         if not watch.is_reachable():
             self._progress.tell(f"no metrics at {target.metrics_url}: memory and utilisation are not measured")
             return None
+        if process_id is None:
+            self._progress.tell("the server's processes cannot be seen from here: memory is that of its whole machine")
         watch.start()
         if watch.sees_devices:
             time.sleep(measuring.idle_s)

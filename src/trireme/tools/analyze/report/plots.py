@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trireme.tools.analyze.metrics import MACHINE_RAM
 from trireme.tools.analyze.ranking import Ranked
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.svg import COLOURS, BarGroup, Series, bar_plot, line_plot
@@ -117,7 +118,10 @@ def _batches(subject: Subject, shown: list[Ranked]) -> Plot | None:
 
 def _memory(subject: Subject, shown: list[Ranked]) -> Plot | None:
     tags = {"GPU memory": "gpu_used_memory", "CPU memory": "cpu_used_ram"}
-    return _resource_plot(subject, shown, "memory", "Memory", "MB in use at most", tags)
+    plot = _resource_plot(subject, shown, "memory", "Memory", "MB in use at most", tags)
+    if plot is None or not subject.has(MACHINE_RAM):
+        return plot
+    return replace(plot, note="CPU memory is that of the server's whole machine, others' included.")
 
 
 def _utilisation(subject: Subject, shown: list[Ranked]) -> Plot | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trireme.tools.analyze.configuration.variant_config import instance_text
-from trireme.tools.analyze.metrics import METRICS, PARAMETER_HEADERS
+from trireme.tools.analyze.metrics import MACHINE_RAM, METRICS, PARAMETER_HEADERS
 from trireme.tools.analyze.ranking import Ranked
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.trial import Measured, Result
@@ -57,7 +57,8 @@ def summary_table(subject: Subject) -> Table:
     headers += ["p99 Time To First Token (ms)", "Output Token Throughput (tokens/sec)"] if has_tokens else []
     headers.append("Throughput (infer/sec)")
     headers += ["Max GPU Memory Usage (MB)", "Average GPU Utilization (%)"] if device_tags else []
-    headers += ["Max CPU Memory Usage (MB)"] if not device_tags and subject.has("cpu_used_ram") else []
+    if not device_tags and subject.has("cpu_used_ram"):
+        headers.append(f"Max {_header(subject, 'cpu_used_ram')}")
     headers.append("Satisfies Constraints")
     rows = [_summary_row(subject, one, has_tokens, device_tags) for one in subject.shown()]
     return Table(f"Result Summary of {subject.title}", headers, rows)
@@ -85,7 +86,7 @@ def detail_table(subject: Subject, one: Ranked) -> Table:
         tag for tag in ("gpu_used_memory", "gpu_utilization", "cpu_used_ram", "cpu_utilization") if subject.has(tag)
     ]
     headers = ["Request Concurrency" if not subject.has_rates else "Request Rate"]
-    headers += [METRICS[tag].header for tag in tags]
+    headers += [_header(subject, tag) for tag in tags]
     rows = [
         [
             " + ".join(f"{load.level:g}" for load in result.trial.loads),
@@ -173,6 +174,11 @@ def _field(subject: Subject, result: Result, measured: Measured, field: str, dev
     source = measured.devices[device] if device and METRICS[field].is_of_device else measured.metrics
     value = source.get(field)
     return "" if value is None else number(value)
+
+
+def _header(subject: Subject, tag: str) -> str:
+    is_whole = tag == "cpu_used_ram" and subject.has(MACHINE_RAM)
+    return "CPU Memory Usage of the Whole Machine (MB)" if is_whole else METRICS[tag].header
 
 
 def _joined(measured: Sequence[Measured], tag: str) -> str:

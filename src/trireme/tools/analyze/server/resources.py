@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trireme.tools.analyze.metrics import MACHINE_RAM
 from trireme.tools.client.errors import InputError
 from trireme.tools.perf.address import parse_address
 from trireme.tools.perf.errors import PerfError
@@ -42,7 +43,8 @@ class _Looks:
 
 
 class ResourceWatch:
-    """Reads the server's metrics page every so often; a server of our own is asked through /proc for its memory."""
+    """Reads the server's metrics page every so often; the memory is that of its processes, by /proc, where they are on
+    this machine, and else that of its whole machine."""
 
     def __init__(
         self,
@@ -165,6 +167,8 @@ def _machine(looks: list[dict[str, float]]) -> dict[str, float]:
     used = [look.get("tree_bytes", look.get("nv_cpu_memory_used_bytes", 0.0)) for look in looks]
     if any(used):
         found["cpu_used_ram"] = max(used) / _MEGABYTE
+        if not any("tree_bytes" in look for look in looks):
+            found[MACHINE_RAM] = found["cpu_used_ram"]
     free = [
         look["nv_cpu_memory_total_bytes"] - look.get("nv_cpu_memory_used_bytes", 0.0)
         for look in looks

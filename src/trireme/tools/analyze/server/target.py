@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trireme.tools.analyze.options import AnalyzeOptions, ServerPlace
+from trireme.tools.analyze.server.process import server_process
 from trireme.tools.analyze.signals import Waits
 from trireme.tools.child_server import LOOPBACK, SERVICES, ChildServer, ChildServerError, ServerProgram
 from trireme.tools.client.connect import GRPC_PORT, HTTP_PORT, TLS_SCHEMES, ConnectionOptions, connect
@@ -37,6 +38,17 @@ class Target:
     metrics_url: str
     local_id: int | None = None
     """The process of a server that was started for the analysis."""
+
+    def process_id(self) -> int | None:
+        """Of the server, where it is on this machine and may be looked at."""
+        if self.local_id is not None:
+            return self.local_id
+        url, port = (self.grpc_url, GRPC_PORT) if self.place.protocol == "grpc" else (self.http_url, HTTP_PORT)
+        try:
+            address = parse_address(url, port)
+        except PerfError:
+            return None
+        return server_process(address.host, address.port)
 
     @property
     def metrics_headers(self) -> tuple[tuple[str, str], ...]:

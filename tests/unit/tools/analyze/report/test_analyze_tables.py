@@ -109,6 +109,16 @@ def test_accelerators_have_their_columns() -> None:
     assert headers[-3:] == ["Max GPU Memory Usage (MB)", "Average GPU Utilization (%)", "Satisfies Constraints"]
 
 
+def test_memory_of_a_whole_machine_says_so() -> None:
+    about = usual()
+    for one in about.findings.results:
+        for measured in one.measured:
+            measured.metrics["machine_used_ram"] = 10.0  # type: ignore[index]
+    assert "Max CPU Memory Usage of the Whole Machine (MB)" in summary_table(about).headers
+    assert "CPU Memory Usage of the Whole Machine (MB)" in detail_table(about, about.ranked[0]).headers
+    assert next(plot for plot in make_plots(about) if plot.name == "memory").note.startswith("CPU memory is that of")
+
+
 def test_a_variants_own_table_has_its_probes_too() -> None:
     about = usual()
     assert [row[0] for row in detail_table(about, about.ranked[0]).rows] == ["1", "8"]
