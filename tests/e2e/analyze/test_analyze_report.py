@@ -88,6 +88,31 @@ def test_a_browser_draws_marks_in_every_plot(analyzed: Path, tmp_path: Path) -> 
     assert found["requests"] == "0"
 
 
+FRAME = """<body><iframe src="page.html" style="width:%dpx;height:900px;border:0"></iframe><script>
+window.addEventListener("load", () => {
+  const page = document.querySelector("iframe").contentDocument;
+  const wide = [...page.querySelectorAll("figure, svg, .table")].filter(one => one.scrollWidth > one.clientWidth + 1
+    || one.getBoundingClientRect().right > page.documentElement.clientWidth + 1);
+  document.title = "outside:" + wide.map(one => one.className.baseVal || one.id || one.className || one.tagName).join();
+});
+</script></body>"""
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "outside"), [(1100, ""), (420, "table")])
+def test_nothing_is_outside_of_the_window_but_a_table_that_scrolls(
+    analyzed: Path, tmp_path: Path, width: int, outside: str
+) -> None:
+    page = (analyzed / "reports/summaries/sleeper/result_summary.html").read_text()
+    (tmp_path / "page.html").write_text(page)
+    (tmp_path / "frame.html").write_text(FRAME % width)
+    words = ["--allow-file-access-from-files", "--virtual-time-budget=5000", "--dump-dom"]
+    shown = browse(tmp_path, *words, (tmp_path / "frame.html").as_uri())
+    title = re.search(r"<title>outside:(.*?)</title>", shown)
+    assert title is not None, shown[:500]
+    assert set(filter(None, title[1].split(","))) == set(filter(None, [outside]))
+
+
 @needs_browser
 def test_a_screenshot_shows_more_than_a_white_page(analyzed: Path, tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")

@@ -13,14 +13,15 @@ from trireme.tools.analyze.report.tables import Table, detail_table, number, sum
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#2b3440;margin:2rem auto;max-width:1120px;padding:0 1rem;background:#fff}
-h1{font-size:1.5rem;margin-bottom:.25rem}h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:0 0 .25rem}
+h1{font-size:1.5rem;margin-bottom:.25rem}h1,p{overflow-wrap:anywhere}
+h2{font-size:1.15rem;margin:2rem 0 .5rem}h3{font-size:1rem;margin:0 0 .25rem}
 table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid #e3e7ec}
-th:first-child,td:first-child{text-align:left}
+th,td{text-align:right;padding:.35rem .45rem;border-bottom:1px solid #e3e7ec}
+th:first-child,td:first-child{text-align:left;min-width:8rem;overflow-wrap:anywhere}
 tr.best td{background:#eaf4fb;font-weight:600}.table{overflow-x:auto}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1.5rem}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1.5rem}
 figure{margin:0;break-inside:avoid}svg{width:100%;height:auto}figcaption,.note{color:#5c6770;font-size:.85rem}
-.legend{margin:.25rem 0;font-size:.85rem}.legend span{margin-right:1rem;white-space:nowrap}
+.legend{margin:.25rem 0;font-size:.85rem}.legend span{display:inline-block;margin-right:1rem;overflow-wrap:anywhere}
 .legend i{display:inline-block;width:.7rem;height:.7rem;border-radius:50%;margin-right:.35rem}
 pre{background:#f4f6f8;padding:.75rem 1rem;overflow-x:auto;font-size:.85rem;border-radius:4px}
 details{margin:.5rem 0}summary{cursor:pointer}
@@ -111,8 +112,13 @@ def _table(table: Table, marked: str | None = None) -> str:
     rows = []
     for row in table.rows:
         mark = ' class="best"' if row[0] == marked else ""
-        rows.append(f"<tr{mark}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
+        rows.append(f"<tr{mark}>{''.join(map(_cell, row))}</tr>")
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    """With places to break at, where it has what several models have."""
+    return f"<td>{escape(text).replace(',', ',<wbr>')}</td>"
 
 
 def _figure(plot: Plot) -> str:

@@ -10,9 +10,14 @@ from html import escape
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#b58900", "#56b4e9", "#5c6770")
 """Told apart also by those who do not see all colours; the last one for what is beside the point."""
 _WIDTH, _HEIGHT = 640, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 32, 16, 48
+"""With room for half of the last number of an axis on the right."""
 _INK, _FAINT = "#2b3440", "#d8dde3"
 _TICKS = 6
+_LETTER, _LINE = 7, 15
+"""Room for a letter, which nearly all of them need less of, and for a line of text."""
+_LONGEST_LABEL = 34
+"""Letters in a line of a label; what is longer is shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +52,11 @@ def line_plot(
     parts = [frame.axes(x_label, y_label)]
     for value, text in limits:
         x = frame.x(value)
+        has_room = x - 4 - _LETTER * len(text) >= _LEFT
         parts.append(
             f'<line class="limit" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}" stroke="#b00020" '
-            f'stroke-dasharray="3 3"/><text x="{x - 4:.1f}" y="{_TOP + 12}" text-anchor="end" fill="#b00020">'
-            f"{escape(text)}</text>"
+            f'stroke-dasharray="3 3"/><text x="{x - 4 if has_room else x + 4:.1f}" y="{_TOP + 12}" '
+            f'text-anchor="{"end" if has_room else "start"}" fill="#b00020">{escape(text)}</text>'
         )
     parts += [_line(frame, one) for one in series]
     names = {one.name: one.colour for one in series if one.has_marks}
@@ -59,40 +65,67 @@ def line_plot(
 
 def bar_plot(title: str, x_label: str, groups: Sequence[BarGroup], colours: dict[str, str], is_stacked: bool) -> str:
     """Bars that lie, a row for each label and one for each part where they are not stacked."""
-    rows = [(group, part) for group in groups for part in ([None] if is_stacked else list(colours))]
-    row_height, left = (26 if is_stacked else 18), 190
-    height = _TOP + len(rows) * row_height + (0 if is_stacked else 8 * len(groups)) + _BOTTOM
+    row_height, gap = (26, 0) if is_stacked else (18, 8)
+    labels = [_lines_of(group.label) for group in groups]
+    left = 16 + _LETTER * max(len(line) for lines in labels for line in lines)
     widest = max(
         (sum(group.values.values()) if is_stacked else max(group.values.values(), default=0)) for group in groups
     )
     top = _round_up(widest or 1.0)
     scale = (_WIDTH - left - _RIGHT) / top
-    parts = []
+    parts: list[str] = []
+    y = float(_TOP)
+    for group, lines in zip(groups, labels, strict=True):
+        rows = [list(group.values)] if is_stacked else [[name] for name in colours if name in group.values]
+        height = max(len(rows) * row_height, len(lines) * _LINE)
+        parts.append(_label(group.label, lines, left - 8, y + height / 2))
+        bar_y = y + (height - len(rows) * row_height) / 2
+        for names in rows:
+            parts += _bars(group, names, (left, bar_y, row_height), scale, colours)
+            bar_y += row_height
+        y += height + gap
+    floor = y
     for value in _ticks(top):
         x = left + value * scale
-        parts.append(
-            f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - _BOTTOM}" stroke="{_FAINT}"/>'
-            f'<text x="{x:.1f}" y="{height - _BOTTOM + 16}" text-anchor="middle">{_short(value)}</text>'
+        parts.insert(0, f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{floor:.1f}" stroke="{_FAINT}"/>')
+        parts.append(_middle_text(x, floor + 16, _short(value)))
+    parts.append(_middle_text((left + _WIDTH - _RIGHT) / 2, floor + _BOTTOM - 8, x_label))
+    return _document(title, parts, floor + _BOTTOM) + _legend(colours)
+
+
+def _bars(
+    group: BarGroup, names: Sequence[str], place: tuple[float, float, int], scale: float, colours: dict[str, str]
+) -> list[str]:
+    """One row, each bar from the end of the one before."""
+    x, y, row_height = place
+    found = []
+    for name in names:
+        width = group.values[name] * scale
+        told = f"{group.label}, {name}: {_short(group.values[name])}"
+        found.append(
+            f'<rect class="mark" x="{x:.1f}" y="{y + 3:.1f}" width="{max(width, 0):.1f}" '
+            f'height="{row_height - 6}" fill="{colours[name]}"><title>{escape(told)}</title></rect>'
         )
-    y = float(_TOP)
-    for group in groups:
-        names = [None] if is_stacked else [name for name in colours if name in group.values]
-        middle = y + max(1, len(names)) * row_height / 2
-        parts.append(f'<text x="{left - 8}" y="{middle + 4:.1f}" text-anchor="end">{escape(group.label)}</text>')
-        for name in names:
-            x = float(left)
-            for part in group.values if name is None else [name]:
-                width = group.values[part] * scale
-                told = f"{group.label}, {part}: {_short(group.values[part])}"
-                parts.append(
-                    f'<rect class="mark" x="{x:.1f}" y="{y + 3:.1f}" width="{max(width, 0):.1f}" '
-                    f'height="{row_height - 6}" fill="{colours[part]}"><title>{escape(told)}</title></rect>'
-                )
-                x += width
-            y += row_height
-        y += 0 if is_stacked else 8
-    parts.append(_middle_text((left + _WIDTH - _RIGHT) / 2, height - 8, x_label))
-    return _document(title, parts, height) + _legend(colours)
+        x += width
+    return found
+
+
+def _label(label: str, lines: Sequence[str], x: float, middle: float) -> str:
+    """Lines of text that end at x; a pointer over them shows the whole."""
+    first = middle + 4 - (len(lines) - 1) * _LINE / 2
+    return "".join(
+        f'<text class="label" x="{x}" y="{first + number * _LINE:.1f}" text-anchor="end">{escape(line)}'
+        f"<title>{escape(label)}</title></text>"
+        for number, line in enumerate(lines)
+    )
+
+
+def _lines_of(label: str) -> list[str]:
+    """A line for each of the models of one configuration, shortened in the middle: both ends tell names apart."""
+    kept = _LONGEST_LABEL // 2
+    names = label.split(",")
+    names = [f"{name}," for name in names[:-1]] + names[-1:]
+    return [name if len(name) <= _LONGEST_LABEL else f"{name[: kept - 1]}…{name[-kept:]}" for name in names]
 
 
 class _Frame:
