@@ -1,6 +1,8 @@
 // One model: its figures, its life, and its tabs.
-import {announce, badge, button, choice, confirmed, failed, h, note} from "../parts/dom.js";
-import {modelLink, modelPath, problemOf, replace} from "../parts/dom.js";
+import {
+	announce, badge, button, choice, confirmed, failed, h, note,
+	modelLink, modelPath, problemOf, replace,
+} from "../parts/dom.js";
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
 import {modelRequestsView} from "../pages/requests.js";

@@ -1,6 +1,8 @@
 // A model's last hour as charts, the life of its workers, its steps, its inputs and outputs.
-import {card, every, h, joined, known, note, problemOf, replace} from "../parts/dom.js";
-import {clock, count, mebibytes, rate, share, span, time} from "../parts/dom.js";
+import {
+	card, every, h, joined, known, note, problemOf, replace,
+	clock, count, mebibytes, rate, share, span, time,
+} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";

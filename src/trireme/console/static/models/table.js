@@ -1,6 +1,8 @@
 // The table of all models, kept up to date line by line.
-import {advised, bytes, count, note, rate, stateOf} from "../parts/dom.js";
-import {button, choice, h, replace, search, setAttribute, setText} from "../parts/dom.js";
+import {
+	advised, bytes, count, note, rate, stateOf,
+	button, choice, h, replace, search, setAttribute, setText,
+} from "../parts/dom.js";
 import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
@@ -104,8 +106,8 @@ class ModelsTable {
 	}
 
 	#offerStates(states) {
-		const known = [...this.states.options].slice(1).map((option) => option.value);
-		if (this.states.options.length && states.join() === known.join()) return;
+		if (this.offered === states.join()) return;
+		this.offered = states.join();
 		const option = (value, text) => h("option", {value}, text);
 		replace(this.states, option("", "All states"), states.map((word) => option(word, word)));
 		if (!states.includes(kept.state)) kept.state = "";

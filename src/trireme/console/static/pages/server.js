@@ -1,6 +1,8 @@
 // The server itself: how full its limits are, its devices, its flags, its log.
-import {bytes, clock, count, joined, mebibytes, note, rate, share, span} from "../parts/dom.js";
-import {card, every, failed, h, replace, search, tick} from "../parts/dom.js";
+import {
+	bytes, clock, count, joined, mebibytes, note, rate, share, span,
+	card, every, failed, h, replace, search, tick,
+} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {logView} from "./log.js";

@@ -43,16 +43,12 @@ export async function* events(answer) {
 		for (;;) {
 			const {done, value} = await reader.read();
 			if (done) return;
-			rest += value;
-			let end;
-			while ((end = rest.indexOf("\n\n")) >= 0) {
-				const entry = {event: "message", data: ""};
-				for (const line of rest.slice(0, end).split("\n")) {
-					if (line.startsWith("event:")) entry.event = line.slice(6).trim();
-					else if (line.startsWith("data:")) entry.data += line.slice(5).trimStart();
-				}
-				rest = rest.slice(end + 2);
-				yield entry;
+			const entries = (rest + value).split("\n\n");
+			rest = entries.pop();
+			for (const entry of entries) {
+				const told = (name) =>
+					entry.split("\n").map((line) => (line.startsWith(name) ? line.slice(name.length).trim() : "")).join("");
+				yield {event: told("event:"), data: told("data:")};
 			}
 		}
 	} finally {

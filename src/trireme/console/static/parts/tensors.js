@@ -73,24 +73,19 @@ function wireData({name, datatype, data}) {
 }
 
 export async function decodeAnswer(answer) {
-	const length = answer.headers.get("Inference-Header-Content-Length");
-	if (!length) return decodeJson(parseJson(await answer.text()));
 	const buffer = await answer.arrayBuffer();
-	const head = JSON.parse(new TextDecoder().decode(buffer.slice(0, Number(length))));
-	let at = Number(length);
-	const outputs = (head.outputs || []).map((output) => {
-		const size = output.parameters?.binary_data_size;
-		if (size === undefined) return {...output, values: output.data || []};
-		const raw = buffer.slice(at, at + size);
-		at += size;
-		return {...output, values: decode(output.datatype, raw)};
-	});
-	return {...head, outputs};
+	let at = Number(answer.headers.get("Inference-Header-Content-Length")) || buffer.byteLength;
+	const head = parseJson(new TextDecoder().decode(buffer.slice(0, at)));
+	return outputsOf(head, (size) => buffer.slice(at, (at += size)));
 }
 
-export function decodeJson(head) {
-	const {outputs = []} = head;
-	return {...head, outputs: outputs.map((output) => ({...output, values: (output.data || []).flat(Infinity)}))};
+// `next` gives the bytes of the next output that is not in the JSON.
+export function outputsOf({outputs = []}, next) {
+	return outputs.map((output) => {
+		const {datatype, data = [], parameters} = output;
+		const size = parameters?.binary_data_size;
+		return {...output, values: size === undefined ? data.flat(Infinity) : decode(datatype, next(size))};
+	});
 }
 
 // The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
@@ -153,16 +148,13 @@ export function mediaType(data) {
 	return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
+// The head of such a file is eleven words: RIFF, WAVE, fmt, one channel of 16 bits, data.
 export function wave(samples, rate) {
 	const size = samples.length * 2;
-	const out = new DataView(new ArrayBuffer(44 + size));
-	const text = (at, word) => [...word].forEach((letter, index) => out.setUint8(at + index, letter.charCodeAt(0)));
-	text(0, "RIFF");
-	text(8, "WAVEfmt ");
-	text(36, "data");
-	for (const [at, value] of Object.entries({4: 36 + size, 16: 16, 24: rate, 28: rate * 2, 40: size}))
-		out.setUint32(Number(at), value, true);
-	for (const [at, value] of Object.entries({20: 1, 22: 1, 32: 2, 34: 16})) out.setUint16(Number(at), value, true);
-	samples.forEach((value, at) => out.setInt16(44 + at * 2, Math.max(-1, Math.min(1, value)) * 32767, true));
+	const format = [0x45564157, 0x20746d66, 16, 0x10001, rate, rate * 2, 0x100002];
+	const head = Uint32Array.of(0x46464952, 36 + size, ...format, 0x61746164, size);
+	const out = new Int16Array(22 + samples.length);
+	out.set(new Int16Array(head.buffer));
+	samples.forEach((value, at) => (out[22 + at] = Math.max(-1, Math.min(1, value)) * 32767));
 	return new Uint8Array(out.buffer);
 }

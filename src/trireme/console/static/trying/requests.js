@@ -2,7 +2,7 @@
 import {h, modelPath, note, time} from "../parts/dom.js";
 import {events, send} from "../parts/api.js";
 import {releaseMedia} from "../parts/media.js";
-import {decodeAnswer, decodeJson, encodeRequest, parseJson, writeJson} from "../parts/tensors.js";
+import {decodeAnswer, encodeRequest, outputsOf, parseJson, writeJson} from "../parts/tensors.js";
 import {showOutputs} from "./answers.js";
 
 const MOST_EVENTS = 500;
@@ -15,7 +15,7 @@ export async function ask(detail, inputs, parameters, signal, context, place) {
 	const {body, headers} = bodyOf(inputs, parameters, true);
 	const found = await post(detail, body, headers, signal);
 	const explained = found.headers.get("X-Explain");
-	const {outputs} = await decodeAnswer(found);
+	const outputs = await decodeAnswer(found);
 	const words = `Answered in ${since(began)}, as this browser sees it.`;
 	place.show(note(words), showOutputs(outputs, context));
 	if (explained) place.explain(JSON.parse(explained));
@@ -36,7 +36,7 @@ export async function stream(detail, inputs, parameters, signal, context, place)
 			continue;
 		}
 		if (value.error) throw Object.assign(new Error(value.error), {isInStream: number > 0});
-		const {outputs} = decodeJson(value);
+		const outputs = outputsOf(value);
 		if (!outputs.length) continue;
 		number += 1;
 		const noun = number === 1 ? "response" : "responses";
