@@ -246,6 +246,10 @@ class Page:
             if event.get("sessionId") == self._session and event["method"] == method:
                 react(event["params"])
 
+    def show(self) -> None:
+        """As if its tab was chosen: the others are out of sight then."""
+        self._browser.call("Target.activateTarget", targetId=self._target)
+
     def close(self) -> None:
         """As if its tab was closed."""
         self._browser.call("Target.closeTarget", targetId=self._target)

@@ -123,19 +123,11 @@ export function clock(seconds, withSeconds = true) {
 	return new Date(seconds * 1000).toLocaleTimeString([], parts);
 }
 
-const STATES = {
-	READY: ["good", "Ready"],
-	DEGRADED: ["warn", "Degraded"],
-	LOADING: ["busy", "Loading"],
-	UNLOADING: ["busy", "Unloading"],
-	UNAVAILABLE: ["bad", "Unavailable"],
-	"NOT LOADED": ["off", "Not loaded"],
-	UNKNOWN: ["off", "Unknown"],
-};
+const LOOKS = {READY: "good", DEGRADED: "warn", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad"};
 
 export function stateOf({state, reason}) {
 	if (state === "UNAVAILABLE" && reason === "unloaded") return ["off", "Unloaded"];
-	return STATES[state] || ["off", state];
+	return [LOOKS[state] || "off", state[0] + state.slice(1).toLowerCase()];
 }
 
 export function badge(row) {
@@ -189,8 +181,11 @@ export const modelPath = (name, version) =>
 
 // While the page is in sight. What fails is tried again: the line at the top says when the server does not answer.
 export function every(ms, act) {
-	const timer = setInterval(() => {
-		if (!document.hidden) act().catch(() => {});
-	}, ms);
-	return () => clearInterval(timer);
+	const run = () => document.hidden || act().catch(() => {});
+	const timer = setInterval(run, ms);
+	document.addEventListener("visibilitychange", run);
+	return () => {
+		clearInterval(timer);
+		document.removeEventListener("visibilitychange", run);
+	};
 }

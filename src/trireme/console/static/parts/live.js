@@ -50,22 +50,41 @@ function take(event) {
 	tell(event.whole ? null : changed);
 }
 
+// A page that nobody sees lets go of its stream: a browser has six connections to a server for all of its tabs.
+let isAway = document.hidden;
+let abort = new AbortController();
+let wake;
+
+function turn(isLeft) {
+	isAway = isLeft;
+	if (isAway) abort.abort();
+	else wake?.();
+}
+
 export async function follow() {
-	for (let wait = 500; ; wait = Math.min(wait * 2, 10000)) {
-		const abort = new AbortController();
+	document.addEventListener("visibilitychange", () => turn(document.hidden));
+	window.addEventListener("pagehide", () => turn(true));
+	window.addEventListener("pageshow", () => turn(document.hidden));
+	for (let wait = 0; ; ) {
+		await new Promise((resolve) => {
+			wake = resolve;
+			if (!isAway) setTimeout(resolve, wait);
+		});
+		if (isAway) continue;
+		abort = new AbortController();
 		try {
 			const answer = await send("/console/api/events", {signal: abort.signal});
 			live.isConnected = true;
 			live.problem = "";
-			wait = 500;
+			wait = 0;
 			for await (const {data} of events(answer)) take(JSON.parse(data));
 			live.problem = "The server has ended the stream.";
 		} catch (error) {
 			live.problem = error.status ? error.message : "The server does not answer.";
 		}
-		abort.abort();
 		live.isConnected = false;
-		tell(new Set());
-		await new Promise((resolve) => setTimeout(resolve, wait));
+		wait = abort.signal.aborted ? 0 : Math.min(Math.max(500, wait * 2), 10000);
+		if (wait) tell(new Set());
+		abort.abort();
 	}
 }
