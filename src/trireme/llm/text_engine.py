@@ -51,6 +51,7 @@ class Completion:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
+    """Of those tokens, and of the one that ended the text, which is counted but not among them, where one did."""
     finish_reason: FinishReason
     usage: Usage
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
