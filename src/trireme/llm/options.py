@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Integral
 from pathlib import Path
 
 
@@ -100,13 +101,26 @@ class EngineOptions:
     """Entered in the thread that writes texts around all that is told of a step."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError with the name of a limit that nothing could run within."""
+        """Raises ValueError with the name of a limit that nothing could run within; words stand for what they name."""
         least = {"max_waiting": 0, "draft_cache_bytes": 0, "cache_bytes": 0} | dict.fromkeys(_AT_LEAST_ONE, 1)
         for name, smallest in least.items():
             value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ValueError(f"{name} must be at least {smallest}, found {value}")
+            if value is not None and (not isinstance(value, Integral) or value < smallest):
+                raise ValueError(f"{name} must be a whole number of at least {smallest}, found {value!r}")
         for name in ("memory_share", "cache_share"):
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, found {value}")
+            if value is not None and (not isinstance(value, int | float) or not 0 < value <= 1):
+                raise ValueError(f"{name} must be above 0 and at most 1, found {value!r}")
+        if not isinstance(self.step_timeout_s, int | float) or not self.step_timeout_s > 0:
+            raise ValueError(f"step_timeout_s must be a number of seconds above 0, found {self.step_timeout_s!r}")
+        kinds = (("cache_type", CacheType), ("warm_up", WarmUpMode), ("speculation", SpeculationMode))
+        for name, kind in kinds:
+            object.__setattr__(self, name, _member(name, getattr(self, name), kind))
+
+
+def _member(name: str, value: object, kind: type[Enum]) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        words = ", ".join(str(member.value) for member in kind)
+        raise ValueError(f"{name} must be one of {words}, found {value!r}") from None

@@ -60,7 +60,7 @@ class Grammar(Protocol):
 _seldom_given = attrgetter(
     "min_tokens", "top_p_decay", "top_p_min", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "stop", "logit_bias", "bad_words", "logprobs", "prompt_logprobs", "choices", "beams", "length_penalty",
-    "diversity_rate",
+    "diversity_rate", "stop_ids", "top_p_reset_id", "early_stopping", "grammar", "shown_ids",
 )  # fmt: skip
 """Looked at one by one where any of them differs from its default: looking takes a tenth of a millisecond."""
 _DEFAULTS: tuple[object, ...] = ()
@@ -129,6 +129,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
+        if type(self.stop_ids) is not tuple and isinstance(self.stop_ids, Collection):
+            object.__setattr__(self, "stop_ids", tuple(self.stop_ids))
         if self.max_tokens is not None:
             _check_whole("max_tokens", self.max_tokens)
             _check(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
@@ -141,6 +143,7 @@ class SamplingParams:
             _check(MIN_SEED <= self.seed <= MAX_SEED, "seed", self.seed, f"between {MIN_SEED} and {MAX_SEED}")
         if _seldom_given(self) != _DEFAULTS:
             self._check_choice()
+            self._check_tokens()
             self._check_output()
             self._check_beams()
         object.__setattr__(self, "needs_history", self._needs_history())  # both are asked for with every token
@@ -161,9 +164,23 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _check(_is_number(value) and -2 <= value <= 2, name, value, "between -2 and 2")
-        _check(len(self.bad_words) <= MAX_BAD_WORDS, "bad_words", len(self.bad_words), f"at most {MAX_BAD_WORDS} words")
-        _check(len(self.logit_bias) <= MAX_BIASES, "logit_bias", len(self.logit_bias), f"at most {MAX_BIASES} tokens")
-        for value in self.logit_bias.values():
+        can_start = self.grammar is None or callable(getattr(self.grammar, "start", None))
+        _check(can_start, "grammar", self.grammar, "one that Engine.grammars has compiled, or None")
+
+    def _check_tokens(self) -> None:
+        """What is said of single tokens, by their ids."""
+        for name in ("stop_ids", "shown_ids"):
+            _check(_are_ids(getattr(self, name)), name, getattr(self, name), "a collection of token ids")
+        if self.top_p_reset_id is not None:
+            _check_whole("top_p_reset_id", self.top_p_reset_id)
+        words = self.bad_words
+        are_words = isinstance(words, Collection) and not isinstance(words, str | bytes) and all(map(_are_ids, words))
+        _check(are_words, "bad_words", words, "sequences of token ids, such as ((1, 2), (3,))")
+        _check(len(words) <= MAX_BAD_WORDS, "bad_words", len(words), f"at most {MAX_BAD_WORDS} words")
+        bias = self.logit_bias
+        _check(isinstance(bias, Mapping) and _are_ids(bias.keys()), "logit_bias", bias, "numbers by token ids")
+        _check(len(bias) <= MAX_BIASES, "logit_bias", len(bias), f"at most {MAX_BIASES} tokens")
+        for value in bias.values():
             _check(_is_number(value), "logit_bias", value, "finite numbers")
 
     def _check_output(self) -> None:
@@ -191,6 +208,8 @@ class SamplingParams:
             ("beam_search_diversity_rate", self.diversity_rate),
         ):
             _check(_is_number(value) and abs(value) <= MAX_BEAM_FACTOR, name, value, f"within {MAX_BEAM_FACTOR:g} of 0")
+        is_known = self.early_stopping is None or isinstance(self.early_stopping, bool)
+        _check(is_known, "early_stopping", self.early_stopping, "True, False or None")
         if self.beams:
             _check(self.choices <= self.beams, "n", self.choices, f"at most the number of beams, {self.beams}")
             _check(self.grammar is None, "num_beams", self.beams, "left out where the text has to follow a grammar")
@@ -228,8 +247,16 @@ def _is_number(value: float) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
+def _is_whole(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, Collection) and all(map(_is_whole, value))
+
+
 def _check_whole(name: str, value: object) -> None:
-    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+    if not _is_whole(value):
         raise SamplingError(f"'{name}' must be a whole number, found {value!r}")
 
 

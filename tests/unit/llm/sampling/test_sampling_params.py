@@ -31,9 +31,13 @@ WRONG: dict[str, Any] = {
     "beams": 129,
     "length_penalty": 1e9,
     "diversity_rate": float("nan"),
+    "stop_ids": ("a",),
+    "top_p_reset_id": "x",
+    "early_stopping": "x",
+    "grammar": "x",
+    "shown_ids": 5,
 }
-FREE = {"top_p_reset_id", "seed", "stop_ids", "ignores_eos", "includes_stop", "early_stopping", "grammar", "shown_ids",
-        "speculates"}  # fmt: skip
+FREE = {"seed", "ignores_eos", "includes_stop", "speculates"}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -59,3 +63,31 @@ def test_what_each_token_asks_for_follows_from_the_wishes() -> None:
 def test_choices_have_the_seeds_of_whole_numbers_of_any_kind(kind: Any) -> None:
     params = SamplingParams(seed=kind(5), choices=3)
     assert [params.seed_of(choice) for choice in range(3)] == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("stop_ids", ("a",), "a collection of token ids"),
+        ("stop_ids", 5, "a collection of token ids"),
+        ("shown_ids", 5, "a collection of token ids"),
+        ("top_p_reset_id", "x", "a whole number"),
+        ("logit_bias", {"a": 1}, "numbers by token ids"),
+        ("logit_bias", [1], "numbers by token ids"),
+        ("bad_words", ("the",), "sequences of token ids"),
+        ("bad_words", "the", "sequences of token ids"),
+        ("bad_words", 7, "sequences of token ids"),
+        ("grammar", "x", "one that Engine.grammars has compiled"),
+        ("early_stopping", "x", "True, False or None"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_its_name(name: str, value: object, wanted: str) -> None:
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(SamplingError, match=f"'{name}' must be {wanted}"):
+        SamplingParams(**given)
+
+
+def test_ids_may_come_as_numpy_has_them() -> None:
+    ids: Any = np.array([3, 4])
+    given = SamplingParams(stop_ids=ids, bad_words=(tuple(ids),), logit_bias={ids[0]: 1.0})
+    assert given.stop_ids == (3, 4)
