@@ -88,16 +88,15 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     inputs = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
     options = _options(inputs, json.loads(request.parameters() or "{}"))
     prompt, is_chat = _prompt(inputs)
-    wanted = frozenset(names) & OUTPUTS.keys()
-    if not wanted or wanted == OUTPUTS.keys():  # nobody asks for all of them: none was named
-        wanted = frozenset({"text_output"})
-    if not is_chat:
-        wanted -= {"delta"}
-    told = asked_for(inputs) & (frozenset(names) or OUTPUTS.keys())
-    wanted |= told
-    if wanted & {"cumulative_logprob"} or "logprobs" in told:
-        options["logprobs"] = options.get("logprobs") or 0  # the tokens themselves, where no others are wanted
     operation = str(options.get("operation", ""))
+    told = asked_for(inputs) & (frozenset(names) or OUTPUTS.keys())
+    wanted = _outputs(names, options, told)
+    if "delta" in wanted and not is_chat:
+        raise WishError("the output 'delta' comes with 'messages' alone; ask for 'text_output'")
+    if wanted & {"cumulative_logprob", "logprobs"} and not options.get("logprobs"):
+        options["logprobs"] = 0  # the tokens themselves, where no others are wanted
+    if "prompt_logprobs" in wanted:
+        options.setdefault("prompt_logprobs", 0)
     tokens = (
         _tokens(prompt, is_chat, options, tokenizer)
         if operation != "detokenize"
@@ -110,6 +109,8 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     if is_prompt_only:
         options["max_tokens"] = 1  # which is not told
     params = read_params(options, tokenizer, form.grammar, form.shown_ids)
+    if "score" in wanted and not params.beams:
+        raise WishError("the output 'score' comes with a beam search alone: add 'num_beams', or do not ask for it")
     has_prompt = _has_prompt(inputs, options) and not is_chat
     if has_prompt and params.logprobs is not None and "logprobs" in wanted - told:
         params = replace(params, prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
@@ -130,6 +131,19 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         bool(number("return_token_strs", options.get("return_token_strs", False), bool)),
         "logprobs" in told,
     )
+
+
+def _outputs(names: Collection[str], options: Mapping[str, Any], told: frozenset[str]) -> frozenset[str]:
+    """What is named, and what flags and options ask for where nothing is."""
+    named = frozenset(names) & OUTPUTS.keys()
+    if named and named != OUTPUTS.keys():  # nobody asks for all of them: none was named
+        return named | told
+    wanted = {"text_output"}
+    if options.get("prompt_logprobs") is not None:
+        wanted.add("prompt_logprobs")
+    if options.get("logprobs") not in (None, False):
+        wanted.add("logprobs")
+    return told | wanted
 
 
 def _adapter(options: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from trireme.backends.llm.answer_form import AnswerForms
 from trireme.backends.llm.answers import Answer
+from trireme.backends.llm.sampling_options import read_beams
 from trireme.backends.llm.tensors import OUTPUTS
 from trireme.backends.llm.wishes import Wishes, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
@@ -57,13 +58,17 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def read(engine: Engine) -> Callable[..., Wishes]:
-    """Reads a request with options; a chat with the format of Hermes and reasoning, unless `text` is given."""
+    """Reads a request with options; a chat with the format of Hermes and reasoning, unless `text` is given.
 
-    def make(text: str = "", stream: bool = False, **options: Any) -> Wishes:
+    It asks for the outputs that fit the request, unless `names` says which, or () for a request that says nothing.
+    """
+
+    def make(text: str = "", stream: bool = False, names: tuple[str, ...] | None = None, **options: Any) -> Wishes:
         chat = json.dumps([{"role": "user", "content": "What is the capital of France?"}])
         prompt = _text("text_input", text) if text else _text("messages", chat)
         tensors = [prompt, _text("sampling_parameters", json.dumps(options)), Tensor("stream", np.array([stream]))]
-        names = sorted(OUTPUTS.keys() - {"logprobs"})
+        if names is None:
+            names = tuple(sorted(_fitting_outputs(not text, options)))
         request = InferenceRequest("", 0, tensors, names, "scribe")
         forms = AnswerForms(engine, TOOL_FORMATS["hermes"], REASONING_TAGS["think"])
         return read_wishes(request, engine.tokenizer, names, forms)
@@ -90,6 +95,17 @@ def fulfil(engine: Engine) -> Callable[[Wishes], list[dict[str, list[Any]]]]:
         return found
 
     return ask
+
+
+def _fitting_outputs(is_chat: bool, options: Mapping[str, Any]) -> set[str]:
+    names = OUTPUTS.keys() - {"logprobs", "delta", "score", "prompt_logprobs", "cumulative_logprob"}
+    if is_chat:
+        names |= {"delta"}
+    if options.keys() & {"num_beams", "beam_width", "use_beam_search"} and read_beams(options, options.get("n", 1)).get(
+        "beams"
+    ):
+        names |= {"score"}
+    return names | ({"prompt_logprobs"} & options.keys())
 
 
 def _text(name: str, text: str) -> Tensor:

@@ -124,3 +124,29 @@ def test_options_are_an_object(read: Read, engine: Engine) -> None:
     request = InferenceRequest("", 0, [_text("text_input", "x"), _text("sampling_parameters", json.dumps([1]))], [], "")
     with pytest.raises(WishError, match="'sampling_parameters' must be a JSON object"):
         read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
+
+
+def test_an_output_comes_to_who_names_it(read: Read, fulfil: Any) -> None:
+    wishes = read(
+        text="Once upon", names=("text_output", "logprobs", "prompt_logprobs", "cumulative_logprob"), max_tokens=2
+    )
+    (found,) = fulfil(wishes)
+    assert found.keys() == {"text_output", "logprobs", "prompt_logprobs", "cumulative_logprob"}
+    assert len(json.loads(found["logprobs"][0])["content"]) == 2
+    assert len(json.loads(found["prompt_logprobs"][0])) == len(wishes.tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("score", "'score' comes with a beam search alone"), ("delta", "'delta' comes with 'messages' alone")],
+)
+def test_an_output_that_the_request_cannot_have_is_refused(read: Read, name: str, told: str) -> None:
+    with pytest.raises(WishError, match=told):
+        read(text="once", names=("text_output", name))
+
+
+@pytest.mark.parametrize("option", ["logprobs", "prompt_logprobs"])
+def test_probabilities_that_an_option_asks_for_come_without_names(read: Read, fulfil: Any, option: str) -> None:
+    (found,) = fulfil(read(text="Once upon", names=(), max_tokens=2, **{option: 2}))
+    assert found.keys() == {"text_output", option}
+    assert json.loads(found[option][0])
