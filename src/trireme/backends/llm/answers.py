@@ -175,7 +175,7 @@ class Answer:
             parts = [message.message() for message in self._messages]
             tensors.append(_texts("delta", [json.dumps(parts if len(parts) > 1 else parts[0], ensure_ascii=False)]))
         if "index" in wanted:
-            tensors.append(Tensor("index", np.zeros(1, np.int32)))
+            tensors.append(Tensor("index", np.arange(len(groups), dtype=np.int32)))
         if "finish_reason" in wanted:
             tensors.append(_texts("finish_reason", [self._reason(group[-1]) for group in groups]))
         if "usage" in wanted:

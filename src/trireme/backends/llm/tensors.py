@@ -21,7 +21,7 @@ INPUTS = {
 OUTPUTS = {
     "text_output": ("TYPE_STRING", [-1]),
     "delta": ("TYPE_STRING", [1]),
-    "index": ("TYPE_INT32", [1]),
+    "index": ("TYPE_INT32", [-1]),
     "finish_reason": ("TYPE_STRING", [-1]),
     "usage": ("TYPE_STRING", [1]),
     "token_ids": ("TYPE_INT32", [-1]),

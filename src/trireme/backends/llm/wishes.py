@@ -109,6 +109,9 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
     if is_prompt_only:
         options["max_tokens"] = 1  # which is not told
     params = read_params(options, tokenizer, form.grammar, form.shown_ids)
+    is_stream = bool(inputs["stream"][0]) if "stream" in inputs else _flag("stream", options)
+    if is_stream and params.choices > 1:
+        wanted |= {"index"}  # whose piece it is
     if "score" in wanted and not params.beams:
         raise WishError("the output 'score' comes with a beam search alone: add 'num_beams', or do not ask for it")
     has_prompt = _has_prompt(inputs, options) and not is_chat
@@ -120,7 +123,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         tokens,
         params,
         is_chat,
-        bool(inputs["stream"][0]) if "stream" in inputs else bool(options.get("stream", False)),
+        is_stream,
         has_prompt,
         wanted,
         number("priority", options.get("priority", 0), int),
@@ -128,7 +131,7 @@ def _read(request: InferenceRequest, tokenizer: Tokenizer, names: Collection[str
         form,
         is_prompt_only and has_prompt,
         _adapter(options),
-        bool(number("return_token_strs", options.get("return_token_strs", False), bool)),
+        _flag("return_token_strs", options),
         "logprobs" in told,
     )
 
@@ -159,7 +162,11 @@ def _adapter(options: Mapping[str, Any]) -> str:
 def _has_prompt(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     if "exclude_input_in_output" in inputs:
         return not bool(inputs["exclude_input_in_output"][0])
-    return bool(options.get("echo", False))
+    return _flag("echo", options)
+
+
+def _flag(name: str, options: Mapping[str, Any]) -> bool:
+    return bool(number(name, options.get(name, False), bool))
 
 
 def _options(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,3 +109,20 @@ def test_tokens_that_cannot_come_have_a_number(engine: Engine, read: Read) -> No
     (text,) = kept.sent[0][0]["logprobs"]
     (entry,) = json.loads(text)["content"]
     assert [top["logprob"] for top in entry["top_logprobs"]] == [-0.5, -9999.0]
+
+
+def test_pieces_of_several_answers_say_whose_they_are(read: Read, fulfil: Any) -> None:
+    found = fulfil(read(text="Once upon", names=(), stream=True, n=2, max_tokens=3))
+    assert {one["index"][0] for one in found} == {0, 1}
+    (alone,) = {tuple(one) for one in fulfil(read(text="Once upon", names=(), stream=True, max_tokens=3))}
+    assert alone == ("text_output",)
+
+
+def test_several_answers_at_once_can_be_told_apart(engine: Engine, read: Read, fulfil: Any) -> None:
+    names = ("text_output", "index", "token_ids", "num_output_tokens")
+    (found,) = fulfil(read(text="Once upon", names=names, n=2, max_tokens=5, temperature=1.5, seed=3))
+    assert found["index"] == [0, 1]
+    first, second = found["num_output_tokens"]
+    ids = found["token_ids"]
+    assert len(ids) == first + second
+    assert [engine.tokenizer.decode(ids[:first]), engine.tokenizer.decode(ids[first:])] == found["text_output"]

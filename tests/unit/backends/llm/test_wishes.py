@@ -150,3 +150,11 @@ def test_probabilities_that_an_option_asks_for_come_without_names(read: Read, fu
     (found,) = fulfil(read(text="Once upon", names=(), max_tokens=2, **{option: 2}))
     assert found.keys() == {"text_output", option}
     assert json.loads(found[option][0])
+
+
+@pytest.mark.parametrize("name", ["echo", "stream"])
+def test_a_flag_is_no_text(engine: Engine, name: str) -> None:
+    parameters = {name: "false"}
+    request = InferenceRequest("", 0, [_text("text_input", "once")], ["text_output"], "scribe", parameters=parameters)
+    with pytest.raises(WishError, match=f"'{name}' must be true or false, found 'false'"):
+        read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
