@@ -61,7 +61,7 @@ def read_params(
     for key, (field, kind) in _PLAIN.items():
         if key in options:
             found[field] = number(key, options[key], kind)
-    if not 0 <= found.get("top_k", 0) < MAX_ID:
+    if found.get("top_k", 0) == -1 or found.get("top_k", 0) >= MAX_ID:
         found["top_k"] = 0  # -1 is "all" elsewhere
     found["stop"] = tuple(_strings("stop", options.get("stop", ())))
     found["stop_ids"] = _stop_ids(options.get("stop_token_ids", ()))

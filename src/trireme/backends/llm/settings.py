@@ -123,7 +123,7 @@ def _answer_parameters(reader: _Reader) -> tuple[str, str, int | None]:
     """The parsers of tool calls and of reasoning, and how many tokens an answer has at most."""
     tool_parser = reader.choice("tool_parser", (AUTO, NONE, *TOOL_FORMATS))
     reasoning_parser = reader.choice("reasoning_parser", (AUTO, NONE, *REASONING_TAGS))
-    return tool_parser, reasoning_parser, reader.number("max_new_tokens", 0, 0) or None
+    return tool_parser, reasoning_parser, reader.number("max_new_tokens", 0, 1) or None
 
 
 def _mpi_ranks() -> int:

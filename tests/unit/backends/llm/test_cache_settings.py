@@ -55,3 +55,10 @@ def test_a_cache_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
     assert getattr(options(tmp_path), name) is None
     with pytest.raises(ModelLoadError, match=f"'{name}' of model 'writer' must be a whole number of at least 1"):
         options(tmp_path, **{name: "0"})
+
+
+def test_an_answer_of_no_tokens_is_refused(tmp_path: Path) -> None:
+    assert settings(tmp_path, "CPU").max_new_tokens is None
+    assert settings(tmp_path, "CPU", max_new_tokens="3").max_new_tokens == 3
+    with pytest.raises(ModelLoadError, match="'max_new_tokens' of model 'writer' must be a whole number of at least 1"):
+        settings(tmp_path, "CPU", max_new_tokens="0")

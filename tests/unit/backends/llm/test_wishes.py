@@ -15,7 +15,7 @@ from trireme.backends.llm.wishes import KNOWN, Wishes, read_wishes
 from trireme.backends.python.pb_utils.request import InferenceRequest
 from trireme.backends.python.pb_utils.tensor import Tensor
 from trireme.backends.served_engine.refusals import WishError
-from trireme.llm import Engine
+from trireme.llm import Engine, SamplingError
 from trireme.protocol.openai import options as openai_options
 from trireme.protocol.openai.fields import Fields
 from trireme.protocol.openai.requests import read_chat
@@ -158,3 +158,9 @@ def test_a_flag_is_no_text(engine: Engine, name: str) -> None:
     request = InferenceRequest("", 0, [_text("text_input", "once")], ["text_output"], "scribe", parameters=parameters)
     with pytest.raises(WishError, match=f"'{name}' must be true or false, found 'false'"):
         read_wishes(request, engine.tokenizer, [], AnswerForms(engine, None, None))
+
+
+def test_no_limit_is_said_with_none_or_minus_one(read: Read) -> None:
+    assert [read(text="once", top_k=value).params.top_k for value in (0, -1)] == [0, 0]
+    with pytest.raises(SamplingError, match=r"'top_k' must be 0 \(no limit\) or more, found -100"):
+        read(text="once", top_k=-100)
