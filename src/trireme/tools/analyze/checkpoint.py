@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.server.resources import Resources
-from trireme.tools.analyze.trial import Result, Setting, Trial, result_from_json, result_to_json
+from trireme.tools.analyze.trial import Result, Setting, Trial, result_from_json, result_to_json, throughput
 
 _SUFFIX = ".ckpt"
 _FORMAT = 1
@@ -45,9 +45,16 @@ class Findings:
         return next((one for one in self.results if one.trial == trial and (is_probe or not one.is_probe)), None)
 
     def add(self, result: Result) -> None:
-        """In place of a probe of the same trial."""
+        """In place of a probe, or another measurement, of the same trial."""
+        same = [one for one in self.results if one.trial == result.trial]
         self.results = [one for one in self.results if one.trial != result.trial]
-        self.results.append(result)
+        seen = tuple(value for one in same for value in (throughput(one), *one.repeats))
+        self.results.append(replace(result, repeats=(*result.repeats, *seen)))
+
+    def add_repeat(self, known: Result, result: Result) -> None:
+        """Another measurement of the same trial, which was worse and does not count."""
+        self.results = [one for one in self.results if one.trial != known.trial]
+        self.results.append(replace(known, repeats=(*known.repeats, throughput(result))))
 
     def forget(self, model: str) -> None:
         """Nothing of this model counts any more."""

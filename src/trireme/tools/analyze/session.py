@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from trireme.tools.analyze.checkpoint import Checkpoint, Findings
+from trireme.tools.analyze.configuration.variant_config import is_same, variant_config
 from trireme.tools.analyze.errors import ClientError, InputError, MeasurementError
 from trireme.tools.analyze.measuring.trial_run import TrialRunner
 from trireme.tools.analyze.progress import Progress
 from trireme.tools.analyze.search.port import Rank
 from trireme.tools.analyze.server.control import ControlRefusedError, ModelControl
 from trireme.tools.analyze.signals import Waits
-from trireme.tools.analyze.trial import Result, Trial
+from trireme.tools.analyze.trial import Result, Setting, Trial
 from trireme.tools.client.errors import UnreachableError
 
 _ATTEMPTS = 3
@@ -47,6 +49,7 @@ class Session:
     def measure(self, trial: Trial, is_probe: bool = False, again: Rank | None = None) -> Result | None:
         """Remembered, or measured now; None where the configuration or the load does not work. Raises MeasurementError
         where none would."""
+        trial = self._known_as(trial)
         known = self._findings.find(trial, is_probe)
         if known is not None:
             self._working.add(_loaded(trial))
@@ -67,10 +70,20 @@ class Session:
         self._working.add(_loaded(trial))
         self._progress.tell(f"{title}: {_numbers(result)}")
         if known is not None and again is not None and again(known) >= again(result):
+            self._findings.add_repeat(known, result)
             return known
         self._findings.add(result)
         self._checkpoint.write(self._findings)
         return result
+
+    def _known_as(self, trial: Trial) -> Trial:
+        """With no setting where it changes nothing: the model's own configuration is measured once."""
+        settings = []
+        for model, setting in trial.settings:
+            own = self._findings.configs.get(model, {})
+            config = variant_config(own, setting, model in self._cpu_only) if own else {}
+            settings.append((model, Setting() if own and is_same(own, config) else setting))
+        return replace(trial, settings=tuple(settings))
 
     def _check_others(self, trial: Trial, error: MeasurementError) -> None:
         """Raises MeasurementError where nothing could be measured yet, and the models as they are fail in the same way:

@@ -87,9 +87,16 @@ class Result:
     seconds: float = 0.0
     is_probe: bool = False
     """Measured for a short time, to learn from rather than to rank."""
+    repeats: tuple[float, ...] = ()
+    """Inferences per second that other measurements of the same trial have shown."""
 
     def of(self, model: str) -> Measured:
         return next(one for one in self.measured if one.model == model)
+
+
+def throughput(result: Result) -> float:
+    """Inferences per second of all its loads."""
+    return sum(one.metrics.get("perf_throughput", 0.0) for one in result.measured)
 
 
 def result_to_json(result: Result) -> dict[str, Any]:
@@ -100,6 +107,7 @@ def result_to_json(result: Result) -> dict[str, Any]:
         "measured": [asdict(one) for one in result.measured],
         "seconds": result.seconds,
         "is_probe": result.is_probe,
+        "repeats": result.repeats,
     }
 
 
@@ -118,4 +126,5 @@ def result_from_json(entry: Mapping[str, Any]) -> Result:
         )
         for values in entry["measured"]
     )
-    return Result(Trial(settings, loads), measured, float(entry["seconds"]), bool(entry["is_probe"]))
+    repeats = tuple(float(value) for value in entry.get("repeats", ()))
+    return Result(Trial(settings, loads), measured, float(entry["seconds"]), bool(entry["is_probe"]), repeats)

@@ -134,3 +134,29 @@ def test_what_cannot_be_sent_ends_the_search_as_long_as_nothing_could(tmp_path: 
 def test_a_server_that_does_not_come_back_ends_the_search(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="no server answers"):
         session(tmp_path, UnreachableError("it broke off"), is_gone=True).measure(TRIAL)
+
+
+def test_a_setting_that_changes_nothing_is_the_models_own(tmp_path: Path) -> None:
+    own = {"max_batch_size": 8, "dynamic_batching": {}, "instance_group": [{"name": "m_0", "count": 2}]}
+    server: Any = Server([(100, 20), (200, 20)])
+    progress, findings = Progress(OutputOptions(verbosity=-1)), Findings(configs={"m": own})
+    tested = Session(server, server, findings, Checkpoint(str(tmp_path)), progress, contextlib.nullcontext)
+    assert throughput(tested.measure(OWN)) == 100
+    assert throughput(tested.measure(TRIAL)) == 100
+    assert (tested.count, server.used) == (1, [Setting()])
+    other = Trial((("m", Setting(2, 4)),), (Load("m", 4),))
+    assert throughput(tested.measure(other)) == 200
+
+
+def test_what_other_measurements_of_the_same_have_shown_is_kept(tmp_path: Path) -> None:
+    server: Any = Server([(100, 20), (50, 20), (80, 20)])
+    progress, findings = Progress(OutputOptions(verbosity=-1)), Findings()
+    tested = Session(server, server, findings, Checkpoint(str(tmp_path)), progress, contextlib.nullcontext)
+    tested.measure(TRIAL, is_probe=True)
+    tested.measure(TRIAL)
+    assert throughput(tested.measure(TRIAL, again=RANK)) == 80
+    assert [(throughput(one), one.repeats) for one in findings.results] == [(80, (50, 100))]
+    assert Checkpoint(str(tmp_path)).read().results == findings.results
+    server.coming.append((70, 20))
+    assert throughput(tested.measure(TRIAL, again=RANK)) == 80
+    assert findings.results[0].repeats == (50, 100, 70)

@@ -30,6 +30,11 @@ def variant_config(own: Config, setting: Setting, is_cpu_only: bool = False) -> 
     return config
 
 
+def is_same(one: Config, other: Config) -> bool:
+    """Whether a server does the same with both: names of groups and values that are there anyway do not count."""
+    return _essence(one) == _essence(other)
+
+
 def can_batch(config: Config) -> bool:
     """Whether the model has a batch dimension."""
     return int(config.get("max_batch_size", 0)) > 0
@@ -72,6 +77,29 @@ def engine_limits(config: Config) -> dict[str, str]:
     """The limits of a language model's engine that the configuration states."""
     parameters = config.get("parameters", {})
     return {name: parameters[name].get("string_value", "") for name in _ENGINE_LIMITS if name in parameters}
+
+
+def _essence(config: Config) -> dict[str, Any]:
+    batching = config.get("dynamic_batching", {})
+    found: dict[str, Any] = _said({name: value for name, value in config.items() if name != "dynamic_batching"})
+    found["instance_group"] = [
+        {**_said({name: value for name, value in group.items() if name != "name"}), "kind": _kind(group)}
+        for group in _groups(config)
+    ]
+    if is_batching(config):
+        is_anyway = list(batching.get("preferred_batch_size", ())) == [config.get("max_batch_size")]
+        found["dynamic_batching"] = _said(
+            {name: value for name, value in batching.items() if name != "preferred_batch_size" or not is_anyway}
+        )
+    return found
+
+
+def _said(value: Any) -> Any:
+    """Without what is empty, false or 0."""
+    if isinstance(value, Mapping):
+        kept = {name: _said(inner) for name, inner in value.items()}
+        return {name: inner for name, inner in kept.items() if inner not in (None, "", "0", 0, False, [], {})}
+    return [_said(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _groups(config: Config) -> list[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from html import escape
 
 from trireme import __version__
 from trireme.tools.analyze.ranking import Ranked
+from trireme.tools.analyze.report.caution import cautions
 from trireme.tools.analyze.report.plots import Plot
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.tables import Table, detail_table, number, summary_table
@@ -34,6 +35,7 @@ def summary_page(subject: Subject, plots: Sequence[Plot], configs: Sequence[tupl
     parts = [
         f"<h1>{escape(subject.title)}</h1>",
         f'<p class="verdict">{escape(verdict(subject))}</p>',
+        *(f'<p class="note">{escape(sentence)}</p>' for sentence in cautions(subject)),
         _table(summary_table(subject), best),
         f'<h2>Measured</h2><div class="plots">{"".join(map(_figure, plots))}</div>',
     ]

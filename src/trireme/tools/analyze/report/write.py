@@ -11,6 +11,7 @@ from trireme.tools.analyze.configuration.variant_text import variant_text
 from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.options import OutputOptions
 from trireme.tools.analyze.ranking import Ranked
+from trireme.tools.analyze.report.caution import cautions
 from trireme.tools.analyze.report.csv_files import result_tables, write_csv_files
 from trireme.tools.analyze.report.page import detailed_page, summary_page, verdict
 from trireme.tools.analyze.report.pdf import find_browser, print_pdf
@@ -53,7 +54,7 @@ def report(subjects: Sequence[Subject], options: OutputOptions, repository: str 
         if not subject.ranked:
             continue
         print(summary_table(subject).text())
-        print(verdict(subject))
+        print("\n".join([verdict(subject), *cautions(subject)]))
         for title, text in _configs(subject, repository):
             print(f"\n# {title}\n{text}", end="")
         print()

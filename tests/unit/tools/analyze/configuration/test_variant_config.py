@@ -8,6 +8,7 @@ from trireme.tools.analyze.configuration.variant_config import (
     engine_limits,
     instance_count,
     instance_text,
+    is_same,
     steps_of,
     variant_config,
 )
@@ -79,3 +80,17 @@ def test_groups_of_different_kinds_are_told_apart() -> None:
 def test_a_step_that_is_used_twice_is_one_model() -> None:
     steps = [{"model_name": "a"}, {"model_name": "b"}, {"model_name": "a"}]
     assert steps_of({"ensemble_scheduling": {"step": steps}}) == ["a", "b"]
+
+
+def test_a_configuration_is_the_same_in_other_words() -> None:
+    own = {
+        "max_batch_size": 4,
+        "dynamic_batching": {"preferred_batch_size": [4], "max_queue_delay_microseconds": "0"},
+        "instance_group": [{"name": "m_0", "count": 1, "kind": "KIND_CPU", "gpus": []}],
+    }
+    assert is_same(own, variant_config(own, Setting(1, 4)))
+    assert not is_same(own, variant_config(own, Setting(2, 4)))
+    assert not is_same(own, variant_config(own, Setting(1, 8)))
+    without = {"max_batch_size": 4}
+    assert is_same(without, variant_config(without, Setting(1)))
+    assert not is_same(without, variant_config(without, Setting(1, 4))), "requests are joined now"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 from trireme.tools.analyze.checkpoint import Findings
 from trireme.tools.analyze.options import Constraint, ModelOptions, OutputOptions, Wishes
 from trireme.tools.analyze.ranking import Ranking
+from trireme.tools.analyze.report.caution import cautions
 from trireme.tools.analyze.report.csv_files import result_tables, write_csv_files
 from trireme.tools.analyze.report.page import summary_page, verdict
 from trireme.tools.analyze.report.plots import make_plots
@@ -162,3 +164,24 @@ def test_every_plot_has_marks_and_names_are_escaped() -> None:
     page = summary_page(about, plots, [("m/<config>", "a < b")], "")
     assert "a &lt; b" in page
     assert "<config>" not in page
+
+
+def test_a_gain_that_measurements_of_the_same_differ_by_may_be_chance() -> None:
+    repeated = replace(result(Setting(1, 8), 8, 50, 9, False), repeats=(40.0,))
+    (told,) = cautions(subject(repeated, result(Setting(), 8, 41, 9, False)))
+    assert told.startswith(
+        "Caution: m_config_0 is 1.22 times as good as m_config_default, and measurements of the same "
+    )
+    assert "up to 1.25: the difference may be chance" in told
+    assert cautions(subject(repeated, result(Setting(), 8, 30, 9, False))) == []
+    assert cautions(usual()) == []
+
+
+def test_a_machine_that_became_slower_and_a_prediction_that_was_far_off_are_told() -> None:
+    best = replace(result(Setting(1, 8), 8, 50, 9, False), repeats=(20.0,))
+    about = subject(best, result(Setting(), 8, 10, 9, False))
+    about = replace(about, predictions=[(best.trial, {"perf_throughput": 120.0, "perf_latency_p99": 9.0})])
+    changed, far = cautions(about)
+    assert "the same load of m_config_0 gave 20.0 inferences per second at one moment and 50.0 at another" in changed
+    assert "50.0 inferences per second were measured where the queueing model expected 120.0" in far
+    assert "expected 120.0" in summary_page(about, [], [], "")
