@@ -92,6 +92,10 @@ def test_steps_of_an_ensemble_are_tuned_under_its_load(server: RunningServer, an
     assert {row["Model"] for row in rows} == {"chain"}
     assert any(row["Model Config Path"] == "first_config_default,second_config_default" for row in rows)
     assert rows[0]["Model Config Path"] != "first_config_default,second_config_default"
+    assert {row["Instance Group"].count(":CPU") for row in rows} == {2}, "those of both steps"
+    page = (tmp_path / "reports/summaries/chain/result_summary.html").read_text()
+    assert "Batch sizes of first" in page
+    assert "Batch sizes of second" in page
 
 
 def test_a_model_that_calls_others_is_tuned_with_them(analyze: Analyze, tmp_path: Path) -> None:

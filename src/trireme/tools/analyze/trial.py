@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,8 @@ class Measured:
     devices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By the accelerator's name."""
     batches: tuple[BatchTime, ...] = ()
+    inner_batches: tuple[tuple[str, tuple[BatchTime, ...]], ...] = ()
+    """Those of the models that a request goes through inside of this one, by name."""
     spread: tuple[float, ...] = ()
     """Latencies over their mean at a few quantiles, for the queueing model."""
     is_stable: bool = True
@@ -120,7 +122,8 @@ def result_from_json(entry: Mapping[str, Any]) -> Result:
             values["model"],
             {str(tag): float(value) for tag, value in values["metrics"].items()},
             values["devices"],
-            tuple(BatchTime(**batch) for batch in values["batches"]),
+            _batches(values["batches"]),
+            tuple((name, _batches(batches)) for name, batches in values.get("inner_batches", ())),
             tuple(values["spread"]),
             bool(values["is_stable"]),
         )
@@ -128,3 +131,7 @@ def result_from_json(entry: Mapping[str, Any]) -> Result:
     )
     repeats = tuple(float(value) for value in entry.get("repeats", ()))
     return Result(Trial(settings, loads), measured, float(entry["seconds"]), bool(entry["is_probe"]), repeats)
+
+
+def _batches(entries: Iterable[Mapping[str, int]]) -> tuple[BatchTime, ...]:
+    return tuple(BatchTime(**entry) for entry in entries)

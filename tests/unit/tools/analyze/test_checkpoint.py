@@ -11,7 +11,14 @@ from trireme.tools.analyze.errors import InputError
 from trireme.tools.analyze.trial import BatchTime, Load, Measured, Result, Setting, Trial
 
 TRIAL = Trial((("m", Setting(2, 8)),), (Load("m", 4),))
-MEASURED = Measured("m", {"perf_throughput": 5.0}, {"gpu": {"gpu_used_memory": 1.0}}, (BatchTime(4, 2, 9),), (1.0, 2.0))
+MEASURED = Measured(
+    "m",
+    {"perf_throughput": 5.0},
+    {"gpu": {"gpu_used_memory": 1.0}},
+    (BatchTime(4, 2, 9),),
+    (("s", (BatchTime(2, 1, 3),)),),
+    (1.0, 2.0),
+)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ class TrialRunner:
         busy = [device["gpu_utilization"] for device in resources.devices.values() if "gpu_utilization" in device]
         if busy:
             metrics["gpu_utilization"] = sum(busy) / len(busy)
-        batches = batches_between(before.get(one.model, {}), after.get(one.model, {}))
-        return replace(one, metrics=metrics, devices=resources.devices, batches=batches)
+        batches = {model: batches_between(counts, after.get(model, {})) for model, counts in before.items()}
+        own, inner = batches.pop(one.model, ()), tuple(batches.items()) if len(loads) == 1 else ()
+        return replace(one, metrics=metrics, devices=resources.devices, batches=own, inner_batches=inner)
 
     def _batches(self, models: Sequence[str]) -> dict[str, Counts]:
         found = {}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trireme.tools.analyze.metrics import MACHINE_RAM
 from trireme.tools.analyze.ranking import Ranked
 from trireme.tools.analyze.report.subject import Subject
 from trireme.tools.analyze.report.svg import COLOURS, BarGroup, Series, bar_plot, line_plot
-from trireme.tools.analyze.trial import Measured, Result
+from trireme.tools.analyze.trial import BatchTime, Measured, Result
 
 _STAGES = {
     "client and network": "",
@@ -39,7 +39,7 @@ def make_plots(subject: Subject) -> list[Plot]:
     if not shown:
         return []
     plots = [_throughput(subject, shown), _stages(subject, shown)]
-    for plot in (_batches(subject, shown), _memory(subject, shown), _utilisation(subject, shown)):
+    for plot in (*_all_batches(subject, shown), _memory(subject, shown), _utilisation(subject, shown)):
         if plot is not None:
             plots.append(plot)
     return plots
@@ -96,24 +96,35 @@ def _stages(subject: Subject, shown: list[Ranked]) -> Plot:
     return Plot("latency_breakdown", "Latency by stage", svg, "Under the load at which each configuration is best.")
 
 
-def _batches(subject: Subject, shown: list[Ranked]) -> Plot | None:
+def _all_batches(subject: Subject, shown: list[Ranked]) -> list[Plot | None]:
+    """Of the model that is asked, and of those that its requests go through."""
+    inner = list(dict.fromkeys(name for one in shown for name, _ in one.best.measured[0].inner_batches))
+    title = f"Batch sizes of {subject.loaded[0]}" if inner else "Batch sizes"
+    own = [one.best.measured[0].batches for one in shown]
+    plots = [_batches(subject, shown, own, "batch_sizes", title)]
+    for number, name in enumerate(inner):
+        of_it = [dict(one.best.measured[0].inner_batches).get(name, ()) for one in shown]
+        plots.append(_batches(subject, shown, of_it, f"batch_sizes_{number + 1}", f"Batch sizes of {name}"))
+    return plots
+
+
+def _batches(
+    subject: Subject, shown: list[Ranked], by_variant: Sequence[Sequence[BatchTime]], name: str, title: str
+) -> Plot | None:
     """Which share of the inferences ran in batches of which size."""
-    colours = colours_of(subject)
-    sizes = sorted({batch.size for one in shown for batch in one.best.measured[0].batches})
+    sizes = sorted({batch.size for batches in by_variant for batch in batches})
     if not sizes:
         return None
-    bins = _bins(sizes)
     groups = []
-    for low, high in bins:
+    for low, high in _bins(sizes):
         values = {}
-        for one in shown:
-            batches = one.best.measured[0].batches
+        for one, batches in zip(shown, by_variant, strict=True):
             total = sum(batch.size * batch.count for batch in batches)
             inside = sum(batch.size * batch.count for batch in batches if low <= batch.size <= high)
             values[subject.name_of(one.settings)] = 100 * inside / total if total else 0.0
         groups.append(BarGroup(f"{low}" if low == high else f"{low} to {high}", values))
-    svg = bar_plot("Batch sizes", "% of inferences in batches of this size", groups, colours, is_stacked=False)
-    return Plot("batch_sizes", "Batch sizes", svg, "As the server counted them.")
+    svg = bar_plot(title, "% of inferences in batches of this size", groups, colours_of(subject), is_stacked=False)
+    return Plot(name, title, svg, "As the server counted them.")
 
 
 def _memory(subject: Subject, shown: list[Ranked]) -> Plot | None:

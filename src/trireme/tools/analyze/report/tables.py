@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trireme.tools.analyze.configuration.variant_config import instance_text
 from trireme.tools.analyze.metrics import MACHINE_RAM, METRICS, PARAMETER_HEADERS
@@ -156,16 +157,15 @@ def number(value: float | None) -> str:
 
 def _field(subject: Subject, result: Result, measured: Measured, field: str, device: str) -> str:
     load = next(one for one in result.trial.loads if one.model == measured.model)
-    setting = result.trial.setting(measured.model)
-    config = subject.config_of(measured.model, setting)
+    configs = _configs(subject, result, measured.model)
     known = {
         "model_name": measured.model,
         "batch_size": str(load.batch_size),
         "concurrency": str(load.concurrency) if load.request_rate is None else "0",
         "request_rate": "" if load.request_rate is None else f"{load.request_rate:g}",
         "model_config_path": subject.name_of(result.trial.settings),
-        "instance_group": instance_text(config),
-        "max_batch_size": str(config.get("max_batch_size", 0)),
+        "instance_group": ",".join(map(instance_text, configs)),
+        "max_batch_size": ",".join(str(config.get("max_batch_size", 0)) for config in configs),
         "satisfies_constraints": "Yes" if subject.ranking.is_satisfying(result) else "No",
         "gpu_uuid": device,
     }
@@ -174,6 +174,13 @@ def _field(subject: Subject, result: Result, measured: Measured, field: str, dev
     source = measured.devices[device] if device and METRICS[field].is_of_device else measured.metrics
     value = source.get(field)
     return "" if value is None else number(value)
+
+
+def _configs(subject: Subject, result: Result, model: str) -> list[dict[str, Any]]:
+    """Of the model, or, in the order of the variant's names, of all that were changed while it alone was asked."""
+    settings = result.trial.settings if len(result.trial.loads) == 1 else ()
+    chosen = settings or ((model, result.trial.setting(model)),)
+    return [subject.config_of(name, setting) for name, setting in chosen]
 
 
 def _header(subject: Subject, tag: str) -> str:

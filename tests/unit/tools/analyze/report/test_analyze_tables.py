@@ -14,7 +14,7 @@ from trireme.tools.analyze.report.csv_files import result_tables, write_csv_file
 from trireme.tools.analyze.report.page import summary_page, verdict
 from trireme.tools.analyze.report.plots import make_plots
 from trireme.tools.analyze.report.subject import Subject
-from trireme.tools.analyze.report.tables import detail_table, summary_table
+from trireme.tools.analyze.report.tables import detail_table, inference_rows, summary_table
 from trireme.tools.analyze.server.resources import Resources
 from trireme.tools.analyze.trial import BatchTime, Load, Measured, Result, Setting, Trial
 
@@ -185,3 +185,31 @@ def test_a_machine_that_became_slower_and_a_prediction_that_was_far_off_are_told
     assert "the same load of m_config_0 gave 20.0 inferences per second at one moment and 50.0 at another" in changed
     assert "50.0 inferences per second were measured where the queueing model expected 120.0" in far
     assert "expected 120.0" in summary_page(about, [], [], "")
+
+
+def ensemble() -> Subject:
+    """Two steps that are tuned, under the load of the ensemble."""
+    configs = {
+        "e": {"name": "e", "max_batch_size": 1, "ensemble_scheduling": {}},
+        "a": {"name": "a", "max_batch_size": 1},
+        "b": {"name": "b", "max_batch_size": 2},
+    }
+    settings = (("a", Setting(2, 8)), ("b", Setting(3, 4)))
+    inner = (("a", (BatchTime(8, 2, 9),)), ("b", (BatchTime(4, 5, 9),)))
+    measured = Measured("e", {"perf_throughput": 5.0, "perf_latency_p99": 2.0}, inner_batches=inner)
+    findings = Findings(configs=configs)
+    findings.add(Result(Trial(settings, (Load("e", 2),)), (measured,)))
+    return Subject(("e",), ("a", "b"), findings, Ranking([ModelOptions("e")]), 2)
+
+
+def test_rows_of_an_ensemble_have_the_values_of_its_steps() -> None:
+    (row,) = inference_rows(ensemble(), ("model_name", "model_config_path", "instance_group", "max_batch_size"))
+    assert row == ["e", "a_config_0,b_config_0", "2:CPU,3:CPU", "8,4"]
+
+
+def test_the_steps_of_an_ensemble_have_plots_of_their_batches() -> None:
+    plots = {plot.name: plot for plot in make_plots(ensemble())}
+    assert plots["batch_sizes_1"].title == "Batch sizes of a"
+    assert "8, a_config_0,b_config_0: 100" in plots["batch_sizes_1"].svg
+    assert "4, a_config_0,b_config_0: 100" in plots["batch_sizes_2"].svg
+    assert "batch_sizes" not in plots, "an ensemble has no batches of its own"
