@@ -36,6 +36,7 @@ def test_the_limits_of_an_engine_are_searched_and_put_back(tmp_path: Path) -> No
         assert done.returncode == 0, done.stderr
         assert config_of(server, "scribe") == before
     assert "Max Sequences   Max Step Tokens" in done.stdout
+    assert "tokens per second (" in done.stdout
     with (tmp_path / "results/metrics-model-inference.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {"scribe_config_default", "scribe_config_0"} <= {row["Model Config Path"] for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from trireme import __version__
@@ -93,19 +93,32 @@ def _counted(subject: Subject) -> str:
 def _achieves(one: Ranked) -> str:
     texts = []
     for load, measured in zip(one.best.trial.loads, one.best.measured, strict=True):
-        clients = f"{load.concurrency} clients" if load.request_rate is None else f"{load.request_rate:g} requests/s"
-        texts.append(
-            f"{number(measured.metrics['perf_throughput'])} inferences per second with a p99 latency of "
-            f"{number(measured.metrics.get('perf_latency_p99'))} ms, from {clients}"
-        )
+        clients = _several(load.concurrency, "client")
+        source = clients if load.request_rate is None else f"{load.request_rate:g} requests/s"
+        texts.append(f"{_rate(measured.metrics)}, from {source}")
     return "; ".join(texts)
+
+
+def _rate(metrics: Mapping[str, float]) -> str:
+    """By tokens where there are any: they are what a language model is tuned for."""
+    inferences, latency = number(metrics["perf_throughput"]), number(metrics.get("perf_latency_p99"))
+    if "output_token_throughput" not in metrics:
+        return f"{inferences} inferences per second with a p99 latency of {latency} ms"
+    first = metrics.get("time_to_first_token_p99")
+    waited = f"a p99 latency of {latency} ms" if first is None else f"a p99 time to first token of {number(first)} ms"
+    return f"{number(metrics['output_token_throughput'])} tokens per second ({inferences} answers) with {waited}"
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _method(subject: Subject) -> str:
     count = sum(len(one.results) for one in subject.ranked)
     mode = f" by the search '{subject.search_mode}'" if subject.search_mode else ""
     took = f" in {subject.seconds:.0f} s" if subject.seconds else ""
-    return f"{count} loads were measured{mode}{took}. Trireme {__version__}."
+    loads = "1 load was" if count == 1 else f"{count} loads were"
+    return f"{loads} measured{mode}{took}. Trireme {__version__}."
 
 
 def _table(table: Table, marked: str | None = None) -> str:

@@ -213,3 +213,18 @@ def test_the_steps_of_an_ensemble_have_plots_of_their_batches() -> None:
     assert "8, a_config_0,b_config_0: 100" in plots["batch_sizes_1"].svg
     assert "4, a_config_0,b_config_0: 100" in plots["batch_sizes_2"].svg
     assert "batch_sizes" not in plots, "an ensemble has no batches of its own"
+
+
+def test_the_verdict_and_the_table_of_a_language_model_speak_of_tokens() -> None:
+    metrics = {"perf_throughput": 4.0, "perf_latency_p99": 90.0, "output_token_throughput": 64.0}
+    measured = Measured("m", {**metrics, "time_to_first_token_p99": 12.0})
+    about = subject(Result(Trial((("m", Setting()),), (Load("m", 1),)), (measured,)))
+    assert verdict(about) == (
+        "m_config_default is the best of one configuration: 64.000 tokens per second (4.000 answers) with a p99 time "
+        "to first token of 12.000 ms, from 1 client."
+    )
+    (_, table), *_ = result_tables([about], OutputOptions())
+    assert table.headers[-3:] == ["Output Token Throughput (tokens/sec)", "Throughput (infer/sec)", "p99 Latency (ms)"]
+    assert table.rows[0][-3:] == ["64.000", "4.000", "90.000"]
+    chosen = OutputOptions(inference_fields=("model_name",))
+    assert result_tables([about], chosen)[0][1].headers == ["Model"]
