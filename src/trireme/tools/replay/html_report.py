@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from trireme.observe.terminal.plain_text import shown_lines, shown_name
-from trireme.tools.replay.report import conclusions
+from trireme.tools.replay.report import conclusions, shown_verdicts
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1b1f24; }
@@ -18,7 +18,8 @@ pre { white-space: pre-wrap; background: #f6f8fa; padding: .6rem; } svg text { f
 @media (prefers-color-scheme: dark) { body { background: #0d1117; color: #e6edf3; }
  th, pre { background: #161b22; } th, td { border-color: #30363d; } svg text { fill: #e6edf3; } }
 """
-_PERCENTILES = ("p50", "p90", "p99")
+_PERCENTILES = ("p50", "p90", "p99", "max")
+_LATENCIES = {"latency_ms": "answer", "first_response_ms": "first response"}
 _BAR_HEIGHT, _BAR_WIDTH, _LEFT = 16, 520, 150
 _COLOURS = {"before": "#8c959f", "now": "#0969da"}
 
@@ -37,7 +38,7 @@ def html_report(document: Mapping[str, Any]) -> str:
             "<h2>Latency</h2>",
             f'<p class="note">Grey: before, {escape(document["latency_before_measured"])}. Blue: now, measured by the '
             "client of this replay.</p>",
-            *(_plot(name, entry) for name, entry in document["models"].items()),
+            *(_plots(name, entry) for name, entry in document["models"].items()),
             _errors(document),
             _examples(document),
             "</body></html>",
@@ -60,7 +61,7 @@ def _summary(document: Mapping[str, Any]) -> str:
 
 
 def _verdicts(document: Mapping[str, Any]) -> str:
-    shown = [name for name, count in document["verdicts"].items() if count]
+    shown = shown_verdicts(document)
     rows = [
         [_name(name), entry["requests"], *(entry["verdicts"].get(column, 0) for column in shown)]
         for name, entry in document["models"].items()
@@ -68,21 +69,25 @@ def _verdicts(document: Mapping[str, Any]) -> str:
     return _table(["Model", "Requests", *(name.capitalize() for name in shown)], rows)
 
 
-def _plot(name: str, entry: Mapping[str, Any]) -> str:
+def _plots(name: str, entry: Mapping[str, Any]) -> str:
+    """Of whole answers, and of the first responses of streams."""
+    found = [_plot(name, title, entry[key]) for key, title in _LATENCIES.items() if entry[key]["now"] is not None]
+    return "\n".join([f"<h3>{_name(name)}</h3>", *found]) if found else ""
+
+
+def _plot(name: str, title: str, latencies: Mapping[str, Any]) -> str:
     """Bars of the percentiles, before above now."""
     bars = [
-        (f"{percentile} {side}", side, entry["latency_ms"][side][percentile])
+        (f"{percentile} {side}", side, latencies[side][percentile])
         for percentile in _PERCENTILES
         for side in ("before", "now")
-        if entry["latency_ms"][side] is not None
+        if latencies[side] is not None
     ]
-    if not bars:
-        return ""
     longest = max(value for _, _, value in bars) or 1.0
     lines = [
-        f"<h3>{_name(name)}</h3>",
+        f"<h4>{title}</h4>",
         f'<svg width="{_LEFT + _BAR_WIDTH + 110}" height="{(_BAR_HEIGHT + 4) * len(bars) + 4}" role="img" '
-        f'aria-label="latency of {_name(name)}">',
+        f'aria-label="latency of {_name(name)}: {title}">',
     ]
     for number, (label, side, value) in enumerate(bars):
         top = number * (_BAR_HEIGHT + 4)

@@ -10,6 +10,10 @@ from trireme.tools.replay.comparison import Verdict
 from trireme.tools.replay.results import ModelResult, percentiles_ms
 from trireme.tools.replay.run import Replayed
 
+_COLUMNS = ("same", "differs", "fails now", "failed before", "same error", "other error", "not compared")
+_ALWAYS = ("same", "differs", "fails now")
+_REST = ("not replayable", "no answer")
+
 
 @dataclass(frozen=True, slots=True)
 class ReportHeading:
@@ -60,6 +64,11 @@ def report_document(heading: ReportHeading, replayed: Replayed) -> dict[str, Any
     }
 
 
+def shown_verdicts(document: Mapping[str, Any]) -> list[str]:
+    """The columns of the answers: those that everybody looks for, and those that were given."""
+    return [name for name in (*_COLUMNS, *_REST) if name in _ALWAYS or document["verdicts"][name]]
+
+
 def conclusions(document: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
     """What is to be made of it, in sentences, each with whether it is good; None where it is neither."""
     verdicts = document["verdicts"]
@@ -67,11 +76,11 @@ def conclusions(document: Mapping[str, Any]) -> list[tuple[bool | None, str]]:
     bad = verdicts["differs"] + verdicts["fails now"] + verdicts["other error"]
     found: list[tuple[bool | None, str]] = []
     if silent:
-        found.append((False, f"{silent} requests were not answered"))
+        found.append((False, "1 request was not answered" if silent == 1 else f"{silent} requests were not answered"))
     if alone:
-        found.append((None, f"{alone} answers had none to be compared with"))
+        found.append((None, f"{alone} {'answer' if alone == 1 else 'answers'} had none to be compared with"))
     if bad:
-        found.append((False, f"{bad} answers differ or fail"))
+        found.append((False, "1 answer differs or fails" if bad == 1 else f"{bad} answers differ or fail"))
     elif not document["sent"]:
         found.append((False, "No request was sent"))
     elif document["is_complete"] and document["sent"] > silent + alone:

@@ -8,11 +8,8 @@ from typing import Any, TextIO
 from trireme.observe.terminal.appearance import line_width, painted
 from trireme.observe.terminal.plain_text import shown_lines, shown_name
 from trireme.observe.terminal.table import render_table
-from trireme.tools.replay.report import conclusions
+from trireme.tools.replay.report import conclusions, shown_verdicts
 
-_COLUMNS = ("same", "differs", "fails now", "failed before", "same error", "other error", "not compared")
-_ALWAYS = ("same", "differs", "fails now")
-_REST = ("not replayable", "no answer")
 _COLOURS = {True: "green", False: "red", None: "yellow"}
 
 
@@ -42,8 +39,7 @@ def _heading(document: Mapping[str, Any]) -> str:
 
 
 def _verdict_table(document: Mapping[str, Any], width: int | None) -> str:
-    verdicts = document["verdicts"]
-    shown = [name for name in (*_COLUMNS, *_REST) if name in _ALWAYS or verdicts[name]]
+    shown = shown_verdicts(document)
     rows = [
         (shown_name(name), str(entry["requests"]), *(str(entry["verdicts"].get(column, 0)) for column in shown))
         for name, entry in document["models"].items()
@@ -83,9 +79,8 @@ def _conclusion(document: Mapping[str, Any], stream: TextIO) -> str:
     lines = []
     if document["late"]["count"]:
         late = document["late"]
-        lines.append(
-            f"{late['count']} requests were sent late, by {late['max_ms']:.0f} ms at most: the pace could not be kept"
-        )
+        sent = "1 request was" if late["count"] == 1 else f"{late['count']} requests were"
+        lines.append(f"{sent} sent late, by {late['max_ms']:.0f} ms at most: the pace could not be kept")
     if not document["is_complete"]:
         lines.append(painted(f"INCOMPLETE: {shown_lines(document['end_reason'])}", "red", stream))
     lines += [painted(f"{sentence}.", _COLOURS[is_good], stream) for is_good, sentence in conclusions(document)]

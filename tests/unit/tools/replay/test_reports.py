@@ -90,7 +90,9 @@ def test_percentiles() -> None:
 
 def test_the_table_says_what_matters_last() -> None:
     text = text_report(document(), io.StringIO())
-    assert text.endswith("the pace could not be kept\n3 answers differ or fail.")
+    assert text.endswith(
+        "1 request was sent late, by 20 ms at most: the pace could not be kept\n3 answers differ or fail."
+    )
     assert "warning: a warning" in text
     assert "request 5, m (id <id>): differs\n    1 became <b>2</b>" in text
     assert "| m     | 7        | 4    | 1       | 2         | 0              |" in text
@@ -101,7 +103,7 @@ def test_the_page_takes_no_name_for_markup() -> None:
     page = html_report(document())
     assert "1 became &lt;b&gt;2&lt;/b&gt;" in page
     assert "(id &lt;id&gt;)" in page
-    assert page.count("<rect") == 6  # three percentiles before and now, of the one model that has any
+    assert page.count("<rect") == 8  # three percentiles and the maximum before and now, of the one model that has any
     assert '<p class="bad">3 answers differ or fail.</p>' in page
     assert "<script" not in page
 
@@ -139,8 +141,26 @@ def test_what_was_not_answered_or_not_compared_is_told_and_is_no_praise() -> Non
     results.add(1, "m", "", Comparison(Verdict.UNCOMPARED), Timing(None, 1), None)
     results.add(2, "m", "", Comparison(Verdict.UNANSWERED, ("refused",)), None, None)
     for text in (html_report(document(results=results)), text_report(document(results=results), io.StringIO())):
-        assert "1 requests were not answered." in text
-        assert "1 answers had none to be compared with." in text
+        assert "1 request was not answered." in text
+        assert "1 answer had none to be compared with." in text
         assert "No answer differs" not in text
     results.add(3, "m", "", Comparison(Verdict.SAME), Timing(1, 1), None)
     assert "No answer differs." in text_report(document(results=results), io.StringIO())
+
+
+def test_the_page_has_what_the_table_has() -> None:
+    results = Results(5)
+    timing = Timing(5 * 10**6, 6 * 10**6, first_before_ns=10**6, first_now_ns=2 * 10**6)
+    results.add(1, "m", "", Comparison(Verdict.SAME), timing, None)
+    page = html_report(document(results=results))
+    assert "<th>Same</th><th>Differs</th><th>Fails now</th></tr>" in page
+    assert "<h4>answer</h4>" in page
+    assert "<h4>first response</h4>" in page
+    assert page.count("max before") == page.count("max now") == 2
+    assert "2.00 ms" in page
+
+
+def test_one_is_no_plural() -> None:
+    results = Results(5)
+    results.add(1, "m", "", Comparison(Verdict.DIFFERS, ("1 became 2",)), Timing(1, 1), None)
+    assert "1 answer differs or fails." in text_report(document(results=results), io.StringIO())
