@@ -18,7 +18,7 @@ from running_server import RunningServer, port_flags
     ("words", "code", "message"),
     [
         (["sleper"], 4, "has no model 'sleper'; did you mean 'sleeper'?"),
-        (["shapeless"], 2, "--shape IN:D,D"),
+        (["shapeless"], 2, "--shape IN:D with a number"),
         (["sleeper", "--export-path", "/proc/results"], 2, "the folder '/proc/results' cannot be made"),
         (["sleeper", "--ulr", "x"], 2, "Did you mean '--url'?"),
         (["broken"], 1, "it is broken"),

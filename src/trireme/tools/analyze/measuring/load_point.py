@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -38,7 +37,6 @@ _POLL_S = 0.01
 _PROBE_WINDOWS = 1
 """As long as one of the three that have to agree where it is measured at length."""
 _QUANTILES = 33
-_NO_SHAPE = re.compile(r"input (\S+) contains dynamic shape")
 
 OnState = Callable[[LoadState], None]
 
@@ -61,7 +59,7 @@ class LoadPoint:
                 self._has_statistics = "statistics" in calls.extensions()
                 prepared = prepare_load(options, model, calls)
             except PerfError as error:
-                raise InputError(_with_advice(_plain(error))) from None
+                raise InputError(_plain(error)) from None
             opened.pop_all()
         self._options, self._model, self._calls = options, model, calls
         self._regions = prepared.regions
@@ -219,12 +217,6 @@ def _spread(summary: Summary) -> tuple[float, ...]:
 
 def _plain(error: PerfError) -> str:
     return _plain_text(str(error))
-
-
-def _with_advice(text: str) -> str:
-    """What to say to the analysis, where the load generator has only told what it misses."""
-    match = _NO_SHAPE.search(text)
-    return f"{text}: --shape {match[1]}:D,D with numbers for its dimensions" if match else text
 
 
 def _plain_text(text: str) -> str:

@@ -182,7 +182,7 @@ def _sources(given: argparse.Namespace) -> tuple[str, ...]:
         if source not in ("zero", "random") and not Path(source).exists():
             raise UsageError(
                 f"Failed to parse --input-data. Unsupported type provided: '{source}'. The available options are "
-                "'zero', 'random', path to a directory, or a json file."
+                f"'zero', 'random', path to a directory, or a json file. There is no file or folder '{source}'."
             )
     return tuple(sources) or ("random",)
 

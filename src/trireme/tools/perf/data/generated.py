@@ -23,7 +23,11 @@ def known_shape(spec: TensorSpec, shapes: dict[str, tuple[int, ...]]) -> tuple[i
     given = shapes.get(spec.name)
     if given is None:
         if any(dim < 0 for dim in spec.shape):
-            raise PerfError(f"input {spec.name} contains dynamic shape, provide shapes to send along with the request")
+            dims = ",".join("D" if dim < 0 else str(dim) for dim in spec.shape)
+            raise PerfError(
+                f"input {spec.name} contains dynamic shape, provide shapes to send along with the request: --shape "
+                f"{spec.name}:{dims} with a number for each D"
+            )
         return spec.shape
     if len(given) != len(spec.shape):
         raise PerfError(

@@ -91,6 +91,7 @@ def test_shapes_and_headers_are_read() -> None:
         (("--shape", "IN:0"), "must be > 0"),
         (("--shape", "IN"), "There must be a colon after input name"),
         (("--input-data", "/nowhere.json"), "Failed to parse --input-data. Unsupported type provided"),
+        (("--input-data", "/nowhere.json"), "There is no file or folder '/nowhere.json'."),
         (("--request-intervals", "/nowhere"), "The value must be a valid file path"),
         (("--service-kind", "torchserve"), "--input-data should be provided with a json file"),
         (("--service-kind", "tfserving"), "supports only grpc protocol for TensorFlow Serving"),

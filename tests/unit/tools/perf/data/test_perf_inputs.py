@@ -66,8 +66,11 @@ def test_strings_are_random_or_given() -> None:
 
 
 def test_a_shape_is_asked_for_where_the_model_leaves_it_open() -> None:
-    with pytest.raises(PerfError, match="input N contains dynamic shape, provide shapes to send along"):
+    told = "input N contains dynamic shape, provide shapes to send along with the request: --shape N:D with a number"
+    with pytest.raises(PerfError, match=told):
         load_dataset(model(NUMBERS), InputOptions(), 0)
+    with pytest.raises(PerfError, match="--shape I:3,D,D with"):
+        load_dataset(model(TensorSpec("I", "FP32", (3, -1, -1))), InputOptions(), 0)
     with pytest.raises(PerfError, match="has 1 dimensions"):
         load_dataset(model(NUMBERS), InputOptions(shapes={"N": (2, 2)}), 0)
     with pytest.raises(PerfError, match=r"which the shape .* does not fit"):
