@@ -48,7 +48,9 @@ class Gate:
             self.keys.metrics.unauthenticated_count += 1
             return UnauthenticatedError(f"a valid API key is needed: send it as {self._ways()}")
         usage.stats.count_refusal("group")
-        return ForbiddenError(f"the key '{usage.key.name}' is not allowed to use '{door.group}'")
+        key = usage.key
+        held = ", ".join(sorted(key.groups))
+        return ForbiddenError(f"the key '{key.name}' is not allowed to use '{door.group}' (its groups: {held})")
 
     def _ways(self) -> str:
         bearer = "'Authorization: Bearer <key>'"

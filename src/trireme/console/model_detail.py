@@ -118,6 +118,7 @@ class ModelDetails:
 
     def _serving(self, model: Model) -> dict[str, Any]:
         config = model.config
+        sequences = config.sequence_batching
         states = self._metrics.workers.states()
         worker_count, up_count, restart_count = states.get((model.name, model.version), (0, 0, 0))
         generation = generation_form(config)
@@ -125,7 +126,8 @@ class ModelDetails:
             "backend": config.backend or config.platform,
             "is_ensemble": config.is_ensemble,
             "is_decoupled": config.is_decoupled,
-            "is_sequence": config.sequence_batching is not None,
+            "is_sequence": sequences is not None,
+            "has_text_ids": sequences is not None and sequences.has_text_ids,
             "max_batch_size": config.max_batch_size,
             "loaded_s": model.loaded_s,
             "load_seconds": model.load_seconds,

@@ -101,7 +101,8 @@ SOUND = (
     + """
     def run(self, request):
         given = pb_utils.get_input_tensor_by_name(request, "audio").as_numpy()
-        return answer(audio=np.sin(np.arange(8000) / 10).astype(np.float32), length=np.array([given.size], np.int32))
+        return answer(audio=np.sin(np.arange(8000) / 10).astype(np.float32), length=np.array([given.size], np.int32),
+                      loudest=np.array([np.abs(given).max()], np.float32))
 """
 )
 
@@ -123,6 +124,14 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([tensor]))
         return responses
 """
+
+WHO = (
+    _HEAD
+    + """
+    def run(self, request):
+        return answer(WHO=pb_utils.get_input_tensor_by_name(request, "ID").as_numpy().reshape(1))
+"""
+)
 
 SAME = ADD_ONE.replace("given + 1", "given")
 
@@ -169,6 +178,23 @@ class TritonPythonModel:
             pixels = pb_utils.get_input_tensor_by_name(request, "PIXELS").as_numpy()
             for mean in pixels.mean(axis=(1, 2)).astype(np.float32):
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("MEAN", np.array([mean]))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+ODD_NUMBERS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            numbers = np.array([np.nan, np.inf, -np.inf, 0.5], np.float32)
+            text = np.array(['NaN "Infinity"'], object)
+            tensors = [pb_utils.Tensor("NUMBERS", numbers), pb_utils.Tensor("TEXT", text)]
+            sender.send(pb_utils.InferenceResponse(tensors))
+            if pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0] == 666:
+                sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no more of these")))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
@@ -224,17 +250,28 @@ def write_all(folder: Path) -> None:
     decoded = 'parameters { key: "image_input" value { string_value: "PIXELS" } }'
     photo = config("PIXELS UINT8 3 8 8, NOTE STRING 1", "MEANS FP32 3, SAID STRING 1", decoded)
     write_model(folder, "photo", PHOTO, photo)
-    write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1"))
+    halves = config("PIXELS UINT8 3 8 8, NOTE STRING 1", "MEANS FP16 3, SAID STRING 1", decoded)
+    write_model(folder, "photo_in_halves", PHOTO.replace("np.float32", "np.float16"), halves)
+    write_model(folder, "sound", SOUND, config("audio FP32 -1", "audio FP32 -1, length INT32 1, loudest FP32 1"))
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
+    odd = config("IN INT32 1", "NUMBERS FP32 4, TEXT STRING 1, NEVER FP32 1", stream)
+    write_model(folder, "odd_numbers", ODD_NUMBERS, odd)
     film = config("PIXELS UINT8 3 8 8", "MEAN FP32 1", f"{stream}\n{decoded}")
     write_model(folder, "film", FILM, film)
     write_model(folder, "talker", TALKER, config("text_input STRING 1", "text_output STRING 1", stream))
     write_model(folder, "longs", SAME, config("IN INT64 2", "OUT INT64 2"))
     write_model(folder, "halves", SAME, config("IN FP16 3", "OUT FP16 3"))
+    for name, size in (("brain_floats", 3), ("many_brain_floats", 71)):
+        same = config(f"IN BF16 {size}", f"OUT BF16 {size}").replace('"python"', '"identity"')
+        write_model(folder, name, "", same)
     hints = 'input { name: "MORE" data_type: TYPE_FP32 dims: [1] optional: true }'
     write_model(folder, "hinted", HINTED, f"{config('IN INT32 1', 'OUT INT32 1, HINT FP32 1')}\n{hints}\n")
     write_model(folder, "tally", TALLY, config("IN INT32 1", "SUM INT32 1", "sequence_batching {}"))
+    for name, kind in (("numbered", "UINT64"), ("named", "STRING")):
+        control = f"control {{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_{kind} }}"
+        known = f'sequence_batching {{ control_input {{ name: "ID" {control} }} }}'
+        write_model(folder, name, WHO, config("IN INT32 1", f"WHO {kind} 1", known))
     editions = write_model(folder, "editions", ADD_ONE, f"{numbers}\nversion_policy {{ all {{}} }}")
     shutil.copytree(editions / "1", editions / "2")
     (editions / "2" / "model.py").write_text(ADD_ONE.replace("given + 1", "given + 1000"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -62,3 +63,46 @@ def test_booleans_of_the_wire_are_shown_as_true_and_false(page: Page, server: Ru
     output = "{name: 'OUT', datatype: 'BOOL', shape: [2], values: decode('BOOL', Uint8Array.of(1, 0).buffer)}"
     script = SHOWN % {"output": output, "selector": json.dumps("td"), "labels": "null"}
     assert page.run(f"import('/console/static/parts/tensors.js').then(({{decode}}) => {script})") == ["true", "false"]
+
+
+WIDTHS = """import('/console/static/trying/answers.js').then(({bars}) =>
+  [...bars(%(names)s, %(values)s).querySelectorAll('.lane div')].map((bar) => bar.style.width))"""
+
+
+@pytest.mark.parametrize(
+    ("values", "widths"),
+    [
+        ("[-1, -9, -5]", ["100%", "50%", "0%"]),
+        ("[3, -1, 1]", ["100%", "50%", "0%"]),
+        ("[0.25, 0.5, 1]", ["100%", "50%", "25%"]),
+        ("[1, Infinity, 0.5]", ["", "100%", "50%"]),  # as wide as there is room
+    ],
+)
+def test_longest_bar_is_the_likeliest(page: Page, server: RunningServer, values: str, widths: list[str]) -> None:
+    assert page.run(WIDTHS % {"names": "['a', 'b', 'c']", "values": values}) == widths
+
+
+VIEW = """import('/console/static/trying/answers.js').then(({showOutputs}) => {
+  const [output] = showOutputs([%s], {});
+  const folded = output.querySelector('details');
+  const what = (node) => node && (node.querySelector('canvas') || node.matches('canvas') ? 'image' : 'numbers');
+  return [what(output.querySelector('.stack > :first-child')), folded && what(folded.lastChild), folded?.open];
+})"""
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "kind", "seen"),
+    [
+        ("FP32", [16, 16], "Float32Array", ["numbers", "image", False]),
+        ("FP32", [1, 16, 16], "Float32Array", ["numbers", "image", False]),
+        ("UINT8", [16, 16], "Uint8Array", ["image", "numbers", False]),
+        ("FP32", [1, 3, 16, 16], "Float32Array", ["image", "numbers", False]),
+        ("FP32", [16, 16, 3], "Float32Array", ["image", "numbers", False]),
+    ],
+)
+def test_matrix_is_there_as_numbers_and_as_an_image(
+    page: Page, server: RunningServer, datatype: str, shape: list[int], kind: str, seen: list[object]
+) -> None:
+    size = math.prod(shape)
+    output = f"{{name: 'OUT', datatype: '{datatype}', shape: {shape}, values: new {kind}({size}).fill(7)}}"
+    assert page.run(VIEW % output) == seen

@@ -10,6 +10,14 @@ from browser import Page
 from console_address import console_of
 from running_server import RunningServer
 
+KEEP_EVENTS = """(() => {
+  const fetch = window.fetch;
+  window.fetch = async (path, options) => {
+    const answer = await fetch(path, options);
+    if (path.includes("/chat/")) answer.clone().text().then((text) => { window.keptEvents = text; });
+    return answer;
+  };
+})()"""
 SPEED = r"/\d+ tokens · [\d.]+ tokens\/s · first after/"
 
 
@@ -104,6 +112,25 @@ def test_closing_the_page_cancels_its_requests_and_ends_its_stream(
     server.until(lambda: running(server) == 1)
     other.close()
     server.until(lambda: running(server) == 0)
+
+
+def test_of_several_answers_the_first_is_shown(page: Page, server: RunningServer) -> None:
+    open_chat(page, server)
+    page.run(
+        "document.querySelector(\"[aria-label='Other parameters as JSON']\").value = '{\"n\": 2}',"
+        "document.querySelector('[aria-label=Seed]').value = '7'"
+    )
+    page.run(KEEP_EVENTS)
+    say(page, "Tell me about ships.")
+    page.until("document.querySelector('#stop').hidden && window.keptEvents !== undefined")
+    said: dict[int, str] = {0: "", 1: ""}
+    for line in page.until("window.keptEvents").split("\n"):
+        if line.startswith("data: {"):
+            for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                said[choice["index"]] += choice["delta"].get("content") or ""
+    assert said[0]
+    assert said[1]
+    assert page.run("document.querySelector('.turn.assistant .words').textContent") == said[0]
 
 
 def write_on_and_on(page: Page) -> None:

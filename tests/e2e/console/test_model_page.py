@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 
@@ -98,6 +100,55 @@ def test_question_before_an_unload_names_the_ensembles_that_go_along(page: Page,
     page.until("document.querySelector('h1').textContent === 'pipeline'")
     assert "ensembles" not in ask_for(page, "Unload")
     page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+
+
+def test_question_before_an_unload_says_that_all_versions_go(page: Page, server: RunningServer) -> None:
+    page.go(console_of(server, "model/editions/1"))
+    assert "All of its versions go: 1, 2." in ask_for(page, "Unload")
+    page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+
+
+LEGEND = """import('/console/static/parts/charts.js').then(async ({chart}) => {
+  const {time, rate} = await import('/console/static/parts/dom.js');
+  const one = chart({title: 'One', format: %s});
+  document.querySelector('main').append(one.node);
+  const events = [{time_s: 1, text: 'x'}];
+  one.set({times: [1, 2], series: [{name: 'p50', values: [5, 0], color: 1}], events, eventName: 'a worker failed'});
+  while (!one.legend.textContent) await new Promise((go) => setTimeout(go, 20));
+  one.stop();
+  const mark = one.legend.lastChild.firstChild;
+  const bad = document.createElement('span');
+  bad.className = 'some-bad';
+  mark.parentNode.append(bad);
+  return [one.legend.innerText, getComputedStyle(mark).color === getComputedStyle(bad).color];
+})"""
+
+
+@pytest.mark.parametrize(("form", "word"), [("time", "\N{EN DASH}"), ("rate", "0")])
+def test_chart_of_no_request_has_no_time_of_one(page: Page, server: RunningServer, form: str, word: str) -> None:
+    words, is_marked = page.run(LEGEND % form)
+    assert words.split() == ["p50", word, "┃", "a", "worker", "failed"]
+    assert is_marked, "the mark has not the colour of the line"
+
+
+def test_time_of_a_load_is_told_as_long_as_it_was(page: Page, server: RunningServer) -> None:
+    took = json.loads(server.ask("GET", "/console/api/models/brain_floats")[2])["serving"]["load_seconds"]
+    assert took < 1
+    page.go(console_of(server, "model/brain_floats/1"))
+    page.until_text("Backend identity")
+    assert re.search(r"loaded at [\d:]+ in [\d.]+ (µs|ms)", page.text())
+
+
+def test_types_are_not_broken_on_a_phone(page: Page, server: RunningServer) -> None:
+    page.resize(360)
+    page.go(console_of(server, "model/longs/1"))
+    page.until("!!document.querySelector('main .two td')")
+    lines = (
+        "[...document.querySelectorAll('main .two td:nth-child(2)')].map((cell) => {"
+        " const range = document.createRange(); range.selectNodeContents(cell);"
+        " return new Set([...range.getClientRects()].map((box) => box.top)).size; })"
+    )
+    assert page.run(lines) == [1, 1]
 
 
 def test_worker_that_died_is_shown_with_its_reason(page: Page, server: RunningServer) -> None:

@@ -51,6 +51,15 @@ def test_answers_have_what_the_description_promises(server: RunningServer) -> No
     check(document, {"$ref": "#/components/schemas/Index"}, json.loads(body), "index")
 
 
+def test_descriptions_have_their_code_as_code(page: Page, server: RunningServer) -> None:
+    assert "`" in json.dumps(description(server))
+    page.go(console_of(server, "api"))
+    page.until_text("/v2/models/{model}/infer")
+    page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert "`" not in page.text()
+    assert page.run("document.querySelectorAll('details.entry td code, details.entry p code').length") > 0
+
+
 def description(server: RunningServer) -> dict[str, Any]:
     status, _, body = server.ask("GET", "/openapi.json")
     assert status == 200

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import json
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from browser import Browser
+from browser import Browser, Page
 from console_address import console_of
-from console_models import ADD_ONE, config
+from console_models import ADD_ONE, EXAMPLES, config
 from running_server import RunningServer, port_flags, three_ports, write_model
+from try_form import run_in, send, set_field, snippet, until_answered
 
 PATHS = (
     "/",
@@ -147,7 +150,7 @@ def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, brow
         page.type("#key", client)
         page.click("dialog button.main")
         page.until("document.querySelector('main').innerText.includes(\"is not allowed to use 'statistics'\")")
-        assert "trireme keys new FILE NAME --groups statistics (" in page.run(
+        assert "trireme keys new FILE NAME --groups statistics,health,inference,metadata (" in page.run(
             "document.querySelector('.notice.bad').innerText"
         )
         assert "holds no models" not in page.text()
@@ -157,15 +160,100 @@ def test_what_a_key_does_not_open_leaves_the_rest_of_the_page(folder: Path, brow
         page.run(f"sessionStorage.setItem('trireme-key', {watcher!r}); location.reload()")
         page.until_text("is not allowed to use 'metadata'")
         page.go(console_of(server, "server"))
-        page.until_text(
-            "is not allowed to use 'logging'. A key that is: trireme keys new FILE NAME --groups statistics,logging"
-        )
+        command = "A key that is: trireme keys new FILE NAME --groups statistics,%s ("
+        page.until_text(f"is not allowed to use 'logging' (its groups: statistics). {command % 'logging'}")
         for part in ("Versions", "Flags in force", "Devices", "Limits"):
             assert part in page.text()
         for tab, group in (("config", "model-config"), ("log", "logging")):
             page.go(console_of(server, f"model/numbers/1/{tab}"))
             page.until_text(f"is not allowed to use '{group}'")
             assert "Statistics" in page.run("document.querySelector('nav.tabs').innerText")
+        page.go(console_of(server, "model/numbers/1/try"))
+        page.until("!!document.querySelector('form.card')")
+        send(page)
+        until_answered(page, command % "inference")
+        page.close()
+
+
+def test_chat_says_how_to_come_by_a_key_that_may_ask(tmp_path: Path, browser: Browser) -> None:
+    shutil.copytree(EXAMPLES / "scribe", tmp_path / "model_repository" / "scribe")
+    watcher = new_key(tmp_path, "watcher", "--groups", "statistics")
+    with RunningServer(tmp_path, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server, "model/scribe/1/chat"))
+        give_key(page, watcher)
+        page.until("!!document.querySelector('[aria-label=Message]')")
+        page.type("[aria-label=Message]", "Hello")
+        page.press("Enter", code="Enter", windowsVirtualKeyCode=13)
+        page.until_text("trireme keys new FILE NAME --groups statistics,inference (")
+        page.close()
+
+
+def give_key(page: Page, key: str) -> None:
+    page.until_text("This server asks for an API key")
+    page.type("#key", key)
+    page.click("dialog button.main")
+    page.until("!document.querySelector('dialog')")
+
+
+def test_key_can_be_changed_while_the_page_is_live(folder: Path, browser: Browser) -> None:
+    watcher = new_key(folder, "watcher", "--groups", "statistics")
+    everything = new_key(folder, "all", "--groups", "all")
+    kept = "sessionStorage.getItem('trireme-key')"
+    with RunningServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server, "server"))
+        give_key(page, watcher)
+        page.until_text("is not allowed to use 'logging'")
+        page.until_text("Live")
+        page.click("#other-key")
+        page.until("!!document.querySelector('dialog')")
+        assert "not accepted" not in page.text()
+        page.press("Escape", code="Escape", windowsVirtualKeyCode=27)
+        page.until("!document.querySelector('dialog')")
+        assert page.run(kept) == watcher
+        page.click("#other-key")
+        give_key(page, everything)
+        page.until_text("Live")
+        page.until("!document.body.innerText.includes('is not allowed')")
+        page.until("!!document.querySelector('.log div')")
+        streams = [address for address in page.requested() if address.endswith("/console/api/events")]
+        assert len(streams) > 1, "the stream goes on with the key that was put away"
+        page.close()
+
+
+@pytest.mark.parametrize("way", ["curl", "Python, tritonclient", "JavaScript"])
+def test_programs_take_the_key_from_the_environment(
+    folder: Path, browser: Browser, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = new_key(folder, "all", "--groups", "all")
+    with RunningServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server, "model/numbers/1/try"))
+        give_key(page, everything)
+        page.until("!!document.querySelector('form.card')")
+        set_field(page, "[aria-label='IN value 1']", "41")
+        send(page)
+        until_answered(page, "42")
+        monkeypatch.setenv("KEY", everything)
+        text = snippet(page, way)
+        assert everything not in text
+        assert "42" in run_in(folder, text, way)
+        page.close()
+
+
+def test_description_of_the_api_is_saved_where_a_key_is_asked_for(folder: Path, browser: Browser) -> None:
+    everything = new_key(folder, "all", "--groups", "all")
+    with RunningServer(folder, "--api-keys=keys.toml") as server:
+        server.wait_until_listening()
+        page = browser.open(console_of(server, "api"))
+        give_key(page, everything)
+        page.until_text("/v2/models/{model}/infer")
+        browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        page.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'openapi.json').click()")
+        server.until((folder / "openapi.json").is_file)
+        server.until(lambda: (folder / "openapi.json").read_text().endswith("}"))
+        assert "/v2/models/{model}/infer" in json.loads((folder / "openapi.json").read_text())["paths"]
         page.close()
 
 

@@ -1,7 +1,7 @@
 // The view that the address asks for behind #, and the line of vital signs above it.
 import {clock, failed, h, replace, setAttribute, setText, share, span} from "./parts/dom.js";
 import {changeKey, hasKey} from "./parts/api.js";
-import {follow, listen, live} from "./parts/live.js";
+import {follow, followAgain, listen, live} from "./parts/live.js";
 import {modelsView} from "./models/table.js";
 
 const main = document.getElementById("main");
@@ -17,7 +17,7 @@ const VIEWS = {
 let leave = null;
 let shown = 0;
 
-// A view is put on the page when it is ready, unless another one has been asked for in the meantime.
+// A view is put on the page when it is ready, unless another one was asked for meanwhile.
 async function show() {
 	const number = ++shown;
 	const [page, ...parts] = addressed();
@@ -77,7 +77,7 @@ function vitals() {
 	}
 	line.querySelector(".dot").className = `dot ${isConnected ? "good" : "bad"}`;
 	signs.forEach(([, text], at) => setText(line.children[at].lastChild, text));
-	otherKey.hidden = isConnected || !hasKey();
+	otherKey.hidden = !hasKey();
 }
 
 function signsOf(server) {
@@ -89,7 +89,7 @@ function signsOf(server) {
 	return [...signs, ...busy.map((device) => [device.label, share(device.utilization)])];
 }
 
-otherKey.addEventListener("click", () => changeKey().then(show));
+otherKey.addEventListener("click", () => changeKey().then(followAgain).then(show));
 document.getElementById("skip").addEventListener("click", (event) => {
 	event.preventDefault();
 	main.focus();

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -56,7 +58,52 @@ def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServ
     if way == "curl":
         assert re.findall(r'"data":\s*\[(\d)\]', said) == ["3", "2", "1"]
     else:
-        assert said.split() == ["[3]", "[2]", "[1]"]
+        assert said.split("\n") == ["OUT [3]", "OUT [2]", "OUT [1]", ""]
+
+
+@pytest.mark.parametrize("model", ["countdown", "odd_numbers"])
+def test_snippet_of_a_stream_ends_with_its_error(page: Page, server: RunningServer, model: str) -> None:
+    open_form(page, server, model)  # one fails at once, the other after its first response
+    set_field(page, "[aria-label='IN value 1']", "666")
+    send(page)
+    until_answered(page, "no such number" if model == "countdown" else "no more of these")
+    program = [sys.executable, "-c", snippet(page, "Python, tritonclient")]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "InferenceServerException" in done.stderr
+    assert "None" not in done.stdout  # an output that has not come
+    assert ("NUMBERS [ nan" in done.stdout) is (model == "odd_numbers")
+    page._browser.events.clear()  # a browser writes every answer of 400 or 500 into its log
+
+
+@pytest.mark.parametrize("way", ["written", "read"])
+def test_snippet_sends_brain_floats(page: Page, server: RunningServer, tmp_path: Path, way: str) -> None:
+    open_form(page, server, "brain_floats" if way == "written" else "many_brain_floats")
+    values = [-1.5, 0.25, 2.0] if way == "written" else [-1.5, *range(69), 0.25]
+    set_field(page, "[aria-label='How to give IN']", "json")
+    page.type("[aria-label='IN as JSON']", json.dumps(values))
+    send(page)
+    until_answered(page, "-1.5")
+    page.run("document.querySelector('.snippets').open = true")
+    save_body(page, server, tmp_path, "request.bin")
+    said = run_in(tmp_path, snippet(page, "Python, tritonclient"), "Python, tritonclient")
+    assert "-1.5" in said
+    assert "0.25" in said
+
+
+def save_body(page: Page, server: RunningServer, folder: Path, name: str) -> None:
+    page._browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    page.run(f"[...document.querySelectorAll('button')].find((one) => one.textContent === 'Save {name}').click()")
+    server.until(lambda: (folder / name).is_file())
+
+
+def test_javascript_prints_all_of_the_answer(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    open_form(page, server, "numbers")
+    set_field(page, "[aria-label='IN value 1']", "41")
+    send(page)
+    until_answered(page, "42")
+    said = run_in(tmp_path, snippet(page, "JavaScript"), "JavaScript")
+    assert json.loads(said)["outputs"][0]["data"] == [42, 1, 1, 1]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -67,11 +114,8 @@ def test_snippet_sends_values_that_are_not_written_down(
     expected = fill_in(page, server, tmp_path, kind)
     send(page)
     page.until_text("Where the time went")
-    page._browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     page.run("document.querySelector('.snippets').open = true")
-    name = "request.json" if kind == "list" else "request.bin"
-    page.run(f"[...document.querySelectorAll('button')].find((one) => one.textContent === 'Save {name}').click()")
-    server.until(lambda: (tmp_path / name).is_file())
+    save_body(page, server, tmp_path, "request.json" if kind == "list" else "request.bin")
     said = run_in(tmp_path, snippet(page, way), way)
     if kind == "halves" and way in ("curl", "JavaScript"):
         said = str(np.frombuffer((tmp_path / "answer.bin").read_bytes()[-6:], np.float16))
@@ -159,7 +203,7 @@ def test_lines_of_a_text_beside_a_picture_end_as_they_were_written(
     send(page)
     until_answered(page, "two")
     said = page.until("window.keptAnswer")
-    assert json.dumps("one\ntwo") in said
+    assert said.endswith("one\ntwo")
     printed = run_in(tmp_path, snippet(page, way), way)
     assert json.dumps("one\ntwo")[1:-1] in printed
 

@@ -1,4 +1,4 @@
-// One line of the table of models. Only those cells are touched whose text has changed.
+// One line of the table of models. Only cells whose text has changed are touched.
 import {badge, bytes, count, h, joined, modelLink, problemOf, rate, replace, stateOf, time} from "../parts/dom.js";
 import {sparkline} from "../parts/charts.js";
 

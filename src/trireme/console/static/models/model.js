@@ -6,13 +6,11 @@ import {
 import {get, post} from "../parts/api.js";
 import {listen, rows} from "../parts/live.js";
 import {modelRequestsView} from "../pages/requests.js";
-import {configurationView} from "./configuration.js";
+import {configurationView, statisticsView} from "./facts.js";
 import {COLUMNS} from "./line.js";
 import {overviewView} from "./overview.js";
-import {statisticsView} from "./statistics.js";
 import {showFacts} from "./table.js";
 
-// Each returns how it is left, or nothing.
 const VIEWS = {
 	overview: overviewView,
 	chat: async (body, {detail}) => (await import("../trying/chat.js")).chatView(body, detail),
@@ -73,7 +71,7 @@ function tabLinks({name, serving}, version, tab) {
 	return Object.entries(tabs).map(link);
 }
 
-// Only what has changed is touched, so that nothing is read out twice.
+// What has not changed is left alone, so that nothing is read out twice.
 function headOf(detail) {
 	const state = h("span");
 	const facts = h("div.cards.small");
@@ -113,18 +111,20 @@ function controls({name, serving, can_control: canControl}, actions, problem) {
 				showAgain(modelLink(name));
 			}
 		} catch (error) {
-			replace(problem, h("p.notice.bad", error.message));
+			replace(problem, failed(error));
 		}
 		able(true);
 	};
 	const control = (label, verb, question, more) => button(label, () => act(label, verb, question), more);
 	if (!serving) return control("Load", "load", () => LOAD);
-	const unload = ({ensembles}) =>
-		UNLOAD + (ensembles.length ? ` So do the ensembles that it is a step of: ${ensembles.join(", ")}.` : "");
+	const unload = ({ensembles, versions}) =>
+		(versions.length > 1 ? `All of its versions go: ${versions.join(", ")}. ` : "") +
+		UNLOAD +
+		(ensembles.length ? ` So do the ensembles that it is a step of: ${ensembles.join(", ")}.` : "");
 	return [control("Reload", "load", () => RELOAD), control("Unload", "unload", unload, {class: "danger"})];
 }
 
-// `key` is another one when any version has been loaded again or has gone.
+// `key` changes when any version is loaded again or goes.
 async function copiesOf(name) {
 	const address = `/console/api/models/${modelPath(name)}`;
 	const newest = await get(address);

@@ -1,12 +1,11 @@
 // A model's last hour as charts, the life of its workers, its steps, its inputs and outputs.
 import {
-	card, every, h, joined, known, note, problemOf, replace,
+	card, every, h, joined, known, note, problemOf, replace, table,
 	clock, count, mebibytes, rate, share, span, time,
 } from "../parts/dom.js";
 import {get} from "../parts/api.js";
 import {chart} from "../parts/charts.js";
 import {ensembleGraph} from "../parts/graph.js";
-import {table} from "../parts/tables.js";
 import {shapeText} from "../parts/tensors.js";
 
 const REFRESH_MS = 10000;
@@ -14,8 +13,8 @@ const MOST_EVENTS = 20;
 const tenths = known((value) => value.toFixed(1));
 const cores = known((value) => String(Number(value.toFixed(3))));
 
-// Each with its series: name, column of the history, colour. Of a language model, whose engine has phases and batches
-// of its own, those of the executions would tell nothing.
+// Each with its series: name, column of the history, colour. Of a language model, whose engine has phases of its own,
+// those of the executions would tell nothing.
 const CHARTS = [
 	[
 		{title: "Throughput, requests per second", format: rate, least: 1},
@@ -117,16 +116,17 @@ function about({serving, folder}) {
 	if (!serving) return null;
 	const tensor = (entry) => [
 		h("span.mono", entry.name, entry.optional && h("span.quiet", " optional")),
-		entry.datatype,
+		h("span.whole", entry.datatype),
 		h("span.mono", shapeText(entry, serving)),
 	];
 	const tensors = (title, list) => table(title, [title, "Type", "Shape"], list.map(tensor));
+	const took = serving.load_seconds < 60 ? time(1e6 * serving.load_seconds) : span(serving.load_seconds);
 	const facts = [
 		`Backend ${serving.backend}`,
 		serving.is_decoupled && "streams its responses",
 		serving.is_sequence && "sequences",
 		serving.max_batch_size && `batches of up to ${serving.max_batch_size}`,
-		`loaded at ${clock(serving.loaded_s)} in ${span(Math.max(1, serving.load_seconds))}`,
+		`loaded at ${clock(serving.loaded_s)} in ${took}`,
 		folder,
 	];
 	const both = h("div.two", tensors("Input", serving.inputs), tensors("Output", serving.outputs));

@@ -7,7 +7,7 @@ import {idOf, listen, live, rows} from "../parts/live.js";
 import {COLUMNS, classes} from "./line.js";
 import {VisibleLines} from "./visible.js";
 
-const ARRANGE_MS = 5000; // lines that jump while one reads are worse than an order that is some seconds old
+const ARRANGE_MS = 5000; // lines that jump are worse than an order that is some seconds old
 const kept = {sort: "name", isDown: false, filter: "", state: ""};
 
 export function modelsView(main) {

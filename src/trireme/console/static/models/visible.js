@@ -1,4 +1,4 @@
-// The lines of a long table that can be seen, or nearly: the others are room. All are equally high.
+// The lines of a long table that can be seen, or nearly. All are equally high.
 import {rows} from "../parts/live.js";
 import {Line} from "./line.js";
 

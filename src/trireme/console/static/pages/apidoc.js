@@ -1,5 +1,5 @@
 // The description of the HTTP API, as the server itself writes it at /openapi.json.
-import {h, note, replace, search} from "../parts/dom.js";
+import {button, h, note, replace, saveFile, search} from "../parts/dom.js";
 import {get} from "../parts/api.js";
 
 const ORDER = ["inference", "openai", "metadata", "model-config", "statistics", "model-repository", "health"];
@@ -10,8 +10,8 @@ export async function apiView(main) {
 	const filter = search("Filter by path", () => draw());
 	const body = h("div.stack");
 	const {title, description} = document.info;
-	const file = h("a.button", {href: "/openapi.json", download: "openapi.json"}, "openapi.json");
-	const head = h("div", h("h1", title), note(description));
+	const file = button("openapi.json", () => saveFile("openapi.json", JSON.stringify(document, null, 2)));
+	const head = h("div", h("h1", title), note(prose(description)));
 	replace(main, h("div.spread", head, h("div.row", filter, file)), body);
 
 	function draw() {
@@ -22,6 +22,8 @@ export async function apiView(main) {
 	}
 	draw();
 }
+
+const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", part) : part));
 
 function grouped(document, wanted) {
 	const groups = new Map();
@@ -38,15 +40,15 @@ function grouped(document, wanted) {
 function operationNode(document, path, method, operation) {
 	const {summary, description, parameters = [], requestBody = {}, responses} = operation;
 	const verb = h("span", {class: `method ${method}`}, method.toUpperCase());
-	const words = h("summary.row", verb, h("code", path), h("span.quiet", summary));
+	const words = h("summary.row", verb, h("code", path), h("span.quiet", prose(summary)));
 	const bodies = Object.entries(requestBody.content || {}).map(([type, {schema}]) =>
 		h("div", h("h3", `Body, ${type}`), schemaNode(document, schema)),
 	);
 	const content = ([type, {schema}]) => [note(type), schemaNode(document, schema)];
 	const said = Object.entries(responses).map(([status, answer]) =>
-		h("div", h("h3", `${status}: ${answer.description}`), Object.entries(answer.content || {}).map(content)),
+		h("div", h("h3", `${status}: `, prose(answer.description)), Object.entries(answer.content || {}).map(content)),
 	);
-	const inner = [description && h("p", description), parameterNode(parameters), bodies, said];
+	const inner = [description && h("p", prose(description)), parameterNode(parameters), bodies, said];
 	return h("details.entry", words, h("div.stack.inner", inner));
 }
 
@@ -59,7 +61,7 @@ function parameterNode(parameters) {
 function schemaNode(document, schema) {
 	const lines = fieldLines(document, schema);
 	if (lines.length) return h("div.scroll", h("table", h("tbody", lines)));
-	return note(resolve(document, schema).description || typeText(schema));
+	return note(prose(resolve(document, schema).description || typeText(schema)));
 }
 
 function fieldLines(document, schema, before = "") {
@@ -75,7 +77,7 @@ function fieldLines(document, schema, before = "") {
 function fieldLine(name, isRequired, kind, description) {
 	const star = isRequired && h("span.some-bad", {title: "required"}, " *");
 	const label = h("td.mono", name, star);
-	return h("tr", label, h("td.quiet", kind), h("td", description || ""));
+	return h("tr", label, h("td.quiet", kind), h("td", prose(description || "")));
 }
 
 function resolve(document, schema) {

@@ -1,11 +1,12 @@
-// The slowest and the failed requests of the last minutes, each with its waterfall.
-import {button, clock, count, h, joined, modelLink, note, replace, time} from "../parts/dom.js";
+// The slowest and the failed requests of the last minutes, with waterfalls and, if recorded, contents.
+import {button, bytes, clock, count, h, joined, modelLink, note, releaseMedia, replace, time} from "../parts/dom.js";
 import {get} from "../parts/api.js";
-import {releaseMedia} from "../parts/media.js";
+import {decode} from "../parts/tensors.js";
 import {waterfall} from "../parts/waterfall.js";
-import {contentNode} from "./content.js";
+import {showOutputs} from "../trying/answers.js";
 
 const MOST_TIMES = 20;
+const RESPONSES = ["No response", "Response"];
 const NOT_RECORDING = "What was in a request is shown while requests are recorded.";
 const RECORDING = "Requests are being recorded: what was in one is shown until the recording ends.";
 const LACKS_LEASED = "Those that ran on workers leased to front-end processes are counted, but not listed here.";
@@ -57,7 +58,7 @@ function list(title, groups, empty, isFailed) {
 	return h("section.stack", h("h2", title), lines.length ? h("div.sheet", lines) : note(empty));
 }
 
-// What fails in the same way again and again is one line. Where more have failed than are kept, it knows how many.
+// What fails in the same way is one line. Where more have failed than are kept, it knows how many.
 function alike(entries, {failed_counts: failedCounts, refused_counts: refusedCounts}) {
 	const groups = new Map();
 	for (const entry of entries) {
@@ -82,11 +83,10 @@ function often({length, listed, all}) {
 
 function line(group, isFailed) {
 	const [entry] = group;
-	const details = h("details.entry", summary(group, isFailed));
-	details.addEventListener("toggle", () => {
-		if (details.open && details.children.length === 1) details.append(inner(entry, group));
-	});
-	return details;
+	const ontoggle = ({target}) => {
+		if (target.open && target.children.length === 1) target.append(inner(entry, group));
+	};
+	return h("details.entry", {ontoggle}, summary(group, isFailed));
 }
 
 function summary(group, isFailed) {
@@ -116,4 +116,42 @@ function inner(entry, group) {
 		entry.content > 0 && contentNode(entry.content),
 		entry.model && h("p", h("a", {href: modelLink(entry.model, entry.version)}, "To the model")),
 	);
+}
+
+function contentNode(number) {
+	const place = h("div.stack", note("What was in it …"));
+	get(`/console/api/contents/${number}`).then(
+		(content) => replace(place, sides(content)),
+		(error) => replace(place, note(error.message)),
+	);
+	return place;
+}
+
+function sides({inputs, parameters, note: leftOut, responses, response_count: count}) {
+	const settings = Object.keys(parameters).length > 0 && h("pre.code", JSON.stringify(parameters, null, 2));
+	const left = count - responses.length;
+	const title = h("h3", RESPONSES[count] || `${count} responses`);
+	return h(
+		"div.two.content",
+		h("section", h("h3", "Request"), leftOut && note(leftOut), tensors(inputs), settings),
+		h("section", title, responses.map(tensors), left > 0 && note(`and ${left} more`)),
+	);
+}
+
+const tensors = (list) => list.map((tensor) => (isWhole(tensor) ? whole(tensor) : begin(tensor)));
+const dataOf = ({data}) => Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+const isWhole = (tensor) => tensor.size_bytes === dataOf(tensor).length;
+
+function whole(tensor) {
+	return showOutputs([{...tensor, values: decode(tensor.datatype, dataOf(tensor).buffer)}], {});
+}
+
+// As a list of values: neither the picture nor the rows of the whole tensor are there.
+function begin(tensor) {
+	const {name, datatype, shape, size_bytes: size} = tensor;
+	const words = `${name} ${datatype} [${shape.join(", ")}], ${bytes(size)}`;
+	const values = decode(datatype, dataOf(tensor).buffer);
+	if (!values.length) return note(words);
+	const cut = {name, datatype, shape: [values.length], values, isCut: true};
+	return h("div", note(`${words}, of which this is the beginning:`), showOutputs([cut], {}));
 }

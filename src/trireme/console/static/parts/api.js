@@ -56,28 +56,27 @@ export async function* events(answer) {
 	}
 }
 
-export function changeKey() {
-	key = "";
-	sessionStorage.removeItem("trireme-key");
-	return askForKey();
-}
+export const changeKey = () => askForKey(true);
 
-function askForKey() {
+function askForKey(isWish) {
 	asking ||= new Promise((resolve) => {
 		const field = h("input", {type: "password", autocomplete: "off", id: "key", required: true});
 		const take = () => {
 			key = field.value.trim();
 			sessionStorage.setItem("trireme-key", key);
 			dialog.close();
-			asking = null;
-			resolve();
 		};
-		const words = key ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
+		const isRefused = key && !isWish;
+		const words = isRefused ? "The key was not accepted." : "It stays in this tab and is sent with every request.";
 		const label = h("label", {for: "key"}, "API key");
 		const go = h("div.row.end", h("button.main", "Continue"));
 		const asked = form("form", take, note(words), label, field, go);
-		const oncancel = (event) => event.preventDefault();
-		const dialog = modal("This server asks for an API key", {oncancel}, asked);
+		const oncancel = (event) => isWish || event.preventDefault();
+		const onclose = () => {
+			asking = null;
+			resolve();
+		};
+		const dialog = modal("This server asks for an API key", {oncancel, onclose}, asked);
 	});
 	return asking;
 }

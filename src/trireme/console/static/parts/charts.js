@@ -1,5 +1,5 @@
 // Charts as SVG: sparklines, and the last hour as lines or areas with a cursor for mouse and keyboard.
-import {clock, h, replace, s} from "./dom.js";
+import {clock, h, replace, s, time} from "./dom.js";
 
 const HEIGHT = 170;
 const [LEFT, RIGHT, TOP, BOTTOM] = [56, 6, 8, 20];
@@ -63,7 +63,7 @@ class Chart {
 		cancelAnimationFrame(this.frame);
 	}
 
-	// Once for each picture on the screen, however often a mouse moves.
+	// Once a frame, however often a mouse moves.
 	#drawSoon() {
 		this.frame ||= requestAnimationFrame(() => {
 			this.frame = 0;
@@ -133,18 +133,19 @@ class Chart {
 		]);
 	}
 
-	// The values under the cursor, or the last ones, also for those who do not see the chart.
+	// The values under the cursor, or the last ones, in words too.
 	#tell() {
 		const {times, series, events, eventName} = this.data;
 		const at = this.cursor ?? times.length - 1;
-		const word = (one) => (at >= 0 ? this.format(one.values[at]) : "–");
+		// No time at all is that of no request.
+		const word = ({values}) => (at < 0 || (this.format === time && !values[at]) ? "–" : this.format(values[at]));
 		this.svg.setAttribute("aria-label", `${this.title}: ${series.map((one) => `${one.name} ${word(one)}`).join(", ")}`);
 		const key = (one) => h("span", h(`span.key.f${one.color}`), `${one.name} `, h("b", word(one)));
 		replace(
 			this.legend,
 			this.cursor !== null && times.length > 0 && h("span", clock(times[at])),
 			series.map(key),
-			events?.length > 0 && h("span", h("b.some-bad", "┃ "), eventName),
+			events?.length > 0 && h("span", h("span.some-bad", "┃ "), eventName),
 		);
 	}
 }

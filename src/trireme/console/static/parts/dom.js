@@ -1,7 +1,7 @@
-// Elements, and numbers as people read them. Whatever a model says becomes a text node: nothing here parses markup.
+// Elements, and numbers as people read them. What a model says becomes a text node: nothing here parses markup.
 const SVG = "http://www.w3.org/2000/svg";
 
-// Of `tag.class.class`, what it has where that is an object of its own, and what is in it.
+// Of `tag.class.class`, its properties where there are any, and what is in it.
 function make(element, classes, [first, ...rest]) {
 	const hasProps = first?.constructor === Object;
 	for (const [name, value] of Object.entries(hasProps ? first : {})) {
@@ -49,6 +49,16 @@ export const note = (...inner) => h("p.quiet", inner);
 export const joined = (parts, between = " · ") => parts.filter(Boolean).join(between);
 export const card = (title, ...inner) => h("section.card", h("h2", title), inner);
 
+// It can be scrolled sideways by keyboard too; from one column on cells are numbers.
+export function table(label, heads, lines, numbersFrom = heads.length) {
+	const kind = (at) => at >= numbersFrom && "n";
+	const head = heads.map((text, at) => h("th", {scope: "col", class: kind(at)}, text));
+	const cell = (content, at) => h("td", {class: kind(at)}, content);
+	const body = lines.map((line) => h("tr", line.map(cell)));
+	const node = h("table", h("thead", h("tr", head)), h("tbody", body));
+	return h("div.scroll", {tabindex: "0", role: "region", label}, node);
+}
+
 export function replace(element, ...children) {
 	element.textContent = "";
 	put(element, children);
@@ -69,8 +79,8 @@ export const failed = (error) => h("p.notice.bad", {role: "alert"}, advised(erro
 
 // A key that lacks a group: how to come by one that has it.
 export function advised(text) {
-	const [, group] = /is not allowed to use '([a-z-]+)'$/.exec(text) || [];
-	const groups = [...new Set(["statistics", group])].join();
+	const [, group, held] = /is not allowed to use '([a-z-]+)' \(its groups: (.*)\)$/.exec(text) || [];
+	const groups = [...new Set(["statistics", ...(held?.split(", ") || []), group])].join();
 	return group ? `${text}. A key that is: trireme keys new FILE NAME --groups ${groups} (FILE as in --api-keys)` : text;
 }
 
@@ -108,13 +118,13 @@ export const mebibytes = known((value) => bytes(value * 1048576));
 export const share = known((value) => `${(value * 100).toFixed(0)} %`);
 
 export function span(seconds) {
-	const units = Object.entries({d: 86400, h: 3600, min: 60, s: 1});
-	const from = units.findIndex(([, size]) => seconds >= size);
-	const parts = units.slice(from, from + 2).map(([unit, size], at) => {
-		const left = at ? seconds % units[from][1] : seconds;
-		return left >= size && `${Math.floor(left / size)} ${unit}`;
+	const parts = Object.entries({d: 86400, h: 3600, min: 60, s: 1}).map(([unit, size]) => {
+		const whole = Math.floor(seconds / size);
+		seconds %= size;
+		return whole && `${whole} ${unit}`;
 	});
-	return joined(parts, " ") || "0 s";
+	const from = parts.findIndex(Boolean);
+	return joined(parts.slice(from, from + 2), " ") || "0 s";
 }
 
 export function clock(seconds, withSeconds = true) {
@@ -154,6 +164,12 @@ export function copyButton(text) {
 	return node;
 }
 
+export function saveFile(name, body) {
+	const address = URL.createObjectURL(new Blob([body]));
+	h("a", {href: address, download: name}).click();
+	setTimeout(() => URL.revokeObjectURL(address), 60000); // the browser may still ask where to put it
+}
+
 export function confirmed(title, text, action) {
 	return new Promise((resolve) => {
 		const no = button("Cancel", () => dialog.close(""), {autofocus: true});
@@ -179,7 +195,7 @@ export function modelLink(name, version, page = "") {
 export const modelPath = (name, version) =>
 	encodeURIComponent(name) + (version ? `/versions/${encodeURIComponent(version)}` : "");
 
-// While the page is in sight. What fails is tried again: the line at the top says when the server does not answer.
+// While the page is in sight. What fails is tried again, and the line at the top says why.
 export function every(ms, act) {
 	const run = () => document.hidden || act().catch(() => {});
 	const timer = setInterval(run, ms);
@@ -188,4 +204,28 @@ export function every(ms, act) {
 		clearInterval(timer);
 		document.removeEventListener("visibilitychange", run);
 	};
+}
+
+// The addresses of images and sounds hold their data: whoever takes such a node off the page calls `releaseMedia`.
+const addresses = new WeakMap();
+const forgotten = new FinalizationRegistry((address) => URL.revokeObjectURL(address)); // made when its place was gone
+
+export function mediaNode(data, type) {
+	const address = URL.createObjectURL(new Blob([data], {type}));
+	const node = type.startsWith("image/")
+		? h("img.preview", {src: address, alt: "Image that the model made"})
+		: h("audio", {controls: true, src: address});
+	addresses.set(node, address);
+	forgotten.register(node, address, node);
+	return node;
+}
+
+export function releaseMedia(node) {
+	for (const element of node.querySelectorAll("img, audio")) {
+		const address = addresses.get(element);
+		if (!address) continue;
+		URL.revokeObjectURL(address);
+		addresses.delete(element);
+		forgotten.unregister(element);
+	}
 }

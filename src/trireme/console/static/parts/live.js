@@ -50,7 +50,7 @@ function take(event) {
 	tell(event.whole ? null : changed);
 }
 
-// A page that nobody sees lets go of its stream: a browser has six connections to a server for all of its tabs.
+// A page that nobody sees lets go of its stream: a browser has six connections to a server for all tabs.
 let isAway = document.hidden;
 let abort = new AbortController();
 let wake;
@@ -60,6 +60,8 @@ function turn(isLeft) {
 	if (isAway) abort.abort();
 	else wake?.();
 }
+
+export const followAgain = () => abort.abort();
 
 export async function follow() {
 	document.addEventListener("visibilitychange", () => turn(document.hidden));

@@ -1,8 +1,8 @@
 // Tensors of the protocol as bytes and as JSON.
 const ARRAYS = {
-	...{INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array},
-	...{UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array},
-	...{FP32: Float32Array, FP64: Float64Array},
+	INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array,
+	UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array,
+	FP32: Float32Array, FP64: Float64Array,
 };
 
 // Digits behind the point and the least power of two. Their values are not for JSON.
@@ -17,16 +17,22 @@ export function shapeText(entry, serving) {
 	return `[${dims.map((size) => (size === -1 ? "any" : size)).join(", ")}]`;
 }
 
-// JSON with whole numbers as they are written: those that a double cannot hold are BigInts here.
+// Whole numbers as they are written: those that a double cannot hold are BigInts here.
 const exact = (_, value, source) =>
 	Number.isInteger(value) && !Number.isSafeInteger(value) && source && /^-?\d+$/.test(source.source)
 		? BigInt(source.source)
 		: value;
 
-export const parseJson = (text) => JSON.parse(text, exact);
+// The server writes NaN and Infinity, which JSON lacks: here the one is a text and the other too large a number.
+const lawful = (found) => (found[0] === '"' ? found : found.replace("Infinity", "1e999").replace("NaN", '"NaN"'));
+
+export function parseJson(text) {
+	const isLawful = !/NaN|Infinity/.test(text);
+	return JSON.parse(isLawful ? text : text.replace(/"(?:[^"\\]+|\\.)*"|-?(?:NaN|Infinity)/g, lawful), exact);
+}
 
 export function writeJson(value) {
-	if (typeof value === "bigint") return String(value);
+	if (/^(bigint|number)$/.test(typeof value)) return String(value);
 	if (Array.isArray(value)) return `[${value.map(writeJson).join()}]`;
 	if (value === null || typeof value !== "object") return JSON.stringify(value);
 	const members = Object.entries(value).filter(([, inner]) => inner !== undefined);
@@ -67,9 +73,9 @@ export function encodeRequest(given, parameters, wantsBinary) {
 
 const isBytes = (data) => data instanceof Uint8Array;
 
-function wireData({name, datatype, data}) {
+function wireData({datatype, data}) {
 	const half = HALVES[datatype];
-	return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half, name).buffer) : data;
+	return half && Array.isArray(data) ? new Uint8Array(toHalves(data, half).buffer) : data;
 }
 
 export async function decodeAnswer(answer) {
@@ -84,11 +90,12 @@ export function outputsOf({outputs = []}, next) {
 	return outputs.map((output) => {
 		const {datatype, data = [], parameters} = output;
 		const size = parameters?.binary_data_size;
-		return {...output, values: size === undefined ? data.flat(Infinity) : decode(datatype, next(size))};
+		const read = (value) => (value === "NaN" && datatype !== "BYTES" ? NaN : value);
+		return {...output, values: size === undefined ? data.flat(Infinity).map(read) : decode(datatype, next(size))};
 	});
 }
 
-// The data may end anywhere: what is not a whole number is left out, a text is as long as it is.
+// The data may end anywhere, in the middle of a number or of a text.
 export function decode(datatype, raw) {
 	if (datatype === "BYTES") return decodeStrings(new Uint8Array(raw));
 	const half = HALVES[datatype];
@@ -119,10 +126,9 @@ function fromHalves(all, [digits, least]) {
 	});
 }
 
-function toHalves(values, [digits, least], name) {
+function toHalves(values, [digits, least]) {
 	const most = 2 ** 15 - 2 ** digits; // which stands for all that is too large
 	return Uint16Array.from(values, (value) => {
-		if (typeof value !== "bigint" && value !== +value) throw new Error(`${name}: ${writeJson(value)} is no number.`);
 		const size = Math.abs(Number(value));
 		const power = Math.min(200, Math.max(least, Math.floor(Math.log2(size))));
 		const bits = (power - least) * 2 ** digits + Math.round(size / 2 ** (power - digits));
@@ -148,7 +154,7 @@ export function mediaType(data) {
 	return Object.keys(MAGIC).find((type) => [...MAGIC[type]].every(fits)) || "";
 }
 
-// The head of such a file is eleven words: RIFF, WAVE, fmt, one channel of 16 bits, data.
+// Its head is eleven words: RIFF, WAVE, fmt, one channel of 16 bits, data.
 export function wave(samples, rate) {
 	const size = samples.length * 2;
 	const format = [0x45564157, 0x20746d66, 16, 0x10001, rate, rate * 2, 0x100002];

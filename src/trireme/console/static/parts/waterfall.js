@@ -2,8 +2,8 @@
 import {h, joined, note, time} from "./dom.js";
 
 const COLORS = {
-	...{model: 1, first_response: 1, steps: 1, decode: 1},
-	...{queue: 2, engine_queue: 2, output: 3, stream: 3, input: 4, prefill: 4, cache: 6},
+	model: 1, first_response: 1, steps: 1, decode: 1, queue: 2, engine_queue: 2,
+	output: 3, stream: 3, input: 4, prefill: 4, cache: 6,
 };
 const PLAIN = 5;
 

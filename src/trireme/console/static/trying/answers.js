@@ -1,6 +1,5 @@
 // Outputs as people look at them: text, tables, bars, images with boxes and masks, sounds.
-import {h, note} from "../parts/dom.js";
-import {mediaNode} from "../parts/media.js";
+import {h, mediaNode, note} from "../parts/dom.js";
 import {asText, mediaType, parseJson, sizeOf, wave, writeJson} from "../parts/tensors.js";
 import {overlay, picture} from "./pictures.js";
 
@@ -52,10 +51,14 @@ function view(output, context, named) {
 		const sound = mediaNode(wave(Float32Array.from(values, Number), rate), "audio/wav");
 		return h("div", sound, note(`${inner[0]} samples at ${rate} Hz`));
 	}
-	return picture(values, inner, datatype) || grid(values, shape);
+	const ways = [["As numbers", grid(values, shape)], ["As an image", picture(values, inner, datatype)]];
+	if (!ways[1][1]) return ways[0][1];
+	if (datatype === "UINT8" || inner[0] === 3 || inner[2] > 1) ways.reverse();
+	const [[, first], [title, second]] = ways;
+	return h("div.stack", first, h("details", h("summary", title), second));
 }
 
-// A file of which only the beginning is there is named, not shown.
+// Of a file whose beginning alone is there the type is told.
 function texts(values, isCut) {
 	const nodes = [...values].slice(0, MOST_TEXTS).map((value) => {
 		const type = mediaType(value);
@@ -79,10 +82,12 @@ function pretty(text) {
 
 export function bars(names, values) {
 	const pairs = values.map((value, at) => [value, names[at]]).sort(([left], [right]) => right - left);
-	const most = values.reduce((reached, value) => Math.max(reached, Math.abs(value)), 1e-12);
+	const finite = values.filter(Number.isFinite);
+	const low = finite.reduce((least, value) => Math.min(least, value), 0); // where the bars begin
+	const most = finite.reduce((reached, value) => Math.max(reached, value - low), 1e-12);
 	const line = ([value, name]) => {
 		const bar = h("div");
-		bar.style.width = `${(100 * Math.abs(value)) / most}%`;
+		bar.style.width = `${(100 * (value - low)) / most}%`;
 		return [h("span", name), h("div.lane", bar), h("span.n", number(value))];
 	};
 	const left = values.length - MOST_BARS;

@@ -55,7 +55,7 @@ function waysOf(input, serving) {
 	return ways;
 }
 
-// A picture may stand in a batch that the model has among its dimensions.
+// Also one in a batch that the model has among its dimensions.
 function isPictureShape(all) {
 	const dims = all.length === 4 && [1, -1].includes(all[0]) ? all.slice(1) : all;
 	if (dims.length !== 3) return false;

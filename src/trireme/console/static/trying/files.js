@@ -62,7 +62,9 @@ function samples(input, serving) {
 		const context = new OfflineAudioContext(1, 1, Number(pace.value));
 		const sound = await context.decodeAudioData((await pick.bytes()).buffer);
 		const kind = input.datatype === "FP64" ? Float64Array : Float32Array;
-		const values = kind.from(sound.getChannelData(0));
+		const channels = Array.from({length: sound.numberOfChannels}, (_, at) => sound.getChannelData(at));
+		const mean = (_, at) => channels.reduce((sum, channel) => sum + channel[at], 0) / channels.length;
+		const values = kind.from(channels[0], mean);
 		const dims = input.dims.map((size) => (size === -1 ? values.length : size));
 		return {shape: batched(serving, dims), data: new Uint8Array(values.buffer)};
 	};

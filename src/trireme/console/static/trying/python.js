@@ -1,10 +1,10 @@
-// Values and requests as Python: over HTTP, or over gRPC where the answer is a stream.
+// Values and requests as Python, over gRPC where the answer is a stream.
 import {hasKey} from "../parts/api.js";
 import {HALVES, sizeOf} from "../parts/tensors.js";
 
 const WORDS = {true: "True", false: "False", null: "None"};
-const NUMPY = {BYTES: "object", BOOL: "bool", FP16: "np.float16", FP64: "np.float64", BF16: "np.float32"};
-const SEQUENCE = ["sequence_id", "sequence_start", "sequence_end"];
+const NUMPY = {BYTES: "object", BOOL: "bool", BF16: "ml_dtypes.bfloat16"};
+export const KEY = 'os.environ["KEY"]';
 
 const isText = (value) => typeof value === "string";
 export const program = (...lines) => lines.flat().filter(isText).join("\n");
@@ -22,17 +22,18 @@ export function python(value) {
 export function tritonclient(detail, inputs, parameters, isStream, isPlain, saved) {
 	const kind = isStream ? "grpc" : "http";
 	const port = isStream ? `${location.hostname}:${detail.grpc_port || 8001}` : location.host;
-	const key = hasKey() ? ['headers={"authorization": "Bearer " + key}'] : [];
-	const options = SEQUENCE.filter((name) => name in parameters).map((name) => `${name}=${python(parameters[name])}`);
+	const key = hasKey() ? `, headers={"authorization": "Bearer " + ${KEY}}` : "";
+	const options = Object.entries(parameters).map(([name, value]) => `${name}=${python(value)}`); // of a sequence
 	const version = detail.versions.length > 1 ? [`model_version=${python(String(detail.version))}`] : [];
 	const given = [python(detail.name), "inputs", ...version, ...options].join(", ");
 	const outputs = detail.serving.outputs.map((output) => `print(answer.as_numpy(${python(output.name)}))`);
 	const read = inputs.filter((input) => !input.file && !isPlain(input));
 	const hasLists = read.some(isListed);
+	const imports = [hasLists && "json", hasKey() && "os", isStream && "queue"].filter(Boolean);
 	return program(
-		hasLists && "import json",
-		isStream && "import queue",
-		(hasLists || isStream) && "",
+		imports.map((name) => `import ${name}`),
+		imports.length > 0 && "",
+		inputs.some(({datatype}) => datatype === "BF16") && "import ml_dtypes",
 		"import numpy as np",
 		`import tritonclient.${kind} as ${kind}`,
 		"",
@@ -45,20 +46,21 @@ export function tritonclient(detail, inputs, parameters, isStream, isPlain, save
 			`inputs.append(${kind}.InferInput(${python(input.name)}, values.shape, ${python(input.datatype)}))`,
 			"inputs[-1].set_data_from_numpy(values)",
 		]),
-		isStream ? streamed(given, key, outputs) : [`answer = client.infer(${[given, ...key].join(", ")})`, ...outputs],
+		isStream ? streamed(given, key) : [`answer = client.infer(${given}${key})`, ...outputs],
 	);
 }
 
-const streamed = (given, key, outputs) => `responses = queue.Queue()
-client.start_stream(${["lambda result, error: responses.put((result, error))", ...key].join(", ")})
+const streamed = (given, key) => `responses = queue.Queue()
+client.start_stream(lambda result, error: responses.put((result, error))${key})
 client.async_stream_infer(${given}, enable_empty_final_response=True)
 while True:
     answer, error = responses.get()
     if error is not None:
+        client.stop_stream(cancel_requests=True)
         raise error
     response = answer.get_response()
-    if response.outputs:
-        ${outputs.join("\n        ")}
+    for output in response.outputs:
+        print(output.name, answer.as_numpy(output.name))
     if response.parameters["triton_final_response"].bool_param:
         break
 client.stop_stream()`;
@@ -77,9 +79,7 @@ function readArray(inputs, at, {headBytes}) {
 	const form = `.reshape(${python(shape)})`;
 	if (isListed(inputs[at])) return `np.array(head["inputs"][${at}]["data"], dtype=${kind})${form}`;
 	const begin = inputs.slice(0, at).reduce((sum, input) => sum + wireBytes(input), headBytes);
-	const read = (type) => `np.frombuffer(request, ${type}, ${sizeOf(shape)}, ${begin})`;
-	if (datatype === "BF16") return `(${read("np.uint16")}.astype(np.uint32) << 16).view(np.float32)${form}`;
-	return `${read(kind)}${form}`;
+	return `np.frombuffer(request, ${kind}, ${sizeOf(shape)}, ${begin})${form}`;
 }
 
 const wireBytes = (input) => (isListed(input) ? 0 : input.data.length * (Array.isArray(input.data) ? 2 : 1));
@@ -89,9 +89,10 @@ export function requests(address, {form, isRaw}, isStream) {
 	const part = ({name, file, value}) => `(${python(name)}, ${file ? `open(${python(file)}, "rb")` : python(value)})`;
 	const parts = (isWanted) => form.filter(isWanted).map(part).join(", ");
 	const data = parts(({file}) => !file);
-	const key = hasKey() && '"Authorization": "Bearer " + key';
+	const key = hasKey() && `"Authorization": "Bearer " + ${KEY}`;
 	const headers = [key, isStream && '"Accept": "text/event-stream"'].filter(Boolean);
 	return program(
+		key && ["import os", ""],
 		"import requests",
 		"",
 		"answer = requests.post(",

@@ -1,7 +1,6 @@
 // One request to a model, answered at once or as a stream, shown as it comes.
-import {h, modelPath, note, time} from "../parts/dom.js";
+import {h, modelPath, note, releaseMedia, time} from "../parts/dom.js";
 import {events, send} from "../parts/api.js";
-import {releaseMedia} from "../parts/media.js";
 import {decodeAnswer, encodeRequest, outputsOf, parseJson, writeJson} from "../parts/tensors.js";
 import {showOutputs} from "./answers.js";
 
@@ -9,7 +8,7 @@ const MOST_EVENTS = 500;
 const MOST_PIECES = 20000;
 const since = (began) => time((performance.now() - began) * 1000);
 
-// context: {labels, image}; place: {show, explain}, where the answer and its waterfall go.
+// context: {labels, image}; place: {show, explain}, for the answer and its waterfall.
 export async function ask(detail, inputs, parameters, signal, context, place) {
 	const began = performance.now();
 	const {body, headers} = bodyOf(inputs, parameters, true);
@@ -66,23 +65,24 @@ function post({name, version}, body, headers, signal) {
 }
 
 // A form's parts: {name, file, blob} or {name, value}.
-export function formFields(inputs) {
-	return inputs.flatMap(({name, datatype, data, file, form}) => {
+export function formFields(inputs, wantsBinary) {
+	const fields = inputs.flatMap(({name, datatype, data, file, form}) => {
 		if (form) return [{name, file, blob: form}];
 		if (data instanceof Uint8Array) return [{name, file: file || name, blob: new Blob([data.slice(4)])}];
 		if (datatype === "BYTES") return data.map((value) => ({name, value: String(value)}));
 		return [{name, value: writeJson(data.length === 1 ? data[0] : data)}];
 	});
+	return wantsBinary ? [...fields, {name: "binary_data_output", value: "true"}] : fields;
 }
 
 // A form changes where the lines of a text end, and leaves what is in a file as it is.
 export const isBroken = (text) => /[\r\n]/.test(text);
 
-// A form where the server is to make pixels of a picture, which it does of forms alone.
+// The server makes pixels of the pictures of forms alone.
 function bodyOf(inputs, parameters, wantsBinary) {
 	if (!inputs.some((input) => input.form)) return encodeRequest(inputs, parameters, wantsBinary);
 	const form = new FormData();
-	for (const {name, file, blob, value} of formFields(inputs)) {
+	for (const {name, file, blob, value} of formFields(inputs, wantsBinary)) {
 		if (blob) form.append(name, blob, file);
 		else form.append(name, isBroken(value) ? new Blob([value]) : value);
 	}

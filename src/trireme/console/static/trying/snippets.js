@@ -1,8 +1,8 @@
 // The same request as a command and as programs, to be copied.
-import {button, choice, copyButton, h, modelPath, note, replace} from "../parts/dom.js";
+import {button, choice, copyButton, h, modelPath, note, replace, saveFile} from "../parts/dom.js";
 import {hasKey} from "../parts/api.js";
 import {HALVES, encodeRequest, writeJson} from "../parts/tensors.js";
-import {program, python, requests, tritonclient} from "./python.js";
+import {KEY, program, python, requests, tritonclient} from "./python.js";
 import {formFields, isBroken} from "./requests.js";
 
 const MOST_VALUES = 64;
@@ -19,8 +19,7 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
 	const {name, version, versions, serving} = detail;
 	const address = `${location.origin}/v2/models/${modelPath(name, versions.length > 1 && version)}/infer`;
 	const isRaw = !isStream && serving.outputs.some((output) => HALVES[output.datatype]);
-	const isFloat = serving.outputs.some((output) => /^FP/.test(output.datatype));
-	const sent = {...bodyOf(inputs, parameters, isRaw), isRaw, isFloat};
+	const sent = {...bodyOf(inputs, parameters, isRaw), isRaw};
 	const texts = {curl: curl(address, sent, isStream)};
 	if (inputs.some((input) => input.form)) texts["Python, requests"] = requests(address, sent, isStream);
 	else texts["Python, tritonclient"] = tritonclient(detail, inputs, parameters, isStream, isPlain, sent.saved);
@@ -28,15 +27,13 @@ export function inferSnippets(detail, inputs, parameters, isStream) {
 	return snippetBox(texts, sent.saved);
 }
 
-// How a program has the body: {json} that it holds, {form} of files that it reads, or {saved}, a file of its own with
-// what is too long to be written down or not for JSON. `isRaw` where the answer is not for JSON.
+// How a program has the body: {json} that it holds, {form} of files that it reads, or {saved}, a file with what is too
+// long to be written down or not for JSON. `isRaw` where the answer is not for JSON.
 function bodyOf(inputs, given, isRaw) {
-	const more = isRaw ? {binary_data_output: true} : {};
 	const isPicture = inputs.some((input) => input.form);
 	const isNamed = inputs.some((input) => input.file) && inputs.every((input) => input.file || isSingle(input));
-	if (isPicture || (isNamed && !Object.keys(given).length))
-		return {form: [...formFields(inputs), ...Object.keys(more).map((name) => ({name, value: "true"}))]};
-	const parameters = {...given, ...more};
+	if (isPicture || (isNamed && !Object.keys(given).length)) return {form: formFields(inputs, isRaw)};
+	const parameters = {...given, ...(isRaw && {binary_data_output: true})};
 	if (inputs.every(isWritten)) {
 		const listed = inputs.map(({name, datatype, shape, data}) => ({name, datatype, shape, data}));
 		return {json: {inputs: listed, ...(Object.keys(parameters).length ? {parameters} : {})}};
@@ -68,9 +65,9 @@ function literal(body) {
 	return words === text(JSON.parse(words)) ? `JSON.stringify(${words})` : text(words);
 }
 
-function script(address, {json, form, saved, isRaw, isFloat}, isStream) {
+function script(address, {json, form, saved, isRaw}, isStream) {
 	const headers = [
-		hasKey() && "Authorization: `Bearer ${key}`",
+		hasKey() && "Authorization: `Bearer ${process.env.KEY}`",
 		isStream && 'Accept: "text/event-stream"',
 		...Object.entries(saved?.headers || {}).map(([name, value]) => `"${name}": "${value}"`),
 	].filter(Boolean);
@@ -87,15 +84,12 @@ function script(address, {json, form, saved, isRaw, isFloat}, isStream) {
 		headers.length > 0 && `  headers: {${headers.join(", ")}},`,
 		`  body: ${json ? literal(json) : form ? "form" : read(saved.name)},`,
 		"});",
-		shown(isStream, isRaw, isFloat),
+		isStream
+			? "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));"
+			: isRaw
+				? `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`
+				: "console.log(await answer.text());",
 	);
-}
-
-function shown(isStream, isRaw, isFloat) {
-	if (isStream) return "for await (const chunk of answer.body) console.log(new TextDecoder().decode(chunk));";
-	if (isRaw) return `await writeFile("${ANSWER}", Buffer.from(await answer.arrayBuffer()));`;
-	if (!isFloat) return "console.log(await answer.json());";
-	return "console.log(await answer.text()); // JSON, but for NaN and Infinity, which it may hold";
 }
 
 const OPENAI = ["max_tokens", "temperature", "top_p", "seed", "stop", "n", "presence_penalty", "frequency_penalty"];
@@ -109,14 +103,15 @@ export function chatSnippets(model, request) {
 	});
 }
 
-// What that package does not know goes along beside what it knows.
+// What that package does not know goes along.
 function openai(model, {model: _, messages, stream, stream_options: options, ...rest}) {
 	const known = Object.entries(rest).filter(([name]) => OPENAI.includes(name));
 	const more = Object.entries(rest).filter(([name]) => !OPENAI.includes(name));
 	return program(
+		hasKey() && ["import os", ""],
 		"from openai import OpenAI",
 		"",
-		`client = OpenAI(base_url=${python(`${location.origin}/v1`)}, api_key=${hasKey() ? "key" : '"none"'})`,
+		`client = OpenAI(base_url=${python(`${location.origin}/v1`)}, api_key=${hasKey() ? KEY : '"none"'})`,
 		"stream = client.chat.completions.create(",
 		`    model=${python(model)},`,
 		`    messages=${python(messages)},`,
@@ -139,15 +134,9 @@ function snippetBox(texts, saved) {
 		"div.row",
 		choice("The request as", options, (event) => replace(code, texts[event.target.value])),
 		copyButton(() => code.textContent),
-		saved && button(`Save ${saved.name}`, () => save(saved), {class: "small"}),
+		saved && button(`Save ${saved.name}`, () => saveFile(saved.name, saved.body), {class: "small"}),
 	);
 	const words = saved && `${saved.name} is the body of this request: save it where the program runs.`;
 	const title = h("summary", "This request as curl, Python and JavaScript");
 	return h("details.snippets", title, row, saved && note(words), code);
-}
-
-function save({name, body}) {
-	const address = URL.createObjectURL(new Blob([body]));
-	h("a", {href: address, download: name}).click();
-	setTimeout(() => URL.revokeObjectURL(address), 60000); // the browser may still ask where to put it
 }

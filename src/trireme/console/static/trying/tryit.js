@@ -1,11 +1,11 @@
 // A form made from the model's inputs, its answer, and where the time of that request went.
-import {button, card, form, h, note, numberField, replace, tick} from "../parts/dom.js";
-import {releaseMedia} from "../parts/media.js";
+import {advised, button, card, form, h, note, numberField, releaseMedia, replace, tick} from "../parts/dom.js";
 import {waterfall} from "../parts/waterfall.js";
 import {ensembleGraph} from "../parts/graph.js";
 import {createField} from "./fields.js";
 import {ask, stream} from "./requests.js";
 import {inferSnippets} from "./snippets.js";
+import {fitting, valueOf} from "./written.js";
 
 export function tryView(body, detail) {
 	const trial = new Trial(detail);
@@ -21,7 +21,7 @@ class Trial {
 		this.image = "";
 		this.abort = null;
 		this.fields = serving.inputs.map((input) => createField(input, serving, (address) => (this.image = address)));
-		this.sequence = serving.is_sequence ? sequenceFields() : null;
+		this.sequence = serving.is_sequence ? sequenceFields(serving.has_text_ids) : null;
 		this.stop = button("Stop", () => this.abort?.abort(), {hidden: true});
 		this.go = h("button.main", "Send");
 		this.answer = h("div.stack", {"aria-live": "polite"}, note("The answer appears here."));
@@ -44,8 +44,7 @@ class Trial {
 			replace(this.more, inferSnippets(this.detail, inputs, parameters, serving.is_decoupled));
 			this.show(this.waiting);
 			const context = {labels: serving.labels, image: this.image};
-			const place = {show: (...nodes) => this.show(...nodes), explain: (table) => this.explain(table)};
-			await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, place);
+			await (serving.is_decoupled ? stream : ask)(this.detail, inputs, parameters, signal, context, this);
 			this.sequence?.sent(parameters);
 		} catch (error) {
 			this.tell(error, signal.aborted);
@@ -61,9 +60,9 @@ class Trial {
 		replace(this.answer, nodes);
 	}
 
-	// Below what has come of a stream, in the place of an answer that was there before.
+	// Below what has come of a stream, in place of an older answer.
 	tell(error, isStopped) {
-		const words = isStopped ? "Stopped." : error.message;
+		const words = isStopped ? "Stopped." : advised(error.message);
 		const said = h("p", {class: isStopped ? "notice" : "notice bad", role: "alert"}, words);
 		if (!this.waiting.isConnected && (isStopped || error.isInStream)) this.answer.append(said);
 		else this.show(said);
@@ -82,13 +81,14 @@ class Trial {
 	}
 }
 
-function sequenceFields() {
-	const id = numberField("Sequence", {min: 1, value: "1"});
+function sequenceFields(hasTextIds) {
+	const id = numberField("Sequence", {type: hasTextIds ? "text" : "number", min: 1, value: "1"});
 	const [start, end] = [tick({checked: true}), tick()];
 	const ends = [h("label", start, " first request"), h("label", end, " last request")];
 	const node = h("div.row.field", h("label", "Sequence ", id), ends);
-	const read = () => ({sequence_id: Number(id.value), sequence_start: start.checked, sequence_end: end.checked});
-	// What comes behind the last request of a sequence is the first one of another.
+	const idOf = () => (hasTextIds ? id.value : fitting({name: "Sequence", datatype: "UINT64"}, valueOf(id)));
+	const read = () => ({sequence_id: idOf(), sequence_start: start.checked, sequence_end: end.checked});
+	// Behind the last request of a sequence comes the first one of another.
 	const sent = ({sequence_end: isOver}) => {
 		start.checked = isOver;
 		end.checked = false;

@@ -1,6 +1,6 @@
 // Inputs that are written: text, JSON, numbers in a grid.
 import {h, note, numberField, replace, tick} from "../parts/dom.js";
-import {batched, parseJson, sizeOf} from "../parts/tensors.js";
+import {batched, parseJson, sizeOf, writeJson} from "../parts/tensors.js";
 
 export const MOST_CELLS = 400;
 
@@ -26,7 +26,7 @@ function json(input, serving) {
 		const found = [];
 		for (let inner = value; Array.isArray(inner); inner = inner[0]) found.push(inner.length);
 		const data = Array.isArray(value) ? value.flat(Infinity) : [value];
-		return {shape: batched(serving, found.length ? found : [1]), data};
+		return {shape: batched(serving, found.length ? found : [1]), data: data.map((one) => fitting(input, one))};
 	};
 	return {node: h("div", area, note(words)), read};
 }
@@ -61,13 +61,13 @@ function grid(input, serving) {
 	return {node, read: async () => ({shape: batched(serving, sizes), data: values()})};
 }
 
-function valueOf({type, checked, value}) {
+export function valueOf({type, checked, value}) {
 	if (type === "checkbox") return checked;
-	const number = Number(value);
+	const number = value && Number(value);
 	return Number.isSafeInteger(number) || !/^-?\d+$/.test(value) ? number : BigInt(value);
 }
 
-// Whole numbers that a datatype does not hold would arrive as others.
+// Numbers that a datatype does not hold would arrive as others.
 function rangeOf(datatype) {
 	const [, sign, digits] = /^(U?)INT(\d+)$/.exec(datatype) || [];
 	if (!digits) return null;
@@ -75,8 +75,11 @@ function rangeOf(datatype) {
 	return {min: sign ? 0n : -size, max: size - 1n};
 }
 
-function fitting({name, datatype}, value) {
+export function fitting({name, datatype}, value) {
+	if (/BOOL|BYTES/.test(datatype)) return value;
 	const range = rangeOf(datatype);
+	const isNumber = typeof value === "bigint" || (range ? Number.isInteger(value) : Number.isFinite(value));
+	if (!isNumber) throw new Error(`${name}: ${writeJson(value)} is no ${range ? "whole number" : "number"}.`);
 	if (range && (value < range.min || value > range.max))
 		throw new Error(`${name}: ${value} is not between ${range.min} and ${range.max}, as ${datatype} is.`);
 	return value;
