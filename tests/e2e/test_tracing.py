@@ -101,6 +101,19 @@ def test_failures_and_answers_out_of_the_cache_are_explained_too(folder: Path) -
     assert names[2] == ["receive", "parse", "cache", "serialise"]
 
 
+def test_time_of_a_request_whose_worker_died_is_the_model_s(folder: Path) -> None:
+    dying = "import os\nimport time\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+    write_model(folder, "dying", dying + "        time.sleep(0.2)\n        os._exit(3)\n")
+    with RunningServer(folder) as server:
+        server.wait_until_listening()
+        response = infer(server, "dying", {"X-Explain": "1"})
+    assert response.status == 500
+    table = json.loads(response.getheader("X-Explain") or "")
+    times = {phase["name"]: phase["duration_us"] for phase in table["phases"]}
+    assert times["model"] >= 200_000
+    assert times["output"] < times["model"]
+
+
 def test_an_explained_grpc_call_has_the_explanation_in_its_parameters(server: RunningServer) -> None:
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.ports['grpc']}") as client:
         given = tritonclient.grpc.InferInput("IN", [1, 1], "INT32")

@@ -160,9 +160,11 @@ class PythonInstance:
         left, self._requests = self._requests, {}
         held, self._held = self._held, {}
         self._forget_suspects()
+        now_ns = _now_ns()
         for running in batches.values():
             responses = [_last_word(left.pop(key, None), held.get(key), error) for key in running.keys]
-            self._runner.finish(self, running.batch, _merged(responses, running.refused), _NO_TIME)
+            in_model = BatchTiming(0, now_ns - running.batch.start_ns, 0)  # where the worker was lost
+            self._runner.finish(self, running.batch, _merged(responses, running.refused), in_model)
         for key, request in left.items():
             self._runner.respond(request, held.get(key) or InferenceResponse.of_error(error))
 
