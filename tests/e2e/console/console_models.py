@@ -256,7 +256,7 @@ def write_all(folder: Path) -> None:
     stream = "model_transaction_policy { decoupled: true }"
     write_model(folder, "countdown", COUNTDOWN, config("IN INT32 1", "OUT INT32 1", stream))
     odd = config("IN INT32 1", "NUMBERS FP32 4, TEXT STRING 1, NEVER FP32 1", stream)
-    write_model(folder, "odd_numbers", ODD_NUMBERS, odd)
+    write_model(folder, "beyond_json", ODD_NUMBERS, odd)
     film = config("PIXELS UINT8 3 8 8", "MEAN FP32 1", f"{stream}\n{decoded}")
     write_model(folder, "film", FILM, film)
     write_model(folder, "talker", TALKER, config("text_input STRING 1", "text_output STRING 1", stream))
@@ -268,7 +268,7 @@ def write_all(folder: Path) -> None:
     hints = 'input { name: "MORE" data_type: TYPE_FP32 dims: [1] optional: true }'
     write_model(folder, "hinted", HINTED, f"{config('IN INT32 1', 'OUT INT32 1, HINT FP32 1')}\n{hints}\n")
     write_model(folder, "tally", TALLY, config("IN INT32 1", "SUM INT32 1", "sequence_batching {}"))
-    for name, kind in (("numbered", "UINT64"), ("named", "STRING")):
+    for name, kind in (("with_ids", "UINT64"), ("with_names", "STRING")):
         control = f"control {{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_{kind} }}"
         known = f'sequence_batching {{ control_input {{ name: "ID" {control} }} }}'
         write_model(folder, name, WHO, config("IN INT32 1", f"WHO {kind} 1", known))

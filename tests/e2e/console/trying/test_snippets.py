@@ -61,7 +61,7 @@ def test_snippet_of_a_stream_gets_every_response(page: Page, server: RunningServ
         assert said.split("\n") == ["OUT [3]", "OUT [2]", "OUT [1]", ""]
 
 
-@pytest.mark.parametrize("model", ["countdown", "odd_numbers"])
+@pytest.mark.parametrize("model", ["countdown", "beyond_json"])
 def test_snippet_of_a_stream_ends_with_its_error(page: Page, server: RunningServer, model: str) -> None:
     open_form(page, server, model)  # one fails at once, the other after its first response
     set_field(page, "[aria-label='IN value 1']", "666")
@@ -72,7 +72,7 @@ def test_snippet_of_a_stream_ends_with_its_error(page: Page, server: RunningServ
     assert done.returncode == 1
     assert "InferenceServerException" in done.stderr
     assert "None" not in done.stdout  # an output that has not come
-    assert ("NUMBERS [ nan" in done.stdout) is (model == "odd_numbers")
+    assert ("NUMBERS [ nan" in done.stdout) is (model == "beyond_json")
     page._browser.events.clear()  # a browser writes every answer of 400 or 500 into its log
 
 

@@ -15,7 +15,7 @@ from try_form import answer, open_form, run_in, send, set_field, snippet, until_
 
 
 def test_numbers_beyond_json_are_shown_in_a_stream(page: Page, server: RunningServer) -> None:
-    open_form(page, server, "odd_numbers")
+    open_form(page, server, "beyond_json")
     send(page)
     until_answered(page, "1 response in")
     shown = answer(page)
@@ -80,7 +80,7 @@ def test_empty_cell_is_refused_and_stays_empty(page: Page, server: RunningServer
     until_answered(page, "42")
 
 
-@pytest.mark.parametrize(("model", "given"), [("numbered", str((1 << 63) + 1)), ("named", "it's 12")])
+@pytest.mark.parametrize(("model", "given"), [("with_ids", str((1 << 63) + 1)), ("with_names", "it's 12")])
 def test_sequence_has_the_id_that_was_written(
     page: Page, server: RunningServer, tmp_path: Path, model: str, given: str
 ) -> None:
@@ -93,7 +93,7 @@ def test_sequence_has_the_id_that_was_written(
 
 
 def test_id_of_a_sequence_that_does_not_fit_is_refused(page: Page, server: RunningServer) -> None:
-    open_form(page, server, "numbered")
+    open_form(page, server, "with_ids")
     set_field(page, "[aria-label=Sequence]", str(1 << 64))
     send(page)
     until_answered(page, f"Sequence: {1 << 64} is not between 0 and {(1 << 64) - 1}, as UINT64 is.")
