@@ -141,14 +141,14 @@ def test_time_of_a_load_is_told_as_long_as_it_was(page: Page, server: RunningSer
 
 def test_types_are_not_broken_on_a_phone(page: Page, server: RunningServer) -> None:
     page.resize(360)
-    page.go(console_of(server, "model/longs/1"))
+    page.go(console_of(server, "model/scribe/1"))  # which has long names beside them
     page.until("!!document.querySelector('main .two td')")
     lines = (
         "[...document.querySelectorAll('main .two td:nth-child(2)')].map((cell) => {"
         " const range = document.createRange(); range.selectNodeContents(cell);"
         " return new Set([...range.getClientRects()].map((box) => box.top)).size; })"
     )
-    assert page.run(lines) == [1, 1]
+    assert set(page.run(lines)) == {1}
 
 
 def test_worker_that_died_is_shown_with_its_reason(page: Page, server: RunningServer) -> None:
