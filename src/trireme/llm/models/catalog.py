@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import logging
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +25,8 @@ from trireme.llm.models.fastertransformer.reader import FasterTransformerCheckpo
 from trireme.llm.models.fields import Config, NamedWeights, UnsupportedModelError, end_ids
 from trireme.llm.models.quantized_formats.reader import QuantizedCheckpoint, method_of
 from trireme.llm.models.spec import DecoderSpec, has_tensor, shape_of, wrong_sizes
+
+log = logging.getLogger(__name__)
 
 
 class Family(Protocol):
@@ -84,6 +88,15 @@ _OR_DELETE = "download it again, or delete it"
 _FLOAT8 = "F8_E4M3"
 _LOOKED_UP = ("embed.weight", "positions.weight")
 """Tensors whose rows are taken out one by one: quantized, they are unpacked."""
+_LAYER = re.compile(r"((?:[^.\d]+\.)+)(\d+)\.")
+"""What a tensor's name begins with where it belongs to a layer."""
+_OF_NO_USE = re.compile(
+    r"rotary_emb\.inv_freq$|(\.attn|\.attention)\.(masked_)?bias$|\.[qkv]_scale$"
+    r"|^(model\.)?(vision_tower|vision_model|multi_modal_projector|audio_tower|embed_vision|embed_audio)\."
+)
+"""Tensors that can be computed, scales of caches of few bits, and towers beside the text model."""
+_TIED = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
+_SHOWN_NAMES = 3
 
 
 def read_spec(folder: str | Path) -> DecoderSpec:
@@ -107,14 +120,16 @@ def read_spec(folder: str | Path) -> DecoderSpec:
 
 def load_weights(folder: str | Path, spec: DecoderSpec) -> Iterator[tuple[str, StoredWeight]]:
     """The model's tensors under canonical names; raises CheckpointError."""
-    for name, weight in _named_weights(Path(folder), spec):
+    reading = _Reading(Path(folder), spec)
+    for name, weight in reading.weights():
         wanted = shape_of(name, spec)
         if weight.shape != wanted:
             raise CheckpointError(
-                f"{folder} holds '{name}' as {list(weight.shape)}, but its config.json asks for {list(wanted)}; "
-                "the two do not belong together"
+                f"{folder} holds {reading.last_names or repr(name)} as {list(weight.shape)}, but its config.json asks "
+                f"for {list(wanted)}; the two do not belong together"
             )
         yield name, to_plain(weight) if name in _LOOKED_UP else weight
+    reading.tell_rest()
 
 
 def quantization_of(folder: str | Path) -> str:
@@ -139,11 +154,80 @@ def float8_bytes(folder: str | Path) -> int:
     return tensors.bytes_of(_FLOAT8)
 
 
-def _named_weights(folder: Path, spec: DecoderSpec) -> NamedWeights:
-    if is_engine_folder(folder):
-        return _canonical(folder, spec)
-    config, checkpoint = config_of(folder), _checkpoint(folder, spec)
-    return _family(config, folder / "config.json").weights(spec, config, checkpoint.read, checkpoint.names)
+class _Reading:
+    """The tensors of a folder, and which of them were read under which names."""
+
+    def __init__(self, folder: Path, spec: DecoderSpec) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._names: Collection[str] = ()
+        """Of all that could be read; none where the folder's own reader looks at that."""
+        self._extra_layers = 0
+        self._is_quantized = False
+        self._read: set[str] = set()
+        self._prefixes: set[str] = set()
+        self._last: list[str] = []
+
+    def weights(self) -> NamedWeights:
+        """Under canonical names; raises CheckpointError."""
+        if is_engine_folder(self._folder):
+            yield from _canonical(self._folder, self._spec)
+            return
+        config, checkpoint = config_of(self._folder), _checkpoint(self._folder, self._spec)
+        if not isinstance(checkpoint, FasterTransformerCheckpoint):
+            self._names, self._is_quantized = checkpoint.names, isinstance(checkpoint, QuantizedCheckpoint)
+            self._extra_layers = int(config.get("num_nextn_predict_layers") or 0)
+        family = _family(config, self._folder / "config.json")
+        reader = self._remembering(checkpoint.read)
+        for found in family.weights(self._spec, config, reader, checkpoint.names):
+            yield found
+            self._last.clear()
+
+    @property
+    def last_names(self) -> str:
+        """What the tensor that came last is made of, by the names that the folder has for it."""
+        return " and ".join(f"'{name}'" for name in self._last)
+
+    def tell_rest(self) -> None:
+        """Of tensors that nobody has read though they may matter."""
+        rest = sorted(name for name in self._names if name not in self._read and not self._is_of_no_use(name))
+        if rest:
+            shown = ", ".join(f"'{name}'" for name in rest[:_SHOWN_NAMES])
+            more = ", ..." if len(rest) > _SHOWN_NAMES else ""
+            log.warning(
+                "%s has %d tensors that %s does not use: %s%s; if answers are wrong, look whether its config.json was "
+                "published with the weights", self._folder, len(rest), self._spec.architecture, shown, more,
+            )  # fmt: skip
+
+    def _remembering(self, read: Callable[[str], StoredWeight]) -> Callable[[str], StoredWeight]:
+        def remember(name: str) -> StoredWeight:
+            if (found := _LAYER.match(name)) and found[1] not in self._prefixes:
+                self._prefixes.add(found[1])
+                self._check_layers(found[1])
+            self._read.add(name)
+            self._last.append(name)
+            return read(name)
+
+        return remember
+
+    def _check_layers(self, prefix: str) -> None:
+        """Raises CheckpointError where there are more of them than config.json says."""
+        matches = (_LAYER.match(name) for name in self._names)
+        numbers = [int(found[2]) for found in matches if found is not None and found[1] == prefix]
+        count = max(numbers, default=-1) + 1
+        if count > self._spec.layer_count + self._extra_layers:
+            raise CheckpointError(
+                f"{self._folder} has weights of {count} layers ('{prefix}{count - 1}'), but its config.json says "
+                f"{self._spec.layer_count}; {_FITTING_CONFIG}"
+            )
+
+    def _is_of_no_use(self, name: str) -> bool:
+        if _OF_NO_USE.search(name) or (self._spec.is_tied and _TIED.search(name)):
+            return True
+        if (found := _LAYER.match(name)) and int(found[2]) >= self._spec.layer_count and self._extra_layers:
+            return True
+        module, _, kind = name.rpartition(".")
+        return self._is_quantized and kind != "bias" and f"{module}.weight" in self._read
 
 
 def _canonical(folder: Path, spec: DecoderSpec) -> NamedWeights:

@@ -26,6 +26,8 @@ LLAMA = {
     "num_attention_heads": 4,
 }
 
+UP = "'model.layers.0.mlp.gate_proj.weight' and 'model.layers.0.mlp.up_proj.weight'"
+
 
 def spec_of(folder: Path, config: dict[str, Any]) -> DecoderSpec:
     (folder / "config.json").write_text(json.dumps(config))
@@ -115,7 +117,7 @@ def test_weights_of_another_size_than_the_config_says_are_refused(
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     spec = spec_of(tmp_path, {**config, "intermediate_size": 40})
-    with pytest.raises(CheckpointError, match=r"'layers.0.up.weight' as \[96, 32\].*asks for \[80, 32\]"):
+    with pytest.raises(CheckpointError, match=rf"{UP} as \[96, 32\].*asks for \[80, 32\]"):
         list(load_weights(tmp_path, spec))
 
 
