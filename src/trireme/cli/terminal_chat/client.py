@@ -25,6 +25,10 @@ class ChatError(Exception):
     """What the user has to be told instead of an answer."""
 
 
+class LongChatError(ChatError):
+    """The messages are longer than the model takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatDelta:
     """A piece of an answer, or what is known at its end."""
@@ -102,7 +106,7 @@ class ChatClient:
         if response.status != 200:
             text = response.read()
             connection.close()
-            raise ChatError(_reason(text, response.status))
+            raise _refusal(text, response.status)
         return connection, response
 
 
@@ -114,14 +118,20 @@ def key_headers() -> dict[str, str]:
 
 def _read_chunk(chunk: dict[str, Any]) -> ChatDelta:
     if "error" in chunk:
-        raise ChatError(str(chunk["error"]["message"]))
+        raise _told(chunk["error"])
     delta = chunk["choices"][0]["delta"] if chunk["choices"] else {}
     return ChatDelta(delta.get("content") or "", delta.get("reasoning_content") or "", chunk.get("usage"))
 
 
-def _reason(text: bytes, status: int) -> str:
+def _refusal(text: bytes, status: int) -> ChatError:
     try:
-        error = json.loads(text)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
+        return _told(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"the server answered with the status {status}"
+        return ChatError(f"the server answered with the status {status}")
+
+
+def _told(error: Any) -> ChatError:
+    if not isinstance(error, dict):
+        return ChatError(str(error))
+    kind = LongChatError if error.get("code") == "context_length_exceeded" else ChatError
+    return kind(str(error["message"]))

@@ -6,12 +6,13 @@ import sys
 import time
 from typing import Any, TextIO
 
-from trireme.cli.terminal_chat.client import ChatClient, ChatDelta, ChatError, Message
+from trireme.cli.terminal_chat.client import ChatClient, ChatDelta, ChatError, LongChatError, Message
 from trireme.core.exit_codes import INTERRUPTED
 
 COMMANDS = """/reset         begin anew; what /system said stays
 /system TEXT   tell the model how to behave, and begin anew
 /exit          end; so does Ctrl+D. Ctrl+C ends an answer"""
+_BEGIN_ANEW = "\nThe chat has become too long for the model: /reset begins anew."
 _DIM, _PLAIN, _PROMPT = "\x1b[2m", "\x1b[0m", "\x1b[1m> \x1b[0m"
 
 
@@ -69,7 +70,8 @@ class ChatSession:
             self._messages.pop()
             self._has_failed = True
             answer.end_line()
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            advice = _BEGIN_ANEW if isinstance(error, LongChatError) and self._messages else ""
+            print(f"error: {error}{advice}", file=sys.stderr, flush=True)
             return
         except KeyboardInterrupt:
             answer.was_stopped = True
