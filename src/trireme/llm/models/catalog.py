@@ -86,6 +86,12 @@ MODEL_TYPES: Mapping[str, str] = {
 _FITTING_CONFIG = "use the config.json that was published with the weights"
 _OR_DELETE = "download it again, or delete it"
 _FLOAT8 = "F8_E4M3"
+_SIZES = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "max_position_embeddings", "num_local_experts", "num_experts", "num_experts_per_tok",
+    "moe_intermediate_size", "num_kv_heads", "n_embd", "n_head", "n_layer", "n_positions", "n_inner",
+)  # fmt: skip
+"""Fields of config.json that are sizes, by the families' names for them."""
 _LOOKED_UP = ("embed.weight", "positions.weight")
 """Tensors whose rows are taken out one by one: quantized, they are unpacked."""
 _LAYER = re.compile(r"((?:[^.\d]+\.)+)(\d+)\.")
@@ -111,6 +117,11 @@ def read_spec(folder: str | Path) -> DecoderSpec:
     except KeyError as error:
         raise CheckpointError(f"{path} has no field {error}, which the model cannot do without") from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        fields = ", ".join(f"'{name}' as {config[name]!r:.80}" for name in _SIZES if _is_wrong_size(config.get(name)))
+        if fields:
+            raise CheckpointError(
+                f"{path} has {fields}: whole numbers of at least 1 are meant; {_FITTING_CONFIG}"
+            ) from None
         raise CheckpointError(f"{path} has a field that means nothing here ({error}); {_FITTING_CONFIG}") from None
     wrong = wrong_sizes(spec)
     if wrong:
@@ -152,6 +163,10 @@ def float8_bytes(folder: str | Path) -> int:
     folder = Path(folder)
     tensors = EngineFolder(folder) if is_engine_folder(folder) else Checkpoint(folder)
     return tensors.bytes_of(_FLOAT8)
+
+
+def _is_wrong_size(value: object) -> bool:
+    return value is not None and (type(value) is not int or value < 1)
 
 
 class _Reading:

@@ -86,8 +86,14 @@ def test_what_cannot_be_computed_is_named(tmp_path: Path, changes: dict[str, Any
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_attention_heads": 0}, r"config.json has a field that means nothing here \(.* by zero\); use the config"),
-        ({"hidden_size": "64"}, "config.json has a field that means nothing here"),
+        (
+            {"num_attention_heads": 0},
+            "config.json has 'num_attention_heads' as 0: whole numbers of at least 1 are meant",
+        ),
+        (
+            {"hidden_size": "64"},
+            "config.json has 'hidden_size' as '64': whole numbers of at least 1 are meant; use the",
+        ),
         ({"rope_scaling": "linear"}, "config.json has a field that means nothing here"),
         ({"eos_token_id": "end"}, "config.json has a field that means nothing here .*'end'"),
         ({"vocab_size": None}, "config.json describes a model with None as vocab_size; use the config.json"),
