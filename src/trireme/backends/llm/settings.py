@@ -232,10 +232,8 @@ class _Reader:
 
     def refuse_rest(self) -> None:
         for key in self._given:
-            self.refuse(
-                f"model '{self._name}' has a parameter '{key}' that the llm backend does not know; it knows: "
-                f"{', '.join(sorted(self._known))}{meant(key, self._known)}"
-            )
+            told = meant(key, self._known) or f"; it knows: {', '.join(sorted(self._known))}"
+            self.refuse(f"model '{self._name}' has a parameter '{key}' that the llm backend does not know{told}")
 
     def _parsed(self, key: str, default: T, parse: Callable[[str], T], fits: Callable[[T], bool], wanted: str) -> T:
         text = self.text(key, "")

@@ -62,3 +62,10 @@ def test_an_answer_of_no_tokens_is_refused(tmp_path: Path) -> None:
     assert settings(tmp_path, "CPU", max_new_tokens="3").max_new_tokens == 3
     with pytest.raises(ModelLoadError, match="'max_new_tokens' of model 'writer' must be a whole number of at least 1"):
         settings(tmp_path, "CPU", max_new_tokens="0")
+
+
+def test_an_unknown_parameter_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"the llm backend does not know, did you mean 'max_sequences'\?$"):
+        options(tmp_path, max_sequence="8")
+    with pytest.raises(ModelLoadError, match=r"the llm backend does not know; it knows: adapters, .*, warm_up$"):
+        options(tmp_path, colour="red")
