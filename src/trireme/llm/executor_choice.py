@@ -55,6 +55,7 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
         spec = read_spec(folder)
     except UnsupportedModelError as error:
         return _with_transformers(folder, options, device, dtype, error)
+    _tell_limits(options, spec)
     quantization = quantization_of(folder)
     refuse_quantized_batch_invariance(options, quantization)
     has_torch = importlib.util.find_spec("torch") is not None
@@ -64,6 +65,19 @@ def load_executor(folder: str | Path, options: EngineOptions, device: str = "aut
     if not has_torch:
         raise ExecutorError(f"the device '{device}' needs PyTorch, which is not installed; install torch, or use 'cpu'")
     return _with_torch(folder, spec, options, device, dtype, quantization)
+
+
+def _tell_limits(options: EngineOptions, spec: DecoderSpec) -> None:
+    """Of limits that are others than those that were asked for."""
+    if options.max_length is not None and options.max_length > spec.max_positions:
+        log.warning(
+            "max_length is %d, but the model takes %d tokens: so many it is", options.max_length, spec.max_positions
+        )
+    if options.cache_tokens is not None and (over := options.cache_tokens % options.block_size):
+        kept = options.cache_tokens + options.block_size - over
+        log.info(
+            "cache_tokens is %d: the cache keeps %d, whole blocks of %d", options.cache_tokens, kept, options.block_size
+        )
 
 
 def check_folder(folder: Path) -> None:

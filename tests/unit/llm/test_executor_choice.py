@@ -205,3 +205,15 @@ def test_pytorch_is_recommended_to_those_alone_who_have_not_asked_for_numpy(
     monkeypatch.setattr(executor_choice.importlib.util, "find_spec", lambda name: None)
     load_executor(folder, OPTIONS, "auto")
     assert "PyTorch would be faster" in caplog.text
+
+
+def test_limits_that_are_others_than_asked_for_are_told(tiny_model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="trireme")
+    folder = tiny_model("llama").folder
+    most = load_executor(folder, OPTIONS, "numpy").spec.max_positions
+    assert not [record for record in caplog.records if "max_length" in record.getMessage()]
+    options = EngineOptions(cache_bytes=2**20, max_sequences=4, max_length=10**5, cache_tokens=8)
+    assert load_executor(folder, options, "numpy").spec.max_positions == most
+    told = [record.getMessage() for record in caplog.records]
+    assert f"max_length is 100000, but the model takes {most} tokens: so many it is" in told
+    assert "cache_tokens is 8: the cache keeps 16, whole blocks of 16" in told
