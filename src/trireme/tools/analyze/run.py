@@ -68,6 +68,7 @@ class _Analysis:
 
     def run(self) -> int:
         with Signals(self._interruption, self._progress.tell_at_once) as signals, ExitStack() as opened:
+            opened.enter_context(self._progress.repeating())
             try:
                 return self._run(opened, signals.waiting)
             except Interrupted:
@@ -76,6 +77,7 @@ class _Analysis:
 
     def _run(self, opened: ExitStack, waits: Waits) -> int:
         """Raises Interrupted where there was nothing to measure yet, or no more."""
+        self._progress.begin("starting the server" if self._options.place.launch_mode == "local" else "connecting")
         target = opened.enter_context(open_target(self._options, waits))
         retries = self._options.place.max_retries
         control = ModelControl(target.client, target.quick_client, retries, self._progress.tell)
@@ -87,12 +89,14 @@ class _Analysis:
         guardian = opened.enter_context(Guardian(lambda: _leave(control, target, searches)))
         session, ended = self._session(target, control, searches, waits), _Ended()
         self._search(session, searches, ended)
+        self._progress.begin("putting the models back")
         is_wanted = target.local_id is None or not ended.is_early  # a server of our own ends with the analysis
         problems = control.put_back() if is_wanted else []
         if problems:
             guardian.leave()
         else:
             guardian.release()
+        self._progress.begin("writing the reports")
         subjects = self._report(searches, session)
         code = self._code(subjects, ended, session, problems)
         if self._options.applies and code == 0:
@@ -114,7 +118,7 @@ class _Analysis:
         if kept:
             left_out = f"; {outside} of them are outside of what is searched now, and do not count" if outside else ""
             self._progress.tell(
-                f"going on from '{self._checkpoint.newest()}', which has {len(kept)} measurements{left_out}"
+                f"going on from '{self._checkpoint.newest()}', which has {_measurements(len(kept))}{left_out}"
             )
 
     def _session(self, target: Target, control: ModelControl, searches: Sequence[Search], waits: Waits) -> Session:
@@ -234,7 +238,7 @@ class _Analysis:
                 write_variants(subject, output)
             pages = [path for path in written if path.name.startswith("result_summary")]
             self._progress.tell(
-                f"{session.count} measurements; results in {output.export_path}"
+                f"{_measurements(session.count)}; results in {output.export_path}"
                 + (f", report {', '.join(map(str, pages))}" if pages else "")
             )
         return subjects
@@ -281,3 +285,7 @@ def _leave(control: ModelControl, target: Target, searches: Sequence[Search]) ->
 def _models_of(searches: Sequence[Search]) -> list[str]:
     names = [name for search in searches for name in (*search.tuned, *(model.name for model in search.models))]
     return list(dict.fromkeys(names))
+
+
+def _measurements(count: int) -> str:
+    return "1 measurement" if count == 1 else f"{count} measurements"
