@@ -231,7 +231,8 @@ def _show(recording: RecordingReader) -> None:
     contents = recording.contents
     for begin in contents.begins:
         print(one_line(begin, 200))
-    print(f"{len(contents.places)} requests in {contents.seconds:.1f} s")
+    count = len(contents.places)
+    print(f"{count} {'request' if count == 1 else 'requests'} in {contents.seconds:.1f} s")
     rows = [(shown_name(name), str(count)) for name, count in sorted(contents.models.items())]
     if rows:
         print(render_table(("Model", "Requests"), rows, line_width(sys.stdout)))

@@ -73,9 +73,11 @@ class Contents:
         if self.damage_count > len(self.damages):
             told.append(f"{self.damage_count - len(self.damages)} more places are damaged and left out")
         if self.unreadable_count:
-            told.append(f"{self.unreadable_count} entries describe no request and are left out")
+            entries = f"{self.unreadable_count} entries describe no request and are left out"
+            told.append("1 entry describes no request and is left out" if self.unreadable_count == 1 else entries)
         if self.dropped_count:
-            told.append(f"the server had no room for {self.dropped_count} requests, which are not in the file")
+            requests = "1 request, which is" if self.dropped_count == 1 else f"{self.dropped_count} requests, which are"
+            told.append(f"the server had no room for {requests} not in the file")
         if self.end_count < len(self.begins) and not any(damage.is_at_end for damage in self.damages):
             told.append("a recording in the file was not ended in good order")
         return told
@@ -151,8 +153,9 @@ def _place(frame: Frame, shift_ns: int) -> CallPlace | None:
 
 def _origin(begin: Mapping[str, Any]) -> str:
     """Who recorded, and how much of it; what a file says of that may be anything."""
-    version = begin.get("trireme") or begin.get("server_version")
-    return f"recorded from {begin.get('server')} {version}, sample {begin.get('sample', 1)}"
+    own = begin.get("trireme")
+    server = f"Trireme {own}" if own else f"{begin.get('server')} {begin.get('server_version')}"
+    return f"recorded from {server}, sample {begin.get('sample', 1)}"
 
 
 def _dropped(end: Mapping[str, Any]) -> int:

@@ -160,8 +160,18 @@ def test_damage_is_told_and_left_out(tmp_path: Path) -> None:
     assert [place.at_ns for place in recording.contents.places] == [2]
     damaged, unreadable, _ = recording.contents.warnings()
     assert "damaged and left out" in damaged
-    assert unreadable == "1 entries describe no request and are left out"
+    assert unreadable == "1 entry describes no request and is left out"
     recording.close()
+
+
+def test_a_file_says_which_server_it_is_of(tmp_path: Path) -> None:
+    facts = {"id": "x", "server": "triton", "server_version": "2.50.0"}
+    for begin, told in (({**facts, "trireme": "0.1.0"}, "Trireme 0.1.0"), (facts, "triton 2.50.0")):
+        content = MAGIC + encode_begin(begin), encode_call(call(1)), encode_end({"dropped": 1})
+        reader = RecordingReader(str(written(tmp_path / f"{told}.rec", *content)))
+        assert reader.contents.begins == [f"recorded from {told}, sample 1"]
+        assert reader.contents.warnings() == ["the server had no room for 1 request, which is not in the file"]
+        reader.close()
 
 
 def test_what_a_file_says_of_itself_may_be_anything(tmp_path: Path) -> None:

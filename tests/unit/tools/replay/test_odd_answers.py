@@ -87,9 +87,9 @@ def test_a_file_with_odd_members_is_shown_and_played(tmp_path: Path, capsys: pyt
     path.write_bytes(MAGIC + begin + encode_calls([good]) + encode_frame(odd) + encode_end({"dropped": []}))
     assert main([str(path), "--show"]) == 0
     shown = capsys.readouterr()
-    assert "recorded from s\\x1b[2J None, sample []\n1 requests in 0.0 s" in shown.out
+    assert "recorded from s\\x1b[2J None, sample []\n1 request in 0.0 s" in shown.out
     assert "m\\x1b[31m" in shown.out
-    assert "1 entries describe no request and are left out" in shown.err
+    assert "1 entry describes no request and is left out" in shown.err
     with answering(output("FP32", [0.0]), METADATA) as url:
         assert main([str(path), url]) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -70,7 +70,7 @@ def _throughput(subject: Subject, shown: list[Ranked]) -> Plot:
         if line and tag == "perf_throughput":
             series.append(Series(name, line, colour=colours[name], has_marks=False, is_dashed=True))
         points = [(_p99(result), _total(result, tag), result.trial.loads[0].level) for result in one.results]
-        titles = [f"{name}, {level:g} clients: {rate:.1f}/s at p99 {latency:.2f} ms" for latency, rate, level in points]
+        titles = [f"{name}, {_clients(level)}: {rate:.1f}/s at p99 {latency:.2f} ms" for latency, rate, level in points]
         series.append(Series(name, [(x, y) for x, y, _ in points], titles, colours[name]))
     limits = [
         (one.most, f"p99 ≤ {one.most:g} ms")
@@ -180,6 +180,10 @@ def _bins(sizes: list[int]) -> list[tuple[int, int]]:
             found.append((inside[0], inside[-1]))
         low *= 2
     return found
+
+
+def _clients(level: float) -> str:
+    return "1 client" if level == 1 else f"{level:g} clients"
 
 
 def _p99(result: Result) -> float:

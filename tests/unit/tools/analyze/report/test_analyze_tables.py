@@ -161,6 +161,7 @@ def test_every_plot_has_marks_and_names_are_escaped() -> None:
     plots = make_plots(about)
     assert [plot.name for plot in plots] == ["throughput_v_latency", "latency_breakdown", "batch_sizes", "memory"]
     assert all('class="mark"' in plot.svg for plot in plots)
+    assert "m_config_1, 1 client: 20.0/s at p99 2.00 ms" in plots[0].svg
     page = summary_page(about, plots, [("m/<config>", "a < b")], "")
     assert "a &lt; b" in page
     assert "<config>" not in page

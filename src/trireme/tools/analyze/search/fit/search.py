@@ -358,12 +358,16 @@ class _Search:
     def _described(self, trial: Trial) -> str:
         metrics = self._predictor.predict(self._candidates.point(trial))
         setting = trial.settings[0][1]
-        parts = [f"{setting.instances} instances"] if setting.instances is not None else []
+        parts = [_several(setting.instances, "instance")] if setting.instances is not None else []
         parts += [f"batches of {setting.max_batch_size}"] if setting.max_batch_size is not None else []
-        parts.append(f"{trial.loads[0].concurrency} clients")
+        parts.append(_several(trial.loads[0].concurrency, "client"))
         return (
             f"{', '.join(parts)}: {metrics['perf_throughput']:.1f} infer/sec, p99 {metrics['perf_latency_p99']:.1f} ms"
         )
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _is_disturbed(result: Result, before: Result | None) -> bool:
