@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trireme.config.autofill import ENSEMBLE_PLATFORM
+from trireme.config.device_parameter import device_choice
 from trireme.config.message import ConfigMessage, enum_name
 from trireme.config.validation.problem import Problem
 from trireme.proto import model_config_pb2
@@ -33,7 +34,14 @@ def _group_problems(
 ) -> Iterator[Problem]:
     subject = f"instance group {group.name} of model {message.name}"
     kind = enum_name(group, "kind")
-    if kind == "KIND_GPU":
+    choice = device_choice(message)
+    if kind == "KIND_GPU" and choice is not None and choice.kind == "cuda" and gpu_count == 0:
+        yield Problem(
+            f"parameter 'device' of model {message.name} asks for a GPU but no GPUs are available",
+            "parameters",
+            "write cpu, or auto, which takes a GPU where there is one",
+        )
+    elif kind == "KIND_GPU":
         yield from _gpu_problems(group, place, subject, gpu_count)
     elif group.gpus:
         yield Problem(

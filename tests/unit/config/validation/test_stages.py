@@ -270,3 +270,9 @@ def test_what_auto_complete_made_wrong_is_found_at_load() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         finalize_config(message, 0)
     assert caught.value.message == "dynamic batching preferred size must be <= max batch size for m"
+
+
+@pytest.mark.parametrize("value", ["cuda", "cuda:1"])
+def test_a_gpu_that_a_parameter_asks_for_is_missed_by_its_name(value: str) -> None:
+    text = f'{IO} parameters {{ key: "device" value {{ string_value: "{value}" }} }}'
+    assert load_complaint(text, 0) == "parameter 'device' of model m asks for a GPU but no GPUs are available"
