@@ -9,9 +9,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trireme.llm.beams.group import BeamGroup
 from trireme.llm.block_pool import BlockPool
 from trireme.llm.prefix_cache import BlockKeys, find_prefix
-from trireme.llm.request import FinishReason, Sequence
+from trireme.llm.request import FinishReason, Sequence, TokenLogprobs
 from trireme.llm.sampling_params import SamplingParams
 from trireme.llm.scheduler import Scheduler
 from trireme.llm.step_plan import SchedulerLimits, StepPlan
@@ -265,3 +266,26 @@ def test_keys_of_one_prompt_are_shared_until_its_sequences_part() -> None:
     assert all(own is other for own, other in zip(made, second.up_to(prompt, 2), strict=True))
     assert second.up_to([*prompt, 1, 1, 1], 3) != first.up_to([*prompt, 2, 2, 2], 3)
     assert first.up_to([*prompt, 2, 2, 2], 3) == BlockKeys(BLOCK).up_to([*prompt, 2, 2, 2], 3)
+
+
+def test_what_a_step_brings_for_beams_that_were_thrown_out_meanwhile_is_left() -> None:
+    scheduler = Scheduler(limits(blocks=2, sequences=3))
+    older, leader = sequence(1, [1, 2, 3], wanted=5), sequence(2, [4, 5], beams=2)
+    beams = BeamGroup(leader, [lambda news: None])
+    scheduler.add(older)
+    scheduler.add(leader)
+    first = scheduler.schedule()
+    assert first is not None
+    for chunk in first.chunks:
+        if chunk.sequence is older:
+            scheduler.settle(chunk, [7])
+    second = scheduler.schedule()  # the older one grows into its second block, and the beams lose theirs
+    third = scheduler.schedule()
+    assert second is not None
+    assert third is not None
+    assert leader.slot < 0
+    (chunk,) = [chunk for chunk in first.chunks if chunk.sequence is leader]
+    scheduler.settle(chunk)
+    report = TokenLogprobs(-0.5, 0, ((8, -0.5), (9, -0.9), (10, -1.2), (11, -1.5)))
+    assert beams.take(leader, chunk.admission, report, scheduler) is None
+    assert leader.tokens == [4, 5]

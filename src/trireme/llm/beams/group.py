@@ -58,8 +58,8 @@ class BeamGroup:
         self, writer: Sequence, admission: int, report: TokenLogprobs, scheduler: BeamScheduler
     ) -> list[BlockCopy] | None:
         """Takes the candidates of one beam; returns the blocks to copy once all beams have a token more, else None."""
-        if admission != writer.admissions or self.error:
-            return None  # computed for tokens that it does not have any more, or of no use
+        if admission != writer.admissions or writer.slot < 0 or self.error:
+            return None  # of tokens, or in blocks, that it does not have any more, or of no use
         self._reports[writer] = admission, report
         waiting = [one for one in self._writers if one.is_parked]
         if waiting:  # after others have needed the blocks

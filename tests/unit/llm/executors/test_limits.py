@@ -17,12 +17,12 @@ SPEC = DecoderSpec("LlamaForCausalLM", 100, 64, 2, 4, 4, 16, 96, 128)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_sequences": 0}, "max_sequences must be at least 1, found 0"),
-        ({"max_step_tokens": 0}, "max_step_tokens must be at least 1, found 0"),
-        ({"block_size": 0}, "block_size must be at least 1, found 0"),
-        ({"max_length": -5}, "max_length must be at least 1, found -5"),
-        ({"max_adapters": 0}, "max_adapters must be at least 1, found 0"),
-        ({"max_waiting": -1}, "max_waiting must be at least 0, found -1"),
+        ({"max_sequences": 0}, "max_sequences must be a whole number of at least 1, found 0"),
+        ({"max_step_tokens": 0}, "max_step_tokens must be a whole number of at least 1, found 0"),
+        ({"block_size": 0}, "block_size must be a whole number of at least 1, found 0"),
+        ({"max_length": -5}, "max_length must be a whole number of at least 1, found -5"),
+        ({"max_adapters": 0}, "max_adapters must be a whole number of at least 1, found 0"),
+        ({"max_waiting": -1}, "max_waiting must be a whole number of at least 0, found -1"),
         ({"memory_share": 1.5}, "memory_share must be above 0 and at most 1, found 1.5"),
         ({"cache_share": 0.0}, "cache_share must be above 0 and at most 1, found 0.0"),
     ],

@@ -149,6 +149,9 @@ def test_what_else_is_forbidden_gives_way_to_a_grammar_that_leaves_nothing_else(
 
 
 class HighTokens:
+    def start(self) -> HighTokens:
+        return self
+
     def allowed_mask(self, vocab_size: int) -> npt.NDArray[np.bool_]:
         return np.arange(vocab_size) >= 4
 
