@@ -53,7 +53,10 @@ class FileWatch(Generic[T]):
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # no thread is to be had for a moment
+                log.exception("%s could not be looked at; what was read before still holds", self._what)
 
     async def look(self) -> None:
         """Looks now."""

@@ -66,3 +66,27 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, monkeypatch
         assert any(thread.name == "file-watch" for thread in threading.enumerate())  # it hangs still
     finally:
         gate.set()
+
+
+def test_it_goes_on_where_no_thread_was_to_be_had_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, used, real_start = tmp_path / "keys", list[str](), threading.Thread.start
+    path.write_text("old")
+    monkeypatch.setattr(file_watch, "INTERVAL_S", 0.001)
+    watch = FileWatch("keys", [path], path.read_text)
+    watch.read_first()
+
+    def no_start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        monkeypatch.setattr(threading.Thread, "start", no_start)
+        watch.start(used.append)
+        await until_on_loop(lambda: "could not be looked at" in caplog.text)
+        monkeypatch.setattr(threading.Thread, "start", real_start)
+        path.write_text("newer")
+        await until_on_loop(lambda: used == ["newer"])
+        watch.stop()
+
+    asyncio.run(story())

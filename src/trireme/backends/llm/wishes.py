@@ -144,7 +144,7 @@ def _outputs(names: Collection[str], options: Mapping[str, Any], told: frozenset
     wanted = {"text_output"}
     if options.get("prompt_logprobs") is not None:
         wanted.add("prompt_logprobs")
-    if options.get("logprobs") not in (None, False):
+    if options.get("logprobs") is not None and options["logprobs"] is not False:
         wanted.add("logprobs")
     return told | wanted
 

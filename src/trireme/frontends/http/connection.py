@@ -91,8 +91,10 @@ class Connection(OrderedAnswers):
 
     def _end_unread(self) -> None:
         """The client sends nothing more: where others' texts are read before its own, it has probably left."""
-        work = self._exchanges[0].work if self._exchanges else None
-        if work is not None and not work.has_begun:
+        if not self._exchanges or self._exchanges[0].request is not None:
+            return
+        work = self._exchanges[0].work
+        if work is not None and work.is_running and not work.has_begun:
             self.abort()
 
     # --- what the listener asks for
@@ -281,6 +283,8 @@ class Connection(OrderedAnswers):
         exchange = Exchange(self, answer_head, b"")
         exchange.visit = refused_visit(self._owner.gate, head, self.peer)
         self._exchanges.append(exchange)
+        self.inflight.hold(-self._body_bytes)  # thrown away as it came
+        self._body_bytes = 0
         if not answer_head.is_keep_alive:
             self._is_last_read = True
         if head.endpoint is not None and head.endpoint.is_plain:

@@ -17,6 +17,8 @@ _GRANTS: Final = 64
 """After so many of at least 128 KiB the turn is another's, where somebody waits."""
 _STILL_S: Final = 0.25
 """A client that has sent nothing more for so long has had its turn: nobody waits for a slow one."""
+_TURN_S: Final = 0.5
+"""So has one that sends steadily, and not fast: the system keeps what it sends meanwhile."""
 _LOOK_S: Final = 0.05
 
 
@@ -37,6 +39,7 @@ class ReadTurns:
         self._loop = loop
         self._grants: dict[MuchReader, int] = {}  # that those have left whose turn it is
         self._granted_s: dict[MuchReader, float] = {}
+        self._begun_s: dict[MuchReader, float] = {}
         self._waiting: deque[MuchReader] = deque()
         self._is_look_due = False
 
@@ -67,6 +70,7 @@ class ReadTurns:
         while waiting and (len(self._grants) < _AT_A_TIME or waiting[0].inflight.all_bytes < MUCH_BYTES):
             reader = waiting.popleft()
             self._grants[reader] = _GRANTS
+            self._begun_s[reader] = monotonic()
             self._grant(reader)
         if waiting and not self._is_look_due:
             self._is_look_due = True
@@ -78,11 +82,12 @@ class ReadTurns:
         reader.grant()
 
     def _end(self, reader: MuchReader) -> None:
-        del self._grants[reader], self._granted_s[reader]
+        del self._grants[reader], self._granted_s[reader], self._begun_s[reader]
 
     def _look(self) -> None:
         self._is_look_due = False
-        still_s = monotonic() - _STILL_S
-        for reader in [reader for reader, granted_s in self._granted_s.items() if granted_s <= still_s]:
-            self._end(reader)
+        now_s = monotonic()
+        for reader in list(self._grants):
+            if now_s - self._granted_s[reader] >= _STILL_S or now_s - self._begun_s[reader] >= _TURN_S:
+                self._end(reader)
         self._go_on()

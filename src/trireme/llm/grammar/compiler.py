@@ -37,7 +37,7 @@ class GrammarCompiler:
     """May be called from any thread, but not from the one that runs steps: compiling takes its time.
 
     Every method takes the name of the option that asks, and raises SamplingError with that name, and with the library's
-    reason, where its grammar cannot be compiled.
+    reason, where its grammar cannot be compiled; or NoTrialError, where that could not be tried.
     """
 
     def __init__(self, tokenizer: Tokenizer, end_ids: Collection[int]) -> None:

@@ -110,7 +110,7 @@ class PictureDecoder:
 
     def _give_back(self, process: HelperProcess) -> None:
         with self._lock:
-            if not self._is_closed:
+            if not self._is_closed and not process.was_late:
                 self._idle.append(process)
                 return
         process.end()

@@ -145,9 +145,12 @@ def test_an_output_that_the_request_cannot_have_is_refused(read: Read, name: str
         read(text="once", names=("text_output", name))
 
 
+@pytest.mark.parametrize("count", [0, 2])
 @pytest.mark.parametrize("option", ["logprobs", "prompt_logprobs"])
-def test_probabilities_that_an_option_asks_for_come_without_names(read: Read, fulfil: Any, option: str) -> None:
-    (found,) = fulfil(read(text="Once upon", names=(), max_tokens=2, **{option: 2}))
+def test_probabilities_that_an_option_asks_for_come_without_names(
+    read: Read, fulfil: Any, option: str, count: int
+) -> None:
+    (found,) = fulfil(read(text="Once upon", names=(), max_tokens=2, **{option: count}))
     assert found.keys() == {"text_output", option}
     assert json.loads(found[option][0])
 

@@ -23,6 +23,7 @@ from trireme.core.tensor import Tensor
 from trireme.frontends.http.options import ConnectionLimits
 from trireme.protocol.json_codec import reader
 from trireme.protocol.json_codec.text import WHOLE_BYTES
+from trireme.server.long_work import OrderedWork
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
@@ -270,6 +271,27 @@ def test_a_half_closed_client_is_gone_soon_where_others_texts_are_read_first(
         loop.run_until_complete(story())
         assert client.transport.is_aborted is not is_begun
         monkeypatch.undo()
+
+
+def test_a_half_closed_client_whose_text_was_read_has_its_time(
+    client: Any, server: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[tuple[float, Any]] = []
+
+    async def story() -> None:
+        client.feed(post("/v2/models/quiet/infer", ONE_NUMBER))
+        threads = ThreadPoolExecutor(1)
+        client.connection._exchanges[0].work = OrderedWork(loop, threads, lambda error: None)  # all done
+        monkeypatch.setattr(loop, "call_later", lambda delay_s, call: timers.append((delay_s, call)))
+        client.connection.eof_received()
+        min(timers, key=itemgetter(0))[1]()
+        assert not client.transport.is_aborted
+        respond(server.requests[0])
+        assert client.take().startswith(b"HTTP/1.1 200 OK\r\n")
+        threads.shutdown()
+
+    loop.run_until_complete(story())
+    monkeypatch.undo()
 
 
 def test_an_idle_client_that_closes_is_let_go(client: Any) -> None:

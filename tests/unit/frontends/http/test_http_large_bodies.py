@@ -95,6 +95,21 @@ def test_what_never_fits_is_told_so_at_once(
     assert b"later" not in answer
 
 
+def test_bodies_that_are_thrown_away_hold_nothing(client: Any, server: Any, post: Any, loop: Any) -> None:
+    everything = InflightBytes(1 << 30, 1 << 30)
+    refused = _client_of(client, server, everything)
+    raw = post("/v2/models/nobody/infer", b"x" * 200_000)
+
+    async def story() -> None:
+        for _ in range(3):
+            for part in (raw[:500], raw[500:100_000], raw[100_000:]):
+                refused.feed(part)
+            assert refused.take().startswith(b"HTTP/1.1 404 ")
+            assert everything.used_bytes == 0
+
+    loop.run_until_complete(story())
+
+
 def _client_of(client: Any, server: Any, everything: InflightBytes) -> Any:
     """Of a listener with these limits."""
     return type(client)(create_listener(server, HttpFrontendOptions(), None, SharedLimits(inflight=everything)))

@@ -92,6 +92,28 @@ def test_nobody_waits_for_those_who_leave_or_stand_still(now: list[float]) -> No
     assert not loop.later
 
 
+def test_one_that_sends_steadily_and_slowly_gives_its_turn_on(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_turns, "_GRANTS", 1000)
+    told: list[str] = []
+    loop = _Loop()
+    turns, (one, two, three) = _turns(told, loop)
+    for reader in (one, two, three):
+        turns.ask(reader)
+    for _ in range(2):
+        now[0] += 0.2
+        turns.ask(one)
+        turns.ask(two)
+        loop.later.pop()()
+    assert "3" not in told
+    now[0] += 0.2
+    turns.ask(one)
+    turns.ask(two)
+    loop.later.pop()()
+    assert told[-1] == "3"
+
+
 def test_one_that_leaves_while_it_waits_is_not_told(now: list[float]) -> None:
     told: list[str] = []
     turns, (one, two, three) = _turns(told)
