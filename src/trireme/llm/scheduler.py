@@ -110,7 +110,8 @@ class Scheduler:
         if not opened.chunks:
             self._moved += opened.joined
             return None
-        return StepPlan(tuple(opened.chunks), self.limits.max_step_tokens - opened.budget, tuple(opened.joined))
+        joined = tuple(one for one in opened.joined if one.slot >= 0)  # some may have been thrown out again
+        return StepPlan(tuple(opened.chunks), self.limits.max_step_tokens - opened.budget, joined)
 
     def _plan_running(self, opened: _OpenPlan) -> None:
         index = 0
@@ -234,7 +235,8 @@ class Scheduler:
         count = min(size - start, opened.budget)
         free_found = self.pool.count_free(found)
         fresh = self._blocks_for(start + count) - len(found)
-        if fresh + free_found > self.pool.free_count or not self._leaves_room(sequence, fresh + free_found):
+        wanted = fresh + free_found + self._ends_of_beams(sequence)
+        if wanted > self.pool.free_count or not self._leaves_room(sequence, wanted):
             return False
         if len(sequence.peers) > len(self._free_slots):
             return False
@@ -255,6 +257,14 @@ class Scheduler:
         opened.joined.append(sequence)
         self._append(opened, sequence, count)
         return True
+
+    def _ends_of_beams(self, sequence: Sequence) -> int:
+        """Blocks that beams which were thrown out need beside the leader's as soon as that is computed; without them
+        they would be thrown out again, and all behind them with them."""
+        if not sequence.output_count:
+            return 0
+        own = self._blocks_for(len(sequence.tokens)) - sequence.prompt_size // self.limits.block_size
+        return max(len(sequence.peers) - 1, 0) * own
 
     def _leaves_room(self, sequence: Sequence, wanted: int) -> bool:
         """Whether those that run can each go on for a block: without, newcomers would be thrown out at once."""
@@ -283,7 +293,7 @@ class Scheduler:
         if tokens:
             sequence.tokens += tokens
             self._lengthen(sequence)
-        if self.limits.has_prefix_cache and self._is_current(chunk):
+        if self.limits.has_prefix_cache and self._is_current(chunk) and not sequence.error:
             self._remember(sequence, min(chunk.start + chunk.count - wrong, len(sequence.tokens)))
         return True
 

@@ -84,8 +84,8 @@ class StatsRecorder:
     def tokens(self, sequence: Sequence, count: int, now: float) -> None:
         """Tokens came; called before their moment is noted in the sequence. Several have taken the same time each."""
         self._generated += count
-        if sequence.output_count == 1:
-            return
+        if not sequence.last_token:
+            return  # the first, which nothing came before
         for _ in range(count):
             self._output_token.observe((now - sequence.last_token) / count)
 

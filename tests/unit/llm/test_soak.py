@@ -155,6 +155,37 @@ def test_a_crowd_in_a_small_cache_leaves_nothing_behind_and_gets_its_own_tokens(
     assert found["cancelled"] > 50
 
 
+def test_beams_that_were_thrown_out_come_back_when_there_is_room_for_all_of_them() -> None:
+    engine = start_engine(blocks=40, sequences=10)
+    ended = threading.Semaphore(0)
+    ends: list[SequenceOutput] = []
+
+    def take(news: SequenceOutput) -> None:
+        if news.finish_reason is not None:
+            ends.append(news)
+            ended.release()
+
+    engine.submit([1] * 60, SamplingParams(max_tokens=29), take)
+    engine.submit([2] * 40, SamplingParams(max_tokens=45, beams=4), take)
+    for _ in range(2):
+        assert ended.acquire(timeout=60)
+    stats = engine.stats()
+    engine.close()
+    assert [news.error for news in ends] == ["", ""]
+    assert 0 < stats.preemptions <= 2
+    assert stats.free_blocks == stats.block_count
+
+
+def test_a_search_of_one_token_has_no_time_between_tokens() -> None:
+    engine = start_engine(blocks=40, sequences=10)
+    ended = threading.Event()
+    engine.submit([1, 2, 3], SamplingParams(max_tokens=1, beams=2), lambda news: ended.set())
+    assert ended.wait(60)
+    stats = engine.stats()
+    engine.close()
+    assert stats.output_token.total == 0
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)

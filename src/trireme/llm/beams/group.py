@@ -30,11 +30,11 @@ class BeamGroup:
     def __init__(self, leader: Sequence, listeners: Items[Listener]) -> None:
         """A listener for each choice; the leader is told what ends the search from outside."""
         self._listeners = listeners
+        leader.listener = self._tell
         others = [_peer_of(leader) for _ in range(leader.params.beams - 1)]
         self.peers = [leader, *others]
         for peer in self.peers:
             peer.peers = self.peers
-        leader.listener = self._tell
         self._search = BeamSearch(leader.params, leader.end_ids, leader.max_size - leader.prompt_size)
         self._writers = [leader]
         """Who writes each beam of the search."""
