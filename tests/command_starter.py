@@ -25,7 +25,6 @@ import types
 from typing import Any
 
 import preloaded_frameworks
-import replayed_imports
 import transformers_listing
 from forked_fork_server import ForkingPopen
 
@@ -169,9 +168,8 @@ def preload(*, with_frameworks: bool) -> None:
     """Imports what is named here, and ends without torch and transformers, which no command is to bring along."""
     importlib.import_module("numpy")
     if with_frameworks:
-        aside = preloaded_frameworks.preload()
+        preloaded_frameworks.preload()
         transformers_listing.preload()
-        replayed_imports.preload(aside)
     for name in PRELOADED:
         importlib.import_module(name)
     assert not {"torch", "transformers"} & sys.modules.keys()
