@@ -245,7 +245,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_reason(tmp_path
     assert "loading broken: failed after" in server.log
     last = server.log.splitlines()[-1]
     assert last.startswith("error: 'broken' could not be deployed: ")
-    assert "'model.layers.0.mlp.up_proj.weight' as [128, 64], but its config.json asks for [96, 64]" in last
+    assert "'model.decoder.layers.0.fc1.weight' as [128, 64], but its config.json asks for [96, 64]" in last
     # It keeps nobody else from being deployed; letters of other alphabets do neither.
     name = "modèle-模型"
     chat = shutil.copytree(cached("opt"), tmp_path / name)

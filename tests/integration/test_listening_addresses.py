@@ -52,6 +52,9 @@ def test_clients_are_accepted_on_every_address_of_a_name(is_tls: bool) -> None:
             def __init__(self) -> None:
                 made.put_nowait(self)
 
+            def claim(self, peer: object) -> bool:
+                return True
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if is_tls else None
         listening = await listen(GRPC_SERVICE, ListeningPlace("both", 0, False), Counted, context, None)
         assert len(listening.sockets) == 2

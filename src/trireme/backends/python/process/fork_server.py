@@ -51,6 +51,7 @@ _READ_AT_START = (
     "MKL_",
     "OPENBLAS_",
     "GOTO_",
+    "NEURON_",
     "KMP_",
     "NUMEXPR_",
     "BLIS_",
