@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import secrets
+from array import array
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
+from numbers import Integral
+
+import numpy as np
 
 from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.models.spec import DecoderSpec
@@ -46,7 +50,7 @@ class Intake:
         adapter: PlacedAdapter | None = None,
     ) -> Sequence:
         """A sequence that has the tokens for itself; raises SamplingError where the prompt can never be continued."""
-        self._check(tokens, params)
+        numbers = self._checked(tokens, params)
         if type(priority) is not int:
             raise SamplingError(f"'priority' is {priority!r}; it has to be a whole number, and the lowest comes first")
         if timeout_s is not None and not timeout_s >= 0:
@@ -59,7 +63,7 @@ class Intake:
             len(tokens),
             params,
             listener,
-            BlockKeys(self._limits.block_size, adapter.salt if adapter else b"") if keys is None else keys.copy(),
+            self._keys(numbers, adapter.salt if adapter else b"") if keys is None else keys.copy(),
             limit if params.max_tokens is None else min(limit, len(tokens) + params.max_tokens),
             seed=_drawn_with(params.seed),
             priority=priority,
@@ -72,13 +76,16 @@ class Intake:
 
     def keys_of(self, prompt: Items[int], salt: bytes = b"") -> BlockKeys:
         """What the prompt's blocks are called; raises SamplingError where the model does not have one of its ids."""
-        self._check_ids(prompt)
+        return self._keys(self._checked_ids(prompt), salt)
+
+    def _keys(self, numbers: array[int], salt: bytes) -> BlockKeys:
+        """Made here, where the caller's thread does it, and not the engine's."""
         keys = BlockKeys(self._limits.block_size, salt)
         if self._limits.has_prefix_cache:
-            keys.up_to(prompt, len(prompt) // self._limits.block_size)
+            keys.up_to(numbers, len(numbers) // self._limits.block_size)
         return keys
 
-    def _check(self, tokens: list[int], params: SamplingParams) -> None:
+    def _checked(self, tokens: list[int], params: SamplingParams) -> array[int]:
         if not tokens:
             raise SamplingError("the prompt is empty: it has to have at least one token")
         limit = self._spec.max_positions
@@ -88,8 +95,8 @@ class Intake:
                 f"the model takes {limit}; shorten it"
             )
         self._check_room(len(tokens), params.beams)
-        self._check_ids(tokens)
-        self._check_ids((*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)))
+        self._checked_ids((*params.logit_bias, *params.stop_ids, *itertools.chain(*params.bad_words)))
+        return self._checked_ids(tokens)
 
     def _check_room(self, prompt_size: int, beams: int) -> None:
         room = self._room(prompt_size, beams)
@@ -109,11 +116,18 @@ class Intake:
         shared = min(prompt_size // size, count) if beams else 0
         return (shared + (count - shared) // max(beams, 1)) * size
 
-    def _check_ids(self, tokens: Items[int]) -> None:
+    def _checked_ids(self, tokens: Items[int]) -> array[int]:
+        """The same numbers, of which each is one of the vocabulary."""
         size = self._spec.vocab_size
-        if tokens and (min(tokens) < 0 or max(tokens) >= size):
-            wrong = next(token for token in tokens if not 0 <= token < size)
-            raise SamplingError(f"token id {wrong} is not one of the {size} of the vocabulary")
+        try:
+            numbers = array("I", tokens)
+        except (TypeError, OverflowError):
+            pass
+        else:
+            if not numbers or np.frombuffer(numbers, np.uint32).max() < size:
+                return numbers
+        wrong = next(token for token in tokens if not isinstance(token, Integral) or not 0 <= token < size)
+        raise SamplingError(f"token id {wrong} is not one of the {size} of the vocabulary")
 
     def _known_ends(self, params: SamplingParams, end_ids: Iterable[int]) -> frozenset[int]:
         """Those that the model can write: a tokenizer may have more tokens than the model."""
