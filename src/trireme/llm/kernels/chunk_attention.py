@@ -89,10 +89,10 @@ def _leave_part(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _own_share(begin, edge, end, splits, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """This program's part of the keys, with its edge, and how many programs have one: none where there are no keys."""
+    """This program's part of the keys, with its edge, and how many programs have one."""
     steps = tl.cdiv(end - begin, STEP)
     share = tl.maximum(tl.cdiv(steps, splits), 1)
-    begin += tl.program_id(2) * share * STEP
+    begin += tl.program_id(1) * share * STEP
     end = tl.minimum(begin + share * STEP, end)
     return begin, tl.minimum(tl.maximum(edge, begin), end), end, tl.cdiv(steps, share)
 
@@ -109,14 +109,16 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
 
     `tiles` has slot, first row, row count and first position of each.
     """
-    tile, head = tiles + tl.program_id(0) * 4, tl.program_id(1)
+    tile, head = tiles + tl.program_id(2) * 4, tl.program_id(0)
+    first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
+    if count == 0:  # nobody's: the host has written this before the step, so there is nothing to wait for
+        return
     kv_head = head // GROUP
     table = tables + tl.load(tile).to(tl.int64) * table_width
-    first_row, count, first_position = tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
     begin = 0
     if HAS_WINDOW:
         begin = tl.maximum(first_position - window + 1, 0) // STEP * STEP
-    end = tl.where(count > 0, first_position + count, begin)
+    end = first_position + count
     edge = begin if HAS_WINDOW or IS_UNIFORM else first_position // STEP * STEP  # from here on some rows see less
     sharers = 1
     if IS_SPLIT:
@@ -131,7 +133,7 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     position = first_position + r
     peak, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, HEAD_TILE], tl.float32)
-    if not IS_SPLIT or tl.program_id(2) < sharers:
+    if not IS_SPLIT or tl.program_id(1) < sharers:
         if not HAS_WINDOW and not IS_UNIFORM:
             acc, peak, total = _attend(
                 q, acc, peak, total, begin, edge, position, k_cache, v_cache, table, kv_head, scale, softcap, window,
@@ -143,11 +145,11 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         is_last = True
         if IS_SPLIT:
-            team = tl.program_id(0) * tl.num_programs(1) + head
+            team = tl.program_id(2) * tl.num_programs(0) + head
             first = team.to(tl.int64) * splits
             inner = r[:, None] * HEAD_TILE + d[None, :]
             before = _leave_part(
-                partial, partial_state, arrivals + team, first + tl.program_id(2), inner, r, acc, peak, total, ROWS,
+                partial, partial_state, arrivals + team, first + tl.program_id(1), inner, r, acc, peak, total, ROWS,
                 HEAD_TILE,
             )  # fmt: skip
             is_last = before == sharers - 1
@@ -197,8 +199,8 @@ def chunk_attention(
     _, kv_heads, block, head_size = k_cache.shape
     head_tile = max(16, triton.next_power_of_2(head_size))
     splits = scratch.splits if scratch is not None else 1
-    step, warps, ahead = _cut_for(tile_rows, head_tile, qkv.element_size())
-    _chunk_kernel[(tiles.shape[0], heads, splits)](
+    step, warps, ahead = _cut_for(tile_rows, head_tile, qkv.element_size(), splits > 1)
+    _chunk_kernel[(heads, splits, tiles.shape[0])](
         qkv, k_cache, v_cache, tables, tiles, out, scratch.partial if scratch is not None else None,
         scratch.state if scratch is not None else None, scratch.arrivals if scratch is not None else None, scale,
         softcap, window, qkv.stride(0), out.stride(0), tables.stride(0), splits, KV_HEADS=kv_heads,
@@ -208,10 +210,12 @@ def chunk_attention(
     )  # fmt: skip
 
 
-def _cut_for(tile_rows: int, head_tile: int, item_size: int) -> tuple[int, int, int]:
+def _cut_for(tile_rows: int, head_tile: int, item_size: int, is_split: bool) -> tuple[int, int, int]:
     """Keys of a turn, warps, and turns that are read ahead, as measured on an H200."""
     if head_tile > 128:
         return 32, 4, 2
-    if tile_rows == CHUNK_ROWS or item_size > 2:
+    if item_size > 2 or (tile_rows == CHUNK_ROWS and not is_split):
         return 32, 4, 2 if head_tile <= 64 else 4
-    return 64, 8 if tile_rows == 16 else 4, 2
+    if is_split and head_tile <= 64:
+        return 128 if tile_rows < CHUNK_ROWS else 64, 4, 2
+    return 64, 4 if tile_rows == 32 else 8, 2

@@ -71,6 +71,8 @@ def _up_to_32(block_m: int, n: int, k: int, is_gated: bool) -> Tiling:
         return Tiling(block_m, 128 if block_m == 16 else 64, 64, 4, 6)
     tiles = -(-n // 64)
     splits = min(4, max(1, round(_PROCESSORS / tiles)))
+    if not is_even and k > 4 * n:
+        return Tiling(16, 64, 64, 4, 6, splits + 1) if block_m == 16 else Tiling(block_m, 64, 64, 4, 4, 2 * splits)
     return Tiling(block_m, 64, 128 if is_even else 64, 4, 6 if splits < 3 else 4, splits)
 
 
