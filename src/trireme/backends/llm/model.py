@@ -29,6 +29,7 @@ from trireme.llm.adapters.adapter import PlacedAdapter
 from trireme.llm.chat.formats import find_reasoning, find_tool_format
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
+from trireme.llm.grammar.trial import AT_A_TIME
 from trireme.llm.text_engine import Engine
 
 
@@ -58,7 +59,7 @@ class TritonPythonModel:
         )
         self._metrics = EngineMetrics(self._engine.core, config["name"], args["model_version"])
         self._loads = WaitingRequests(settings.options.max_waiting, "adapters to be read")
-        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled")
+        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled", AT_A_TIME)
         self._engine.grammars.compiles_at_once = False
         self._adapter_metrics: AdapterMetrics | None = None
         if settings.options.adapters is not None:
@@ -97,7 +98,7 @@ class TritonPythonModel:
         request: InferenceRequest,
         sender: InferenceResponseSender,
     ) -> None:
-        """In the thread that waits for grammars."""
+        """In a thread that waits for grammars."""
         new.compile()
         self._begin_until(deadline, request, sender)
 

@@ -34,18 +34,18 @@ class _Waiting:
 
 
 class WaitingRequests:
-    """One thread for all of them, since what they need is made one after another."""
+    """What they need is made one after another, or as many at a time as there are threads."""
 
-    def __init__(self, max_waiting: int, needed: str) -> None:
+    def __init__(self, max_waiting: int, needed: str, at_a_time: int = 1) -> None:
         """`max_waiting` requests may wait; 0: as many as come. `needed`: what for, as errors tell it."""
         self._max_waiting = max_waiting
         self._needed = needed
         self._waiting: dict[_Waiting, None] = {}
         self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, "llm-waiting")
+        self._threads = ThreadPoolExecutor(at_a_time, "llm-waiting")
 
     def add(self, sender: InferenceResponseSender, begin: Callable[[], None], deadline: float | None = None) -> None:
-        """Lets `begin`, which makes what is needed, be called in the thread of this; what it raises becomes the answer.
+        """Lets `begin`, which makes what is needed, be called in a thread of this; what it raises becomes the answer.
 
         Raises EngineBusyError where too many wait. `deadline` is one of `time.monotonic`.
         """
@@ -56,7 +56,7 @@ class WaitingRequests:
                     f"{len(self._waiting)} requests wait for their {self._needed} (max_waiting); try again later"
                 )
             self._waiting[one] = None
-        self._thread.submit(self._run, one)
+        self._threads.submit(self._run, one)
 
     def end_overdue(self) -> None:
         """Answers those whose time is over or whose client has left; to be called now and then, from another thread."""
@@ -69,7 +69,7 @@ class WaitingRequests:
 
     def stop(self) -> None:
         """Returns when all that wait were begun, or refused: the engine is closed by then."""
-        self._thread.shutdown()
+        self._threads.shutdown()
 
     def _take(self, one: _Waiting) -> bool:
         """Whether it still waited."""

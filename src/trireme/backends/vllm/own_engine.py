@@ -20,6 +20,7 @@ from trireme.backends.served_engine.refusals import WishError, end_code
 from trireme.backends.vllm.text_answer import ChoiceNews, TextAnswer
 from trireme.llm.generation import Generation, TextOutput
 from trireme.llm.grammar.compiler import NewGrammarError
+from trireme.llm.grammar.trial import AT_A_TIME
 from trireme.llm.request import TokenLogprobs
 from trireme.llm.text_engine import Engine
 
@@ -37,7 +38,7 @@ class OwnEngine:
         )
         report_devices(self._engine.core.executor, settings.device)
         self._forms = AnswerForms(self._engine, None, None)
-        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled")
+        self._compiles = WaitingRequests(settings.options.max_waiting, "grammars to be compiled", AT_A_TIME)
         self._engine.grammars.compiles_at_once = False
         self._metrics = EngineMetrics(self._engine.core, name, version)
         self._caretaker = Caretaker(self._engine.core, settings.options.step_timeout_s, self._look_around)
@@ -62,7 +63,7 @@ class OwnEngine:
             self._compiles.add(answer.sender, partial(self._compile, new, answer, deadline), deadline)
 
     def _compile(self, new: NewGrammarError, answer: TextAnswer, deadline: float | None) -> None:
-        """In the thread that waits for grammars."""
+        """In a thread that waits for grammars."""
         new.compile()
         self.submit(answer, None if deadline is None else max(deadline - time.monotonic(), 0.001))
 

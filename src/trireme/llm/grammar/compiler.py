@@ -12,7 +12,7 @@ from typing import Any
 
 from trireme.llm.grammar.matching import CompiledGrammar
 from trireme.llm.grammar.sources import Schema, choice_source, json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrial, TrialError
+from trireme.llm.grammar.trial import GrammarTrials, TrialError
 from trireme.llm.grammar.trial_main import compiled
 from trireme.llm.grammar.vocabulary import Vocabulary, load_library, read_vocabulary
 from trireme.llm.sampling_params import SamplingError
@@ -46,15 +46,15 @@ class GrammarCompiler:
         self._end_ids = tuple(end_ids)
         self._own: Vocabulary | None = None
         self._vocabulary: Any = None
-        self._trial = GrammarTrial()
+        self._trials = GrammarTrials()
         self.compiles_at_once = True
         """Otherwise what is not kept raises NewGrammarError."""
         self._kept: OrderedDict[tuple[str, str], CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Ends the process that tries grammars; a grammar that is being tried is refused."""
-        self._trial.close()
+        """Ends the processes that try grammars; a grammar that is being tried is refused."""
+        self._trials.close()
 
     def json_schema(self, schema: Schema | str, option: str = "guided_json") -> CompiledGrammar:
         """JSON that follows a schema, which may be given as a text."""
@@ -124,7 +124,7 @@ class GrammarCompiler:
                 self._own = Vocabulary(self._tokenizer, self._end_ids)
                 self._vocabulary = read_vocabulary(library, self._own)
         try:
-            self._trial.check(source, self._own)
+            self._trials.check(source, self._own)
             matcher, reason = compiled(library, self._vocabulary, source)
         except TrialError as error:
             matcher, reason = None, str(error)

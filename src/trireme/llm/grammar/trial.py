@@ -17,6 +17,8 @@ MAX_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _OWN_END_S: Final = 0.2
 """For a process that has closed its pipe, to end by itself."""
+AT_A_TIME: Final = 4
+"""So many grammars are tried at once: one that takes all of its time holds up no other as long as there are fewer."""
 _PROGRAM: Final = Path(trial_main.__file__).with_name("trial_main.py")
 
 
@@ -26,6 +28,44 @@ class TrialError(Exception):
 
 class NoTrialError(RuntimeError):
     """A grammar could not be tried, for no fault of its own; the text says why."""
+
+
+class GrammarTrials:
+    """Tries several grammars at once, as `GrammarTrial` tries one. May be called from any thread."""
+
+    def __init__(self, max_seconds: float = MAX_SECONDS) -> None:
+        self._all = [GrammarTrial(max_seconds) for _ in range(AT_A_TIME)]
+        self._idle = self._all.copy()
+        """The last one has a process, or none of them has."""
+        self._has_idle = threading.Condition()
+
+    def check(self, source: str, vocabulary: Any) -> None:
+        """As `GrammarTrial.check`, once there is one that is idle."""
+        with self._has_idle:
+            self._has_idle.wait_for(lambda: self._idle)
+            trial = self._idle.pop()
+        try:
+            trial.check(source, vocabulary)
+        finally:
+            self._give_back(trial)
+
+    def close(self) -> None:
+        """Ends the processes, also those that are at work."""
+        for trial in self._all:
+            trial.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that there are."""
+        return [trial.pid for trial in self._all if trial.pid is not None]
+
+    def _give_back(self, trial: GrammarTrial) -> None:
+        with self._has_idle:
+            is_one_too_many = bool(self._idle) and self._idle[-1].pid is not None
+            if is_one_too_many:
+                trial.rest()
+            self._idle.insert(0 if is_one_too_many else len(self._idle), trial)
+            self._has_idle.notify()
 
 
 class GrammarTrial:
@@ -56,6 +96,13 @@ class GrammarTrial:
     def pid(self) -> int | None:
         """Of the process that waits for grammars; None: there is none."""
         return None if self._process is None else self._process.pid
+
+    def rest(self) -> None:
+        """Ends the process until the next grammar comes."""
+        with self._turn:
+            if self._process is not None:
+                self._process.kill()
+            self._end()
 
     def close(self) -> None:
         """Ends the process, also one that is at work."""

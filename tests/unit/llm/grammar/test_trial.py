@@ -16,7 +16,7 @@ import pytest
 
 from trireme.llm import Engine, SamplingError
 from trireme.llm.grammar.sources import json_source, lark_source
-from trireme.llm.grammar.trial import GrammarTrial, NoTrialError, TrialError
+from trireme.llm.grammar.trial import AT_A_TIME, GrammarTrial, GrammarTrials, NoTrialError, TrialError
 
 GOOD = json_source({"type": "object", "properties": {"name": {"type": "string"}}})
 LONG_RULES = "start: r0\n" + "\n".join(f'r{at}: "a" r{at + 1}' for at in range(4000)) + '\nr4000: "b"'
@@ -101,6 +101,44 @@ def test_what_never_ends_is_refused_and_the_next_is_tried(schema: dict[str, Any]
         tried.check(json_source({"type": "null"}), Bytes)
     finally:
         tried.close()
+
+
+def test_those_that_take_all_of_their_time_hold_up_no_other() -> None:
+    trials = GrammarTrials(max_seconds=120)
+    ends: list[BaseException] = []
+
+    def try_slow() -> None:
+        try:
+            trials.check(json_source(MULTIPLES), Bytes)
+        except (TrialError, NoTrialError) as error:
+            ends.append(error)
+
+    slow = [threading.Thread(target=try_slow) for _ in range(AT_A_TIME - 1)]
+    try:
+        for thread in slow:
+            thread.start()
+        for _ in range(2):
+            trials.check(GOOD, Bytes)
+        assert not ends
+    finally:
+        trials.close()
+        for thread in slow:
+            thread.join(30)
+    assert len(ends) == len(slow)
+    assert not trials.pids
+
+
+def test_one_process_is_kept_of_several() -> None:
+    trials = GrammarTrials()
+    try:
+        threads = [threading.Thread(target=trials.check, args=(GOOD, Bytes)) for _ in range(3 * AT_A_TIME)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(trials.pids) == 1
+    finally:
+        trials.close()
 
 
 def test_what_takes_all_memory_is_refused_and_the_next_is_tried() -> None:
