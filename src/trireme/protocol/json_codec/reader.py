@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from trireme.core.threads.giving_way import give_way
-from trireme.protocol.json_codec.slices import TextJoiner
+from trireme.protocol.json_codec.slices import Shorten, TextJoiner
 
 _SPACE = re.compile(rb"[ \n\r\t]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -119,19 +119,19 @@ def whole_number(literal: str) -> int | float:
     return number
 
 
-def read(text: bytes) -> Any:
-    """The value of the text; raises JsonSyntaxError and JsonLimitError."""
+def read(text: bytes, shorten: Shorten = list) -> Any:
+    """The value of the text; raises JsonSyntaxError and JsonLimitError. Of a run `shorten` says what is kept."""
     start = _skip(text, 0)
     if start == len(text):
         raise JsonSyntaxError("The document is empty.", start)
-    value, position = _read_document(text, start)
+    value, position = _read_document(text, start, shorten)
     position = _skip(text, position)
     if position != len(text):
         raise JsonSyntaxError("The document root must not be followed by other values.", position)
     return value
 
 
-def _read_document(text: bytes, position: int) -> tuple[Any, int]:
+def _read_document(text: bytes, position: int, shorten: Shorten) -> tuple[Any, int]:
     """Reads one value of any depth with an explicit stack of open containers, each with its pending member name."""
     stack: list[tuple[list[Any], str | None]] = []
     items: list[Any] = []  # of the innermost open container; (name, value) pairs for an object
@@ -139,7 +139,7 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
     steps = values_in_runs = no_run_before = 0
     while True:
         if name is None and stack and position >= no_run_before:
-            position, no_run_before, weight, count = _take_run(text, position, items)
+            position, no_run_before, weight, count = _take_run(text, position, items, shorten)
             steps += weight
             values_in_runs += count
         steps += 1
@@ -186,7 +186,7 @@ def _read_document(text: bytes, position: int) -> tuple[Any, int]:
             position += 1
 
 
-def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, int, int]:
+def _take_run(text: bytes, position: int, items: list[Any], shorten: Shorten) -> tuple[int, int, int, int]:
     """Adds a run of list elements to the items. Returns the position behind it, the one from which the next run may
     be tried, how many steps it counts for, and how many values it has."""
     give_way()
@@ -195,7 +195,7 @@ def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, i
     if last > position:
         flat = _parse_flat(text[position:last])
         if flat is not None:
-            items += flat
+            items += shorten(flat)
             return _skip(text, last + 1), last + 1, 0, len(flat)
     match = _NUMBERS.match(text, position, end) or _RUN.match(text, position, end)
     if match is None:
@@ -204,7 +204,7 @@ def _take_run(text: bytes, position: int, items: list[Any]) -> tuple[int, int, i
     values = _parse_run(b"[%b]" % run[:-1])
     if values is None:  # something that only Triton knows, or an error: value by value
         return position, match.end(), 0, 0
-    items += values
+    items += shorten(values)
     list_count = run.count(b"[")
     value_count = run.count(b",") + _VALUES_PER_LIST * list_count if list_count else len(values)
     return _skip(text, match.end()), match.end(), list_count // _LISTS_PER_STEP, value_count

@@ -17,6 +17,9 @@ STRINGS_SLICE = 4096
 TEXT_SLICE_BYTES = 256 << 10
 """Of strings that are written at once."""
 
+Shorten = Callable[[list[Any]], list[Any]]
+"""What is kept of list elements that were read together, in place of them."""
+
 _ERRORS = "surrogateescape"
 _ESCAPED = re.compile("[\udc80-\udcff]+")
 

@@ -85,7 +85,8 @@ def decode_input(name: str, datatype: str, data: Any, count: int) -> bytes:
 
 def decode_elements(datatype: str, data: Any, count: int) -> bytes:
     """The wire bytes of a `data` list, flat or nested, that must hold `count` elements; none are looked at where none
-    are wanted. The number of BYTES elements is left to the validation of the request."""
+    are wanted. Runs of strings may be packed already. The number of BYTES elements is left to the validation of the
+    request."""
     if count == 0:
         return b""
     if type(data) is not list:
@@ -168,6 +169,12 @@ def _encode_long_text(element: bytes) -> bytes:
     return b"".join(written)
 
 
+def pack_run(elements: list[Any]) -> list[Any]:
+    """List elements that are strings as one: their bytes in wire layout, which no JSON value is. As objects those of a
+    long list would take many times the memory, and leave it in pieces. Others stay as they are."""
+    return [_pack_strings(elements)] if set(map(type, elements)) == {str} else elements
+
+
 def pack_string(raw: bytes) -> bytes:
     """One BYTES element in wire layout."""
     return _LENGTH.pack(len(raw)) + raw
@@ -243,9 +250,15 @@ def _unreadable(found: str, wanted: str) -> ServingError:
 
 
 def _encode_strings(data: list[Any], types: set[type]) -> bytes:
-    if not types <= {str}:
+    if not types <= {str, bytes}:
         raise InternalError("Unable to parse JSON bytes array: " + _ACCESS.format("non-string", "string"))
-    return join_slices(_pack_strings, data, STRINGS_SLICE) if len(data) > STRINGS_SLICE else _pack_strings(data)
+    pack = _pack_rest if bytes in types else _pack_strings
+    return join_slices(pack, data, STRINGS_SLICE) if len(data) > STRINGS_SLICE else pack(data)
+
+
+def _pack_rest(data: list[Any]) -> bytes:
+    """Runs that are packed, and strings that are not."""
+    return b"".join([entry if type(entry) is bytes else _pack_strings([entry]) for entry in data])
 
 
 def _pack_strings(data: list[Any]) -> bytes:

@@ -25,7 +25,7 @@ from trireme.protocol.json_codec.reader import (
     read,
     whole_number,
 )
-from trireme.protocol.json_codec.slices import types_of
+from trireme.protocol.json_codec.slices import Shorten, types_of
 
 QUICK_BYTES: Final = 128 << 10
 """Longer texts may take a while, and belong into a thread."""
@@ -54,12 +54,13 @@ class SlowTextError(Exception):
     """A text takes long to read although it is short; it belongs into a thread."""
 
 
-def parse(text: bytes, is_quick: bool = False) -> Any:
+def parse(text: bytes, is_quick: bool = False, shorten: Shorten = list) -> Any:
     """The value of a request's JSON text; raises InternalError with the reason and the byte offset, and
-    InvalidArgumentError where it is too deep or holds too much. With `is_quick` SlowTextError, where it takes long."""
+    InvalidArgumentError where it is too deep or holds too much. With `is_quick` SlowTextError, where it takes long.
+    In a long text `shorten` is asked what is kept of list elements."""
     try:
         if len(text) > WHOLE_BYTES:
-            return _parse_exactly(text)
+            return _parse_exactly(text, shorten)
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -185,9 +186,9 @@ def _parse_tolerantly(text: bytes) -> Any:
     return _parse_exactly(text)
 
 
-def _parse_exactly(text: bytes) -> Any:
+def _parse_exactly(text: bytes, shorten: Shorten = list) -> Any:
     try:
-        return read(text)
+        return read(text, shorten)
     except JsonSyntaxError as error:
         hint = _hint(text, error.offset, str(error))
         raise InternalError(f"failed to parse the request JSON buffer: {error}{hint}") from None

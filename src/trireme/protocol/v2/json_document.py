@@ -22,7 +22,7 @@ from trireme.protocol.json_codec.access import (
     uint_of,
 )
 from trireme.protocol.json_codec.reader import MAX_NAME_CHARS
-from trireme.protocol.json_codec.tensor import TOLD_NAME_CHARS, check_json_input, decode_input
+from trireme.protocol.json_codec.tensor import TOLD_NAME_CHARS, check_json_input, decode_input, pack_run
 from trireme.protocol.json_codec.text import parse
 from trireme.protocol.v2.size_limit import document_too_large, input_too_large
 
@@ -126,7 +126,7 @@ def decode_document(text: bytes, max_input_size_bytes: int, is_quick: bool = Fal
     """Reads a document; raises ServingError with Triton's text, and with `is_quick` SlowTextError for a slow text."""
     if len(text) > max_input_size_bytes:
         raise document_too_large(len(text), max_input_size_bytes)
-    return read_document(parse(text, is_quick), max_input_size_bytes)
+    return read_document(parse(text, is_quick, pack_run), max_input_size_bytes)
 
 
 def read_document(root: Any, max_input_size_bytes: int) -> InferDocument:

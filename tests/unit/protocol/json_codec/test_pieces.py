@@ -177,3 +177,48 @@ def test_reading_takes_no_more_memory_than_is_reckoned(element: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak < json_text.reading_bytes(text) + one_slice_bytes
+
+
+STRINGS = st.text(max_size=6) | st.sampled_from(["", "é" * 20, '],["', "\\", "a" * 70])
+
+
+@given(st.lists(STRINGS | st.lists(STRINGS, max_size=3), min_size=1, max_size=40), st.integers(1, 60), st.booleans())
+def test_strings_of_a_long_text_are_the_ones_of_a_short_text(value: list[Any], piece: int, is_ascii: bool) -> None:
+    entry = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": value}
+    text = json.dumps({"inputs": [entry]}, ensure_ascii=is_ascii)
+    with pytest.MonkeyPatch.context() as patch:
+        short = decode_document(text.encode(), 1 << 30)
+        patch.setattr(json_text, "WHOLE_BYTES", 1)
+        patch.setattr(json_reader, "_RUN_BYTES", piece)
+        assert decode_document(text.encode(), 1 << 30).inputs[0].data == short.inputs[0].data
+
+
+@pytest.mark.parametrize("datatype", ["BYTES", "FP32", "INT8", "BOOL"])
+@pytest.mark.parametrize("odd", ["1", "true", "null", '"a"', "{}", '[["a"],1]'])
+def test_what_is_wrong_among_strings_is_told_as_of_a_short_text(
+    monkeypatch: pytest.MonkeyPatch, datatype: str, odd: str
+) -> None:
+    data = ",".join(['"a"'] * 20 + [odd] + ['"b"'] * 20)
+    text = f'{{"inputs":[{{"name":"IN","datatype":"{datatype}","shape":[41],"data":[{data}]}}]}}'.encode()
+    seen = []
+    for whole_bytes in (1 << 20, 1):
+        monkeypatch.setattr(json_text, "WHOLE_BYTES", whole_bytes)
+        monkeypatch.setattr(json_reader, "_RUN_BYTES", 30)
+        try:
+            seen.append(str(decode_document(text, 1 << 30).inputs[0].data))
+        except InternalError as error:
+            seen.append(error.message)
+    assert seen[0] == seen[1]
+
+
+def test_strings_of_a_long_text_are_never_all_there_as_objects() -> None:
+    count = 400_000
+    text = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[%d],"data":[%b"a"]}]}' % (count, b'"a",' * (count - 1))
+    tracemalloc.start()
+    try:
+        data = decode_document(text, 1 << 30).inputs[0].data
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert data == b"\1\0\0\0a" * count
+    assert peak < 10_000_000  # of which four are the result in pieces and as one; the objects would be twenty-five
