@@ -18,6 +18,7 @@ from trireme.backends.python.worker.lease_link import OF_BATCHES, LeaseLink
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+LEASE_BITS = messages.LEASE_BITS
 _DONT_WAIT = socket.MSG_DONTWAIT
 _LOOK_S = 0.05
 """How long somebody waits between two calls of `on_wait`."""
@@ -58,15 +59,16 @@ class Link:
         self.home_loop: AbstractEventLoop | None = None  # reads anyway
         self._lease: LeaseLink | None = None  # where batches come from, while another process than the server has them
         self._was_leased = False
+        self._has_company = False  # threads beside the main one have waited for the server
 
     def fileno(self) -> int:
         return self._home.sock.fileno()
 
     def send(self, message: tuple[Any, ...]) -> None:
-        if self._was_leased and _is_of_lease(message):
+        if self._was_leased and message[0] in OF_BATCHES and message[1] >> LEASE_BITS:
             lease = self._lease_of(message)
             if lease is not None:
-                lease.send(message)
+                lease.connection.send(messages.encode(message))
             return
         frame = messages.encode(message)
         gathered = self._gathered.get(threading.get_ident()) if self._gathered else None
@@ -87,7 +89,7 @@ class Link:
                 del self._gathered[threading.get_ident()]
 
     def post(self, message: tuple[Any, ...]) -> None:
-        if self._was_leased and _is_of_lease(message):
+        if self._was_leased and message[0] in OF_BATCHES and message[1] >> LEASE_BITS:
             lease = self._lease_of(message)
             if lease is not None:
                 lease.connection.post(message)
@@ -101,7 +103,7 @@ class Link:
     def next(self) -> tuple[Any, ...]:
         """The next message for the main thread, who waits for it."""
         while (message := self.take()) is None:
-            self.wait_until(self.pending.__len__)
+            self._wait(self.pending.__len__, is_patient=True)
         return message
 
     def take(self) -> tuple[Any, ...] | None:
@@ -118,7 +120,7 @@ class Link:
         """Who gets a message about a batch of a lease; None behind its end, when nobody does: threads of the model may
         still answer what a process that is gone had asked for."""
         lease = self._lease  # read once, because the main thread may end it
-        if lease is not None and lease.number == message[1] >> messages.LEASE_BITS:
+        if lease is not None and lease.number == message[1] >> LEASE_BITS:
             return lease
         if message[0] == messages.RESPONSE and message[2] is not None:
             for _, _, _, data in message[2][0]:
@@ -152,12 +154,16 @@ class Link:
     def wait_until(self, is_done: Callable[[], object]) -> None:
         if self._gathered and not is_done():
             self._send_gathered()  # what is waited for may be an answer to it
+        self._wait(is_done, is_patient=False)
+
+    def _wait(self, is_done: Callable[[], object], is_patient: bool) -> None:
+        """`is_patient` where nothing is awaited of the server."""
         while not is_done():
             if not self._try_lead() and not self._take_lead(is_done):
                 return
             try:
                 while not is_done():
-                    self._read(self._wait_for_bytes())
+                    self._read(self._wait_for_bytes(), is_patient)
             finally:
                 self._leave_lead()
 
@@ -188,6 +194,7 @@ class Link:
     def watch(self, loop: AbstractEventLoop) -> None:
         if loop is self.home_loop:
             return
+        self._has_company = True
         watchers = self._watchers
         if loop in watchers:
             watchers[loop] += 1
@@ -235,6 +242,7 @@ class Link:
         """Waits until this thread leads (true) or the condition holds (false). It counts as a follower before it looks
         at either, so that the leader, who changes them first and then looks for followers, cannot miss it."""
         turn = self._turn
+        self._has_company = True
         with turn:
             self._follower_count += 1
             try:
@@ -259,11 +267,11 @@ class Link:
         with self._turn:
             self._turn.notify_all()
 
-    def _read(self, flags: int) -> bool:
+    def _read(self, flags: int, is_patient: bool = False) -> bool:
         """Reads once and handles every complete frame; False where there was nothing to read."""
         lease = self._lease
         if lease is not None:
-            is_own, is_read = lease.read(flags)
+            is_own, is_read = lease.read(flags, is_patient and not flags and not self._has_company)
             if not is_own:
                 if is_read and self._follower_count:
                     self._wake_followers()
@@ -287,8 +295,3 @@ class Link:
             self._begin_lease(message[1])
             return False
         return self._receive(message)
-
-
-def _is_of_lease(message: tuple[Any, ...]) -> bool:
-    """Whether it is about a batch that did not come of the server."""
-    return message[0] in OF_BATCHES and message[1] >> messages.LEASE_BITS > 0

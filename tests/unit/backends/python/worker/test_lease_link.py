@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from trireme.backends.python.channel import messages
 from trireme.backends.python.channel.arena import Arena
+from trireme.backends.python.worker import lease_link
 from trireme.backends.python.worker.link import Link
 
 LARGE = 300_000
@@ -73,6 +75,43 @@ def test_batches_of_the_tenant_and_messages_of_the_server_are_both_taken(stage: 
     stage.server.sendall(messages.encode((messages.CHECK_READY, 3)))
     stage.tenant.sendall(messages.encode((messages.EXECUTE, 4)))
     assert {stage.link.next(), stage.link.next()} == {(messages.CHECK_READY, 3), (messages.EXECUTE, 4)}
+
+
+def test_a_batch_is_waited_for_with_one_call_of_the_system(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_link, "_LOOK_S", 3600.0)
+    stage.link.poll()  # looks at the server's channel, and so long not again
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert calls_of_the_system(stage.link.next) == ["recv_into"]
+
+
+def test_the_server_is_heard_between_batches_that_do_not_end(stage: Stage) -> None:
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+    assert stage.link.next() == (messages.EXECUTE, 1)
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 2)))
+    deadline = time.monotonic() + 10
+    message: tuple[object, ...] = ()
+    while message != (messages.CHECK_READY, 2) and time.monotonic() < deadline:
+        stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
+        message = stage.link.next()
+    assert message == (messages.CHECK_READY, 2)
+
+
+def test_where_another_thread_has_waited_for_the_server_both_are_listened_to(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_link, "_LOOK_S", 3600.0)
+    stage.link.poll()
+    main = threading.Thread(target=stage.link.next, daemon=True)
+    main.start()
+    deadline = time.monotonic() + 10
+    while not stage.link._is_led and time.monotonic() < deadline:
+        time.sleep(0.001)
+    stage.server.sendall(messages.encode((messages.CALL_RESPONSE, 1)))
+    stage.link.wait_until(lambda: stage.calls_answered)
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 2)))
+    main.join(10)
+    stage.tenant.sendall(messages.encode((messages.EXECUTE, 3)))
+    assert "poll" in calls_of_the_system(stage.link.next)
 
 
 def test_results_go_to_the_tenant_and_all_else_to_the_server(stage: Stage) -> None:
@@ -296,3 +335,20 @@ def test_a_wait_that_is_ended_loses_nothing(stage: Stage) -> None:
         stage.link.next()
     stage.link.on_wait = None
     assert {stage.link.next(), stage.link.next()} == {(messages.EXECUTE, 1), (messages.CHECK_READY, 2)}
+
+
+def calls_of_the_system(work: Callable[[], object]) -> list[str]:
+    """Which of those that read or wait it makes, in order."""
+    called: list[str] = []
+
+    def note(_frame: object, event: str, function: object) -> None:
+        name = getattr(function, "__name__", "")
+        if event == "c_call" and name in ("poll", "recv_into"):
+            called.append(name)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return called
