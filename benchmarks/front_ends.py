@@ -4,11 +4,12 @@
     python benchmarks/front_ends.py --processes 1,2 --leases on --instances 8 --clients 1 --rounds 5
     python benchmarks/front_ends.py --processes 1,2,4,8 --leases on --instances 8 --plot docs/pictures/front-ends.svg
 
-Beside it: the mean batch, how long a client waits for an answer on average, from the command to ready, and the memory
-that is a front-end process's own, at the start and behind the load. The time that a process takes for a request says what
-it can do at most, also on a machine where it shares the cores with the load; what the whole server does says the number of
-requests per second, where there are cores for all. `--plot` draws that over the number of processes, `--json` keeps it. The
-load comes from wrk and h2load (Debian: wrk, nghttp2-client).
+Every number is of the last part of a load, behind its first two seconds. Beside it: the mean batch, how long a client
+waits for an answer on average, from the command to ready, and the memory that is a front-end process's own, at the start
+and behind the load. The time that a process takes for a request says what it can do at most, also on a machine where it
+shares the cores with the load; what the whole server does says the number of requests per second, where there are cores
+for all. `--plot` draws that over the number of processes, `--json` keeps it. The load comes from wrk and h2load (Debian:
+wrk, nghttp2-client).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from dataclasses import dataclass
 from line_chart import Panel, line_chart
 from serving import CONFIG, MODEL, free_port
 
-WARM_UP_S = 1
+WARM_UP_S = 2
+"""Of the same load, on the same connections: where they are new, workers follow them to another process first."""
 VALUES = struct.pack("<16f", *range(16))
 
 
@@ -65,7 +67,6 @@ def measured_rows(arguments: argparse.Namespace) -> Iterator[Row]:
                 for instance_count in instances:
                     for clients in (int(text) for text in arguments.clients.split(",")):
                         for protocol in ("http", "grpc"):
-                            server.load(protocol, instance_count, clients, WARM_UP_S)
                             row = server.measure(protocol, instance_count, clients, arguments.seconds)
                             print(row, flush=True)
                             yield row
@@ -152,30 +153,42 @@ class Server:
 
     def measure(self, protocol: str, instances: int, clients: int, seconds: int) -> Row:
         """A row of the table."""
-        pids = self._front_ends()
-        counts, times = self._counts(instances), [cpu_s(pid) for pid in (self._process.pid, *pids)]
-        self.load(protocol, instances, clients, seconds)
-        spent = [after - before for after, before in zip(map(cpu_s, (self._process.pid, *pids)), times, strict=True)]
-        requests, executions = (after - before for after, before in zip(self._counts(instances), counts, strict=True))
+        pids = (self._process.pid, *self._front_ends())
+        load = subprocess.Popen(
+            self._command(protocol, instances, clients, WARM_UP_S + seconds + 2), stdout=subprocess.DEVNULL
+        )
+        try:
+            time.sleep(WARM_UP_S)
+            times, counts, began_s = [cpu_s(pid) for pid in pids], self._counts(instances), time.monotonic()
+            time.sleep(seconds)
+            later_times, later, took_s = (
+                [cpu_s(pid) for pid in pids],
+                self._counts(instances),
+                time.monotonic() - began_s,
+            )
+            spent = [after - before for after, before in zip(later_times, times, strict=True)]
+        finally:
+            load.terminate()
+            load.wait()
+        requests, executions = (after - before for after, before in zip(later, counts, strict=True))
         return Row(
             processes=self._count,
             leases=self._leases,
             instances=instances,
             protocol=protocol,
             clients=clients,
-            per_s=requests / seconds,
+            per_s=requests / took_s,
             mean_batch=requests / executions,
-            wait_us=1e6 * seconds * clients / requests,
+            wait_us=1e6 * took_s * clients / requests,
             server_us=1e6 * spent[0] / requests,
             front_ends_us=1e6 * sum(spent[1:]) / requests,
             ceiling_per_s=requests / max(spent),
         )
 
-    def load(self, protocol: str, instances: int, clients: int, seconds: int) -> None:
-        """Requests of so many clients for so long."""
+    def _command(self, protocol: str, instances: int, clients: int, seconds: int) -> list[str]:
+        """Sends requests of so many clients for so long."""
         load = _wrk if protocol == "http" else _h2load
-        command = load(self._folder, self._ports[protocol], f"identity{instances}", clients, seconds)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return load(self._folder, self._ports[protocol], f"identity{instances}", clients, seconds)
 
     def _counts(self, instances: int) -> tuple[int, int]:
         url = f"http://127.0.0.1:{self._ports['http']}/v2/models/identity{instances}/stats"
