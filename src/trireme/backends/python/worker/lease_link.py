@@ -56,7 +56,6 @@ class LeaseLink:
             if connection.is_lost:
                 self._note_loss()
                 return False, True
-            flags = _DONT_WAIT  # a moment has passed
         ready = self._poll.poll(0 if flags else None)
         self._look_at_s = monotonic() + _LOOK_S
         if not ready:

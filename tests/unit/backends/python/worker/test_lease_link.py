@@ -84,6 +84,17 @@ def test_a_batch_is_waited_for_with_one_call_of_the_system(stage: Stage, monkeyp
     assert calls_of_the_system(stage.link.next) == ["recv_into"]
 
 
+def test_a_worker_without_work_sleeps_until_either_has_something(stage: Stage) -> None:
+    stage.link.poll()  # looks at the server's channel
+    waits: list[str] = []
+    waiting = threading.Thread(target=lambda: waits.extend(calls_of_the_system(stage.link.next)))
+    waiting.start()
+    waiting.join(5 * lease_link._LOOK_S)
+    stage.server.sendall(messages.encode((messages.CHECK_READY, 1)))
+    waiting.join(10)
+    assert waits.count("poll") == 1
+
+
 def test_the_server_is_heard_between_batches_that_do_not_end(stage: Stage) -> None:
     stage.tenant.sendall(messages.encode((messages.EXECUTE, 1)))
     assert stage.link.next() == (messages.EXECUTE, 1)
