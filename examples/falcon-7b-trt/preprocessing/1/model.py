@@ -27,9 +27,16 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
+        try:
+            return self.tensors(request)
+        except ValueError as error:  # texts that are no UTF-8 among them
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
+
+    def tensors(self, request):
         query = values(request, "QUERY")
-        if query.shape[1] != 1:
-            return refusal(query)
+        if query.shape[1] != 1:  # of several there would be one answer
+            found = f"QUERY has {query.shape[1]} texts in each row, and takes one"
+            raise ValueError(f"{found}: send them as rows, with the shape [texts, 1]")
         rows = [self.tokenizer.encode(row[0].decode()).ids for row in query]
         ids = np.zeros((len(rows), max(map(len, rows))), self.id_type)
         for place, row in enumerate(rows):
@@ -83,12 +90,6 @@ def words_of(row):
         found = [quoted.replace('""', '"') or plain for quoted, plain in FIELD.findall(texts[0])]
         texts = found if any(found) else [texts[0].strip('"')]  # a text of commas alone is a word
     return [text for text in texts if text]
-
-
-def refusal(query):
-    """The answer to rows that have no text, or several, of which there would be one answer."""
-    text = f"QUERY has {query.shape[1]} texts in each row, and takes one: send them as rows, with the shape [texts, 1]"
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
 
 
 def load_tokenizer(config, args):

@@ -19,6 +19,13 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
+        try:
+            return self.texts(request)
+        except OverflowError:
+            text = "TOKENS_BATCH has a number below 0, which is the id of no token"
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
+
+    def texts(self, request):
         rows = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
         given = pb_utils.get_input_tensor_by_name(request, "sequence_length")
         sizes = np.full(rows.shape[:2], rows.shape[2]) if given is None else given.as_numpy()

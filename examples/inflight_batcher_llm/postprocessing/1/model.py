@@ -28,6 +28,13 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
+        try:
+            return self.texts(request)
+        except OverflowError:
+            text = "TOKENS_BATCH has a number below 0, which is the id of no token"
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG))
+
+    def texts(self, request):
         given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         rows = given["TOKENS_BATCH"]
         sizes = given.get("SEQUENCE_LENGTH", np.full(rows.shape[:2], rows.shape[2]))

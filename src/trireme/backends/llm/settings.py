@@ -178,9 +178,9 @@ def _folder(named: str, revision: str | None, model_dir: Path, version: str, cal
             return folder
     if named and is_hub_id(named):
         return hub_folder(named, revision, called)
-    places = " nor ".join(f"'{folder}'" for folder in tried)
+    places = " nor ".join(f"'{folder}'" for folder in dict.fromkeys(tried))  # an absolute one is three times the same
     raise ModelLoadError(
-        f"there is no language model: neither {places} has a config.json; put the files of a Hugging Face model there, "
+        f"there is no language model: {places} has no config.json; put the files of a Hugging Face model there, "
         f"or name their folder with {called}"
     )
 

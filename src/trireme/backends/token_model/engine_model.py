@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Mapping
@@ -191,13 +192,19 @@ class TokenModel:
     def _stop_other(self, name: str, sender: InferenceResponseSender) -> None:
         if not name:
             raise SamplingError("'stop' needs the id of the request that is to be stopped")
-        running = self._running.pop(name, None)  # who has the answer to the stop may use the id anew
-        if running is not None:
-            for answer in list(running):
-                answer.stop()
-        elif not self._family.takes_any_id:
+        running = list(self._running.pop(name, ()))  # who has the answer to the stop may use the id anew
+        if not running and not self._family.takes_any_id:
             raise SamplingError(f"no request with the id {name} is running: it has ended, or there was none")
-        sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        left = itertools.count(len(running) - 1, -1)
+
+        def answer_when_all_have_ended() -> None:
+            if next(left) <= 0:
+                sender.send(InferenceResponse([]), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+        for answer in running:
+            answer.stop(answer_when_all_have_ended)
+        if not running:
+            answer_when_all_have_ended()
 
     def _write(self) -> None:
         """The thread that answers, beside the one that runs steps."""

@@ -70,6 +70,7 @@ class TokenAnswer:
         self._has_prompt = has_prompt if request.has_prompt is None else request.has_prompt
         self._sent_steps = 0
         self._is_stopped = False
+        self._after_stop: list[Callable[[], None]] = []
         self._is_closed = False
         self.lanes = [Lane(row) for row in request.rows for _ in range(request.beams)]
 
@@ -89,10 +90,19 @@ class TokenAnswer:
             if not lane.is_finished:
                 self._end_sequence(lane.sequence_id, FinishReason.CANCELLED)
 
-    def stop(self) -> None:
-        """Ends what is under way, and what was written until then is the answer."""
-        self._is_stopped = True
-        self.cancel()
+    def stop(self, then: Callable[[], None]) -> None:
+        """Ends what is under way, and what was written until then is the answer; of a stream nothing more but its end.
+
+        `then` is called when that is sent.
+        """
+        with self._lock:
+            if is_running := not self._is_closed:
+                self._is_stopped = True
+                self._after_stop.append(then)
+        if is_running:
+            self.cancel()
+        else:
+            then()
 
     def fail(self, error: Exception, code: ErrorCode) -> None:
         """Tells the client, once, and ends the rest."""
@@ -105,7 +115,7 @@ class TokenAnswer:
         except Exception:  # the client has its answer already, or the server is gone
             log.debug("the error '%s' reaches nobody", error, exc_info=True)
         self.cancel()
-        self._on_end()
+        self._end()
 
     def measured(self, durations: Mapping[str, tuple[int, int]]) -> None:
         """What the engine has measured of one of the texts."""
@@ -123,7 +133,7 @@ class TokenAnswer:
 
     def can_go_on(self) -> bool:
         """Whether what is held may be sent by now, or nobody wants it any more."""
-        return self._is_closed or self._sender.has_credit()
+        return self._is_closed or self._is_stopped or self._sender.has_credit()
 
     def release(self) -> bool:
         """Sends what may be sent of what is held; whether nothing is left."""
@@ -166,7 +176,7 @@ class TokenAnswer:
             return True
         is_over = all(lane.is_finished for lane in self.lanes)
         last = max(len(lane.written) for lane in self.lanes)
-        if self._is_stream and not self._flush_steps(last, is_over):
+        if self._is_stream and not self._is_stopped and not self._flush_steps(last, is_over):
             return False
         if is_over:
             if not self._is_stream:
@@ -174,8 +184,13 @@ class TokenAnswer:
             elif not self._is_closed:
                 self._sender.send(flags=_FINAL)
             self._is_closed = True
-            self._on_end()
+            self._end()
         return True
+
+    def _end(self) -> None:
+        self._on_end()
+        for then in self._after_stop:
+            then()
 
     def _flush_steps(self, last: int, is_over: bool) -> bool:
         ready = min((len(lane.written) for lane in self.lanes if not lane.is_finished), default=last)

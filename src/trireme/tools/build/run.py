@@ -93,6 +93,8 @@ def report(description: EngineDescription) -> str:
         lines.append(f"measured on {measured['tokens']} tokens of {measured['text']}")
     if description.calibration:
         lines.append(f"calibrated with {description.calibration}")
+    if measured and measured["text"] == description.calibration:
+        lines.append("That is the same text, which says too little about others: --perplexity FILE names another one.")
     return "\n".join(lines)
 
 

@@ -78,6 +78,25 @@ def test_an_answer_that_fails_meanwhile_is_let_go() -> None:
     assert ended == ["end"]
 
 
+def test_nothing_but_the_end_follows_a_stop_and_then_the_stop_is_answered() -> None:
+    client = Client(1)
+    answer, ended = begin(client)
+    answer.take(answer.lanes[0], news(7))
+    answer.take(answer.lanes[0], news(8))  # held back
+    answer.stop(lambda: ended.append("answered"))
+    assert (client.sent, ended, answer.can_go_on()) == ([([7], 0)], [], True)
+    answer.take(answer.lanes[0], news(9, FinishReason.CANCELLED))
+    assert answer.release()
+    assert (client.sent, ended) == ([([7], 0), ([], 1)], ["end", "answered"])
+
+
+def test_a_stop_behind_the_end_is_answered_at_once() -> None:
+    answer, ended = begin(Client(9))
+    answer.take(answer.lanes[0], news(7, FinishReason.LENGTH))
+    answer.stop(lambda: ended.append("answered"))
+    assert ended == ["end", "answered"]
+
+
 def test_each_prompt_has_its_place_and_its_counts() -> None:
     names = ["batch_index", "sequence_index", "num_input_tokens", "num_output_tokens"]
     rows = [Row(tokens, SamplingParams(max_tokens=4), (), (), 0) for tokens in ([5], [5, 6, 7])]

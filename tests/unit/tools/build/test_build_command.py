@@ -184,6 +184,15 @@ def test_the_table_has_sizes_and_perplexities() -> None:
     ]
 
 
+def test_a_text_that_was_calibrated_with_says_little() -> None:
+    measured = {"text": "some.txt", "tokens": 900, "before": 10.0, "after": 9.5}
+    told = [
+        report(EngineDescription("awq", 9, 25 << 20, "a/b", 100 << 20, {}, calibration=text, perplexity=measured))
+        for text in ("some.txt", "more.txt", "")
+    ]
+    assert ["--perplexity FILE" in text for text in told] == [True, False, False]
+
+
 @pytest.mark.parametrize(("kind", "word"), [(OSError, "failed"), (KeyboardInterrupt, "interrupted")])
 def test_a_step_that_does_not_end_well_is_not_called_done(
     kind: type[BaseException], word: str, capsys: pytest.CaptureFixture[str]
