@@ -15,38 +15,101 @@ LARGE_ANSWER_BYTES: Final = 1 << 20
 """Larger answers are refused where there is no room for them."""
 _WAIT_S: Final = 2.0
 _POLL_S: Final = 0.05
+_SPARE_SHARE: Final = 4
+"""Of the limit, that may be taken beyond it by bodies which are received while others wait."""
 _UNLIMITED: Final = 1 << 62
 _SEND_LESS: Final = "Send, or ask for, less at once"
 """It is this client's own: a later attempt would end in the same way."""
 
+Refuse = Callable[[str], None]
+
 
 class InflightBytes:
-    """The sum over all connections, and the two limits."""
+    """The sum over all connections, the two limits, and the line of those who wait for room."""
 
-    __slots__ = ("_peak_bytes", "connection_limit_bytes", "limit_bytes", "used_bytes")
+    __slots__ = (
+        "_is_look_due",
+        "_line",
+        "_peak_bytes",
+        "connection_limit_bytes",
+        "limit_bytes",
+        "used_bytes",
+        "waiting_bytes",
+    )
 
     def __init__(self, limit_bytes: int = _UNLIMITED, connection_limit_bytes: int = _UNLIMITED) -> None:
         self.limit_bytes = limit_bytes
         self.connection_limit_bytes = connection_limit_bytes
         self.used_bytes = 0
+        self.waiting_bytes = 0
+        """Of these, what those in the line hold."""
+        self._line: dict[Waiter, None] = {}  # in the order in which they came, and have to be refused
+        self._is_look_due = False
         self._peak_bytes = 0
+
+    @property
+    def active_bytes(self) -> int:
+        """What those hold who do not wait."""
+        return self.used_bytes - self.waiting_bytes
 
     def add(self, size_bytes: int) -> None:
         """So much more, or less, is there."""
         self.used_bytes += size_bytes
         if self.used_bytes > self._peak_bytes:
             self._peak_bytes = self.used_bytes
+        if size_bytes < 0 and self._line and not self._is_look_due:
+            self._is_look_due = True
+            asyncio.get_running_loop().call_soon(self._look_soon)
 
     def take_peak(self) -> int:
         """The most that was there since the last call."""
         peak, self._peak_bytes = self._peak_bytes, self.used_bytes
         return peak
 
+    def enter(self, waiter: Waiter) -> None:
+        """At the end of the line."""
+        if not self._line:
+            asyncio.get_running_loop().call_later(_POLL_S, self._poll)
+        self._line[waiter] = None
+        self.waiting_bytes += waiter.size_bytes
+
+    def leave(self, waiter: Waiter) -> None:
+        """Let in, refused or gone."""
+        if waiter in self._line:
+            del self._line[waiter]
+            self.waiting_bytes -= waiter.size_bytes
+
+    def _poll(self) -> None:
+        self._look()
+        if self._line:
+            asyncio.get_running_loop().call_later(_POLL_S, self._poll)
+
+    def _look_soon(self) -> None:
+        self._is_look_due = False
+        self._look()
+
+    def _look(self) -> None:
+        """Lets in from the front of the line as many as there is room for; one that waits for its own connection holds
+        up nobody. All wait equally long, so those who have waited for too long are in front."""
+        now_s = monotonic()
+        is_full = False
+        for waiter in list(self._line):
+            if waiter not in self._line:
+                continue  # gone because of another
+            if now_s >= waiter.until_s and (is_full or not waiter.fits()):
+                waiter.refuse()
+            elif is_full:
+                return
+            elif waiter.fits():
+                waiter.let_in()
+            else:
+                is_full = waiter.is_too_much
+
 
 class ConnectionBytes:
     """One connection's share. Used on the event loop's thread."""
 
-    __slots__ = ("_all", "_is_closed", "_waiting", "held_bytes", "unsent_bytes")
+    __slots__ = ("_all", "_is_closed", "_promised_bytes", "_waiting", "held_bytes", "unsent_bytes")
 
     def __init__(self, all_bytes: InflightBytes) -> None:
         self._all = all_bytes
@@ -56,18 +119,40 @@ class ConnectionBytes:
         self.unsent_bytes = 0
         """Of answers that the client has not taken yet."""
         self._is_closed = False
-        self._waiting: list[tuple[float, Callable[[], None], Callable[[str], None]]] = []
+        self._promised_bytes = 0  # counted for a body that was let in, and not arrived
+        self._waiting: list[Waiter] = []
 
     @property
     def all_bytes(self) -> int:
         """What all connections hold."""
         return self._all.used_bytes
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something on the connection waits for room."""
+        return bool(self._waiting)
+
     def hold(self, size_bytes: int) -> None:
         """So much more, or less, is held; nothing is where the connection is gone."""
         if not self._is_closed:
             self.held_bytes += size_bytes
+            if size_bytes > 0 and self._promised_bytes:
+                size_bytes += self._promise(-min(size_bytes, self._promised_bytes))
             self._all.add(size_bytes)
+
+    def promise(self, size_bytes: int) -> None:
+        """So much is counted before it arrives."""
+        if not self._is_closed:
+            self._all.add(self._promise(size_bytes))
+
+    def end_promise(self) -> None:
+        """What has not arrived of it will not."""
+        if self._promised_bytes:
+            self._all.add(self._promise(-self._promised_bytes))
+
+    def _promise(self, size_bytes: int) -> int:
+        self._promised_bytes += size_bytes
+        return size_bytes
 
     def set_unsent(self, size_bytes: int) -> None:
         """So much waits to be read."""
@@ -107,33 +192,90 @@ class ConnectionBytes:
                 )
         return ""
 
-    def wait_for_room(self, resume: Callable[[], None], refuse: Callable[[str], None]) -> None:
-        """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long."""
-        if any(waiting[1] == resume for waiting in self._waiting):
-            return
-        self._waiting.append((monotonic() + _WAIT_S, resume, refuse))
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_later(_POLL_S, self._look)
+    def wait_for_room(
+        self, resume: Callable[[], None], refuse: Refuse, size_bytes: int = 0, more_bytes: int | None = None
+    ) -> None:
+        """Calls `resume` when there is room again, or `refuse` with the reason where there is none for too long. Who
+        waits holds so much and will hold so much more, which is promised to it; None where nobody knows."""
+        if all(waiter.resume != resume for waiter in self._waiting):
+            waiter = Waiter(self, resume, refuse, size_bytes, more_bytes)
+            self._waiting.append(waiter)
+            self._all.enter(waiter)
+
+    def stop_waiting(self, resume: Callable[[], None] | None = None) -> None:
+        """This one, or all on the connection, need not be told any more."""
+        for waiter in [waiter for waiter in self._waiting if resume is None or waiter.resume == resume]:
+            self._waiting.remove(waiter)
+            self._all.leave(waiter)
+
+    def is_too_much(self, size_bytes: int, more_bytes: int) -> bool:
+        """Whether the server has no room for one who waits beside all that do not wait."""
+        return self._all.active_bytes + size_bytes + more_bytes > self._all.limit_bytes
+
+    def fits(self, size_bytes: int, more_bytes: int | None) -> bool:
+        """Whether there is room for one who waits. What waits with it does not count, or all would wait for each other;
+        but it is there, so little that has not arrived is let in beside it, or one at a time."""
+        waiting_bytes = sum(waiter.size_bytes for waiter in self._waiting)
+        own_bytes = self.held_bytes + self.unsent_bytes - waiting_bytes + size_bytes + (more_bytes or 0)
+        if own_bytes > self._all.connection_limit_bytes:
+            return False
+        all_bytes, limit = self._all.used_bytes + (more_bytes or 0), self._all.limit_bytes
+        if all_bytes <= limit:
+            return True
+        if more_bytes is None or self.is_too_much(size_bytes, more_bytes):
+            return False
+        return not more_bytes or not self._all.active_bytes or all_bytes <= limit + limit // _SPARE_SHARE
 
     def close(self) -> None:
         """The connection is gone."""
+        self.stop_waiting()
+        self.end_promise()
         self.hold(-self.held_bytes)
         self.set_unsent(0)
         self._is_closed = True
-        self._waiting.clear()
 
-    def _look(self) -> None:
-        if not self._waiting:
-            return
-        excess, now_s, looked_at = self.excess(), monotonic(), self._waiting
-        self._waiting = [waiting for waiting in looked_at if excess and now_s < waiting[0]]
-        if self._waiting:
-            asyncio.get_running_loop().call_later(_POLL_S, self._look)
-        for until_s, resume, refuse in looked_at:
-            if not excess:
-                resume()
-            elif now_s >= until_s:
-                refuse(excess)
+
+class Waiter:
+    """One who waits for room."""
+
+    __slots__ = ("_connection", "_more_bytes", "_refuse", "resume", "size_bytes", "until_s")
+
+    def __init__(
+        self,
+        connection: ConnectionBytes,
+        resume: Callable[[], None],
+        refuse: Refuse,
+        size_bytes: int,
+        more_bytes: int | None,
+    ) -> None:
+        self.resume = resume
+        self.size_bytes = size_bytes
+        self.until_s = monotonic() + _WAIT_S
+        self._connection = connection
+        self._more_bytes = more_bytes
+        self._refuse = refuse
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether it is the server that has no room for it, so that others wait behind it."""
+        more_bytes = self._more_bytes
+        return more_bytes is not None and self._connection.is_too_much(self.size_bytes, more_bytes)
+
+    def fits(self) -> bool:
+        """Whether there is room for it."""
+        return self._connection.fits(self.size_bytes, self._more_bytes)
+
+    def let_in(self) -> None:
+        """There is room for it."""
+        self._connection.stop_waiting(self.resume)
+        self._connection.promise(self._more_bytes or 0)
+        self.resume()
+
+    def refuse(self) -> None:
+        """There was none in time."""
+        reason = self._connection.excess(self._more_bytes or 0)
+        self._connection.stop_waiting(self.resume)
+        self._refuse(reason)
 
 
 def _sentence(whose: str, size_bytes: int, limit_bytes: int, flag: str, advice: str) -> str:

@@ -50,7 +50,12 @@ def answer_with_room(exchange: Exchange, answer: Callable[[Exchange], None], go_
         exchange.send_json(encode_error(too_large), 413)
         go_on()
     else:
-        inflight.wait_for_room(answer_late, refuse)
+        inflight.wait_for_room(answer_late, refuse, exchange.held_bytes, 0)
+
+
+def missing_bytes(head: RequestHead, received_bytes: int) -> int | None:
+    """What is still to come of a body; None where its head does not say."""
+    return None if head.is_chunked else max(0, head.content_length - received_bytes)
 
 
 def size_refusal(head: RequestHead, limits: ConnectionLimits) -> str:

@@ -11,7 +11,13 @@ from trireme.core.elements import Buffer
 from trireme.core.errors import InternalError, InvalidArgumentError, ServingError, unanswered_error
 from trireme.frontends.connection_slots import ConnectionPlace
 from trireme.frontends.http import answers
-from trireme.frontends.http.admission import answer_with_room, create_collector, find_refusal, size_refusal
+from trireme.frontends.http.admission import (
+    answer_with_room,
+    create_collector,
+    find_refusal,
+    missing_bytes,
+    size_refusal,
+)
 from trireme.frontends.http.body import BodyCollector, LargeBodyReader, change_receiver
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.guard import refused_visit
@@ -43,6 +49,7 @@ class Connection(OrderedAnswers):
         self._refusal: ServingError | None = None  # of that request, known from its head alone
         self._refused_count = 0  # requests that took long to read, for nothing
         self._body_bytes = 0  # of the body that is being received, those that are counted
+        self._is_let_in = False  # that body has waited, and all of it has room
 
     @property
     def is_busy(self) -> bool:
@@ -181,6 +188,7 @@ class Connection(OrderedAnswers):
             return None
         self._head = head
         self._pace.begin_window()
+        self.note_progress(len(rest))
         if head.expects_continue and not rest:
             self._send_continue()
         self._collector = create_collector(head, self._limits, self._refusal is not None)
@@ -212,15 +220,26 @@ class Connection(OrderedAnswers):
         self._pace.moved_bytes += size_bytes
         self._body_bytes += size_bytes
         self.inflight.hold(size_bytes)
-        if self.inflight.excess():
+        if not self._is_let_in and self.inflight.excess():
             self._pause_reading()
-            self.inflight.wait_for_room(self._resume_reading, self._refuse_body)
+            if self._head is not None:
+                missing = None if self._refusal is not None else missing_bytes(self._head, self._body_bytes)
+                self.inflight.wait_for_room(self._let_in, self._refuse_body, self._body_bytes, missing)
+
+    def _let_in(self) -> None:
+        self._is_let_in = self._refusal is None and self._head is not None and not self._head.is_chunked
+        self._resume_reading()
 
     def _refuse_body(self, reason: str) -> None:
-        if self._head is None:  # all of it has come, and waits as a request
-            self._resume_reading()
-        else:
-            self._refuse(503, reason)
+        self._refuse(503, reason)
+
+    def _end_wait(self) -> bool:
+        """All of a body is there, or nothing more of it is wanted; whether it was let in."""
+        was_let_in, self._is_let_in = self._is_let_in, False
+        self.inflight.end_promise()
+        if self.inflight.is_waiting:
+            self.inflight.stop_waiting(self._let_in)
+        return was_let_in
 
     def take_large_body(self, body: memoryview) -> None:
         """A large body is complete."""
@@ -259,14 +278,17 @@ class Connection(OrderedAnswers):
             self.inflight.hold(len(body) - self._body_bytes)
         elif self._body_bytes:
             self.inflight.hold(-self._body_bytes)
+        was_let_in = self._body_bytes > 0 and self._end_wait()
         self._body_bytes = 0
         if not head.is_keep_alive:
             self._is_last_read = True
-        if exchange.held_bytes and self.inflight.excess():
+        if exchange.held_bytes and not was_let_in and self.inflight.excess():
             self._pause_reading()
             answer_with_room(exchange, self._answer, self._resume_reading)
         else:
             self._answer(exchange)
+            if self._is_reading_paused:
+                self._resume_reading()
 
     def _answer(self, exchange: Exchange) -> None:
         head, endpoint = exchange.head, exchange.head.endpoint
@@ -285,6 +307,7 @@ class Connection(OrderedAnswers):
         self._exchanges.append(exchange)
         self.inflight.hold(-self._body_bytes)  # thrown away as it came
         self._body_bytes = 0
+        self._end_wait()
         if not answer_head.is_keep_alive:
             self._is_last_read = True
         if head.endpoint is not None and head.endpoint.is_plain:
@@ -298,6 +321,7 @@ class Connection(OrderedAnswers):
         self._is_last_read = self._lingers = True
         self._unread = b""
         self._head = self._collector = None
+        self._end_wait()
         exchange = Exchange(self, closing_head(), b"")
         exchange.visit = visit
         self._exchanges.append(exchange)

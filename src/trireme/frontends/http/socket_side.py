@@ -123,8 +123,11 @@ class SocketSide(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        """Also to be called where there is room again; a client that does not read is not read from."""
-        if self._is_reading_paused and not self._is_write_paused and self._transport is not None:
+        """Also to be called where there is room again; a client that does not read is not read from, nor is one of whom
+        something else waits for room."""
+        if self._is_write_paused or self.inflight.is_waiting:
+            return
+        if self._is_reading_paused and self._transport is not None:
             self._is_reading_paused = False
             self._transport.resume_reading()
             self._pace.begin_head()

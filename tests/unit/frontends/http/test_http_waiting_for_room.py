@@ -1,0 +1,137 @@
+"""Requests that wait for room: they do not wait for each other, and each has its own time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from waiting import until_on_loop
+
+from trireme.core.request import InferenceRequest
+from trireme.core.response import InferenceResponse
+from trireme.core.tensor import Tensor
+from trireme.frontends import inflight
+from trireme.frontends.connection_slots import SharedLimits
+from trireme.frontends.http.frontend import create_listener
+from trireme.frontends.http.options import HttpFrontendOptions
+from trireme.frontends.inflight import ConnectionBytes, InflightBytes
+
+TEXT = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]'
+
+
+class Clock:
+    now_s = 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time stands still unless a test says otherwise."""
+    clock = Clock()
+    monkeypatch.setattr(inflight, "_POLL_S", 0.001)
+    monkeypatch.setattr(inflight, "monotonic", lambda: clock.now_s)
+    return clock
+
+
+def body_of(size_bytes: int) -> bytes:
+    return TEXT + b" " * (size_bytes - len(TEXT) - 1) + b"}"
+
+
+def answer(request: InferenceRequest) -> None:
+    request.respond(InferenceResponse([Tensor("OUTPUT0", "FP32", (1, 1), bytes(4))]))
+
+
+def clients_of(client: Any, server: Any, everything: InflightBytes, count: int) -> list[Any]:
+    listener = create_listener(server, HttpFrontendOptions(), None, SharedLimits(inflight=everything))
+    return [type(client)(listener) for _ in range(count)]
+
+
+@pytest.mark.parametrize("size_bytes", [10_000, 1 << 20])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_all_that_fit_by_themselves_are_answered_one_after_another(
+    size_bytes: int, parts: int, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    count, most = 30, 10
+    everything = InflightBytes(most * size_bytes, most * size_bytes)
+    clients = clients_of(client, server, everything, count)
+    raw = post("/v2/models/ident/infer", body_of(size_bytes))
+    step = -(-len(raw) // parts)
+    unsent = {one: [raw[start : start + step] for start in range(0, len(raw), step)] for one in clients}
+    server.models["ident"].behaviour = lambda request: loop.call_later(0.001, answer, request)
+
+    async def send_on() -> None:
+        for one, rest in unsent.items():
+            if rest and not one.transport.is_paused:
+                one.feed(rest.pop(0))
+        await asyncio.sleep(0)
+
+    async def story() -> list[bytes]:
+        async with asyncio.timeout(30):
+            while not all(one.transport.written for one in clients):
+                await send_on()
+        return [one.take()[:13] for one in clients]
+
+    assert loop.run_until_complete(story()) == [b"HTTP/1.1 200 "] * count
+    assert (everything.used_bytes, everything.waiting_bytes) == (0, 0)
+    most_bytes = everything.limit_bytes * 5 // 4 + count * step  # each may send a part before it is held up
+    assert everything.take_peak() <= most_bytes
+
+
+def test_a_client_that_stalls_once_it_was_let_in_gives_back_what_was_kept_for_it(
+    client: Any, server: Any, post: Any, loop: Any, clock: Clock
+) -> None:
+    everything = InflightBytes(100_000, 100_000)
+    other = ConnectionBytes(everything)
+    stalling, whole = clients_of(client, server, everything, 2)
+    raw = post("/v2/models/ident/infer", body_of(50_000))
+
+    async def story() -> None:
+        other.hold(65_000)
+        stalling.feed(raw[:30_000])
+        stalling.feed(raw[30_000:40_000])
+        whole.feed(post("/v2/models/ident/infer", body_of(20_000)))
+        other.hold(-45_000)
+        await until_on_loop(lambda: not stalling.transport.is_paused)
+        assert everything.used_bytes >= 20_000 + 50_000, "all of its body is counted"
+        await until_on_loop(lambda: whole.transport.written)
+        stalling.connection.connection_lost(None)
+        assert everything.used_bytes == 20_000
+
+    loop.run_until_complete(story())
+
+
+def test_a_body_behind_one_that_waits_is_not_read_before_there_is_room_and_has_its_own_time(
+    client: Any, server: Any, post: Any, loop: Any, clock: Clock
+) -> None:
+    everything = InflightBytes(20_000, 20_000)
+    other = ConnectionBytes(everything)
+    (piped,) = clients_of(client, server, everything, 1)
+    raw = post("/v2/models/ident/infer", body_of(10_000))
+    quiet = post("/v2/models/quiet/infer", TEXT + b"}")
+
+    async def story() -> None:
+        other.hold(15_000)
+        piped.feed(quiet)
+        piped.feed(raw[:500])
+        piped.feed(raw[500:] + raw[:20])  # and the beginning of another head
+        assert piped.transport.is_paused
+        answer(server.requests[0])
+        assert piped.take().startswith(b"HTTP/1.1 200 ")
+        assert piped.transport.is_paused, "the answer of another is no room"
+        clock.now_s = 1.9
+        other.hold(-15_000)
+        await until_on_loop(lambda: piped.transport.written)
+        piped.take()
+        assert not piped.transport.is_paused
+        other.hold(15_000)
+        piped.feed(raw[20:500])
+        piped.feed(raw[500:9_000])
+        assert piped.transport.is_paused
+        clock.now_s = 3.8
+        await asyncio.sleep(0.02)
+        assert piped.take() == b""
+        clock.now_s = 4.0
+        await until_on_loop(lambda: piped.transport.written)
+        assert piped.take().startswith(b"HTTP/1.1 503 ")
+
+    loop.run_until_complete(story())
