@@ -144,6 +144,7 @@ def test_what_is_wrong_and_what_finds_too_many_waiting_is_left_to_the_server() -
     async def go(stage: Stage) -> None:
         worker = stage.lend(1)
         assert not stage.ask(shape=(1, 2))
+        assert stage.counts.inflight_count == 0
         assert [stage.ask() for _ in range(1 + MOST_WAITING + 1)] == [True] * (1 + MOST_WAITING) + [False]
         for count in (1, *[2] * (MOST_WAITING // 2)):
             assert await worker.answer() == count

@@ -22,6 +22,10 @@ SUCCESS_AT: Final = 4
 _BUCKETS_AT: Final = _HEAD + len(_REASONS)
 _BATCHES_AT: Final = _BUCKETS_AT + 3 * _BUCKET_COUNT
 COUNT: Final = _BATCHES_AT + _ROW * MAX_BATCH_SIZES
+SWITCH_AT: Final = COUNT
+INFLIGHT_AT: Final = COUNT + 1
+SIZE: Final = COUNT + 2
+"""Of all numbers: behind the counts stand a switch, and the requests under way."""
 BYTES: Final = 8
 """Of a number."""
 
@@ -44,8 +48,9 @@ class CountsWriter:
         self._buckets = [0] * (3 * _BUCKET_COUNT)
         self._executions = [0] * MAX_BATCH_SIZES
 
-    def write(self, stats: ModelStats) -> None:
-        """Shows what has been counted so far."""
+    def write(self, stats: ModelStats, inflight_count: int) -> None:
+        """Shows what has been counted so far, and how many requests are under way."""
+        self._view[INFLIGHT_AT] = inflight_count
         _pack_head(
             self._memory,
             0,
@@ -69,9 +74,7 @@ class CountsWriter:
         fresh_count = stats.success_count - self._success_count
         if fresh_count:
             self._success_count = stats.success_count
-            self._write_buckets(stats.request_buckets, 0, fresh_count)
-            self._write_buckets(stats.queue_buckets, _BUCKET_COUNT, fresh_count)
-            self._write_buckets(stats.compute_buckets, 2 * _BUCKET_COUNT, fresh_count)
+            self._write_buckets(stats, fresh_count)
         executions = self._executions
         for row, (size, totals) in enumerate(stats.batches.items()):
             if executions[row] != totals[0]:
@@ -79,17 +82,21 @@ class CountsWriter:
                 place = (_BATCHES_AT + row * _ROW) * BYTES
                 _pack_row(self._memory, place, size, totals[0], totals[1], totals[2], totals[3])
 
-    def _write_buckets(self, buckets: list[int], at: int, fresh_count: int) -> None:
-        """Every request that was answered well since the last time is in one of them."""
+    def _write_buckets(self, stats: ModelStats, fresh_count: int) -> None:
+        """Every request that was answered well since the last time is in one bucket of each kind."""
         written = self._buckets
-        for count in buckets:
-            if written[at] != count:
-                fresh_count -= count - written[at]
-                written[at] = count
-                self._view[_BUCKETS_AT + at] = count
-                if not fresh_count:
-                    return
-            at += 1
+        first = 0
+        for buckets in (stats.request_buckets, stats.queue_buckets, stats.compute_buckets):
+            at, missing_count = first, fresh_count
+            for count in buckets:
+                if written[at] != count:
+                    missing_count -= count - written[at]
+                    written[at] = count
+                    self._view[_BUCKETS_AT + at] = count
+                    if not missing_count:
+                        break
+                at += 1
+            first += _BUCKET_COUNT
 
 
 def add_counts(stats: ModelStats, before: Sequence[int], now: Sequence[int]) -> None:

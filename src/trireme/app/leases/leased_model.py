@@ -59,6 +59,7 @@ class LeasedModel:
         self._has_strict_outputs = has_strict_outputs
         self._quarantine = Quarantine(self._config.name)
         self._counts = counts
+        self._counts_writer = counts.writer
         self._on_large = on_large
         self._shown_count = 0
         self._workers: dict[int, tuple[PythonInstance, HostLink]] = {}
@@ -73,13 +74,18 @@ class LeasedModel:
 
     def start(self, request: InferenceRequest) -> bool:
         """Runs the request here; false, and nothing is done, where the server process is to have it."""
-        if self._scheduler.pending_count >= self._most_waiting or self._counts.is_shut:
+        scheduler, counts = self._scheduler, self._counts
+        inflight_count = scheduler.inflight_count
+        # Few wait where few are under way.
+        is_full = inflight_count >= self._most_waiting and scheduler.pending_count >= self._most_waiting
+        if is_full or counts.is_shut:
             return False
+        counts.show_inflight(inflight_count + 1)  # before it may be answered
         try:
             self._infer_on(self._model, request)
         except ServingError:
+            counts.show_inflight(inflight_count)
             return False  # which refuses it in the same words
-        self._counts.show_inflight(self._scheduler.inflight_count)
         return True
 
     def add(self, lease: int, instance_name: str, sockets: tuple[socket.socket, socket.socket]) -> None:
@@ -153,8 +159,7 @@ class LeasedModel:
             if self._show_timer is not None:
                 self._show_timer.cancel()
                 self._show_timer = None
-        self._counts.write(self._stats)
-        self._counts.show_inflight(self._scheduler.inflight_count)
+        self._counts_writer.write(self._stats, self._scheduler.inflight_count)
         if self._is_closing and not self._workers:
             self._counts.close()
 
@@ -167,12 +172,12 @@ class LeasedModel:
             response.error = InternalError("expected a single response, got 0")
         if self._stats.success_count != self._shown_count or response.error is not None:
             self._shown_count = self._stats.success_count
-            self._counts.write(self._stats)
-        self._counts.show_inflight(self._scheduler.inflight_count)
+            self._counts_writer.write(self._stats, self._scheduler.inflight_count)
+        else:
+            self._counts.show_inflight(self._scheduler.inflight_count)
 
     def _show_again(self) -> None:
-        self._counts.write(self._stats)
-        self._counts.show_inflight(self._scheduler.inflight_count)
+        self._counts_writer.write(self._stats, self._scheduler.inflight_count)
         self._show_timer = asyncio.get_running_loop().call_later(_SHOW_S, self._show_again)
 
 

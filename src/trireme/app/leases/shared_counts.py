@@ -6,12 +6,19 @@ import mmap
 import os
 from typing import Final
 
-from trireme.app.leases.counts import BYTES, COUNT, SUCCESS_AT, CountsWriter, add_counts
+from trireme.app.leases.counts import (
+    BYTES,
+    COUNT,
+    INFLIGHT_AT,
+    SIZE,
+    SUCCESS_AT,
+    SWITCH_AT,
+    CountsWriter,
+    add_counts,
+)
 from trireme.observe.stats import ModelStats
 
-_SWITCH: Final = COUNT  # behind the counts
-_INFLIGHT: Final = COUNT + 1
-_SIZE_BYTES: Final = (COUNT + 2) * BYTES
+_SIZE_BYTES: Final = SIZE * BYTES
 
 
 class SharedCounts:
@@ -27,7 +34,8 @@ class SharedCounts:
         self._map = mmap.mmap(fd, _SIZE_BYTES)
         self._view = memoryview(self._map).cast("q")
         self._before = [0] * COUNT
-        self._writer = CountsWriter(self._map, self._view)
+        self.writer = CountsWriter(self._map, self._view)
+        """Shows what has been counted."""
 
     @classmethod
     def create(cls) -> SharedCounts:
@@ -39,15 +47,11 @@ class SharedCounts:
     @property
     def is_shut(self) -> bool:
         """Whether no further request is to be begun."""
-        return self._view[_SWITCH] != 0
+        return self._view[SWITCH_AT] != 0
 
     def shut(self) -> None:
         """Has the other process begin no further request, from this moment on."""
-        self._view[_SWITCH] = 1
-
-    def write(self, stats: ModelStats) -> None:
-        """Shows what has been counted so far."""
-        self._writer.write(stats)
+        self._view[SWITCH_AT] = 1
 
     def bring_into(self, stats: ModelStats) -> None:
         """Adds what has been counted since the last time."""
@@ -69,11 +73,11 @@ class SharedCounts:
     @property
     def inflight_count(self) -> int:
         """Requests that the other process has begun and not answered."""
-        return self._view[_INFLIGHT]
+        return self._view[INFLIGHT_AT]
 
     def show_inflight(self, count: int) -> None:
         """Tells the server process of them."""
-        self._view[_INFLIGHT] = count
+        self._view[INFLIGHT_AT] = count
 
     def close(self) -> None:
         """Lets go of the memory."""

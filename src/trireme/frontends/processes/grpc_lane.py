@@ -105,8 +105,13 @@ class LaneInferCall(UnaryCall):
         if self.is_done:
             return
         self._message = message
-        request = self._request_in(message)
-        if request is None:
+        try:
+            template, request_id, raw_contents = self.context.decoder.decode(message)
+            if template.has_regions or template.wishes is not None:
+                self._pass_on_whole()
+                return
+            request = template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
+        except (LongRequestError, ServingError):  # not plain, or wrong
             self._pass_on_whole()
             return
         self._request = request
@@ -170,16 +175,6 @@ class LaneInferCall(UnaryCall):
         if self.connection.http2.outbound.queued_bytes:
             self._lane.owner.connections[self.connection_number].tell_unsent()
 
-    def _request_in(self, message: Buffer) -> InferenceRequest | None:
-        """What a plain message says; None for all that is not plain, or wrong."""
-        try:
-            template, request_id, raw_contents = self.context.decoder.decode(message)
-            if template.has_regions or template.wishes is not None:
-                return None
-            return template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
-        except (LongRequestError, ServingError):
-            return None
-
     def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
         try:
             pieces, size = self.context.encoder.encode(request, response)
@@ -228,7 +223,9 @@ class GrpcClientConnection(ClientConnection):
     def data_received(self, data: bytes) -> None:
         self._used.add(self.number)
         self._inner.data_received(data)
-        self._upstream.open_windows()
+        upstream = self._upstream
+        if upstream.calls or upstream.outbound.pieces:
+            upstream.open_windows()
         if self._told_unsent_bytes or self._is_write_paused or self._inner.http2.outbound.queued_bytes:
             self.tell_unsent()
 

@@ -49,12 +49,12 @@ class Upstream:
         self._connection = connection
         self._send = send
         self._sending: dict[int, Stream] = {}  # whose requests are not all there
-        self._outbound = Outbound(self._sending)
-        self._calls: dict[int, PassedCall] = {}
+        self.outbound = Outbound(self._sending)
+        self.calls: dict[int, PassedCall] = {}
         self._next_id = 1
         """Of a call's stream. They grow in the order in which calls are passed on, which is not that of the client."""
         self._partial = b""
-        self._outbound.pieces.append(_GREETING)  # in front of whatever is sent first
+        self.outbound.pieces.append(_GREETING)  # in front of whatever is sent first
         self._taken_bytes = 0  # of the connection's window
         self.is_closed = False
         """Whether the server process takes no calls any more."""
@@ -63,14 +63,14 @@ class Upstream:
         """Passes a call on; implements `Method.open` with the connection left out. The refusal is for the case that the
         server ends before it has looked at the call."""
         own_id, self._next_id = self._next_id, self._next_id + 2
-        call = self._calls[own_id] = PassedCall(self, stream, own_id, refusal)
+        call = self.calls[own_id] = PassedCall(self, stream, own_id, refusal)
         if self.is_closed:
             self._refuse(call)
             return call
         own = Stream(own_id, stream.headers, 0)
         own.is_received = True  # whatever the answer, it ends no request early
         self._sending[own_id] = own
-        self._outbound.pieces.append(_headers_frames(own_id, stream.headers))
+        self.outbound.pieces.append(_headers_frames(own_id, stream.headers))
         self.flush()
         return call
 
@@ -78,29 +78,29 @@ class Upstream:
         """Some of a call's request."""
         own = self._sending.get(stream_id)
         if own is not None:
-            self._outbound.send_data(own, [data], len(data))
+            self.outbound.send_data(own, [data], len(data))
             if is_ended:
-                self._outbound.send_trailers(own, _END_OF_REQUEST)
+                self.outbound.send_trailers(own, _END_OF_REQUEST)
             self.flush()
 
     def cancel(self, stream_id: int) -> None:
         """The client waits no longer for a call."""
-        if self._calls.pop(stream_id, None) is not None:
+        if self.calls.pop(stream_id, None) is not None:
             own = self._sending.pop(stream_id, None)
             if own is not None:
-                self._outbound.drop(own)
-            self._outbound.pieces.append(wire.rst_stream_frame(stream_id, wire.CANCEL))
+                self.outbound.drop(own)
+            self.outbound.pieces.append(wire.rst_stream_frame(stream_id, wire.CANCEL))
             self.flush()
 
     def close(self) -> None:
         """The server process reads and answers nothing more. It has answered all that it has read before."""
         self.is_closed = True
-        for call in list(self._calls.values()):
+        for call in list(self.calls.values()):
             self._refuse(call)
 
     def _refuse(self, call: PassedCall) -> None:
         """Where the connection alone ends, the client is told that it may ask again on another."""
-        self._calls.pop(call.own_id, None)
+        self.calls.pop(call.own_id, None)
         self._sending.pop(call.own_id, None)
         if call.has_headers:
             call.fail(unanswered_error())
@@ -128,18 +128,18 @@ class Upstream:
 
     def open_windows(self) -> None:
         """Lets the server process send more on calls whose answers the client has taken."""
-        for call in self._calls.values():
+        for call in self.calls.values():
             if call.taken_bytes and not call.stream.queued_bytes:
-                self._outbound.pieces.append(wire.window_update_frame(call.own_id, call.taken_bytes))
+                self.outbound.pieces.append(wire.window_update_frame(call.own_id, call.taken_bytes))
                 call.taken_bytes = 0
         if self._taken_bytes > _CONNECTION_WINDOW_BYTES >> 1:
-            self._outbound.pieces.append(wire.window_update_frame(0, self._taken_bytes))
+            self.outbound.pieces.append(wire.window_update_frame(0, self._taken_bytes))
             self._taken_bytes = 0
         self.flush()
 
     def flush(self) -> None:
         """Sends what has gathered."""
-        pieces = self._outbound.pieces
+        pieces = self.outbound.pieces
         if pieces:
             self._send(b"".join(pieces))
             pieces.clear()
@@ -147,7 +147,7 @@ class Upstream:
     def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if kind == wire.DATA:
             self._taken_bytes += len(payload)
-            call = self._calls.get(stream_id)
+            call = self.calls.get(stream_id)
             if call is not None:
                 call.answered(payload)
                 if call.taken_bytes > _STREAM_WINDOW_BYTES >> 2:
@@ -155,24 +155,24 @@ class Upstream:
         elif kind == wire.HEADERS:
             self._take_headers(flags, stream_id, payload)
         elif kind == wire.RST_STREAM:
-            call = self._calls.pop(stream_id, None)
+            call = self.calls.pop(stream_id, None)
             if call is not None:
                 self._sending.pop(stream_id, None)
                 call.reset(int.from_bytes(payload, "big"))
         elif kind == wire.WINDOW_UPDATE:
             own = self._sending.get(stream_id)
             if own is not None or not stream_id:
-                self._outbound.grant(own, int.from_bytes(payload, "big"))
+                self.outbound.grant(own, int.from_bytes(payload, "big"))
         elif kind == wire.SETTINGS and not flags & wire.ACK:
             self._take_settings(payload)
         elif kind == wire.PING and not flags & wire.ACK:
-            self._outbound.pieces.append(wire.ping_frame(payload, True))
+            self.outbound.pieces.append(wire.ping_frame(payload, True))
         elif kind == wire.GOAWAY:
             self._connection.stop_accepting()
 
     def _take_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         is_last = bool(flags & wire.END_STREAM)
-        call = self._calls.pop(stream_id, None) if is_last else self._calls.get(stream_id)
+        call = self.calls.pop(stream_id, None) if is_last else self.calls.get(stream_id)
         if call is None:
             return
         if is_last:
@@ -182,10 +182,10 @@ class Upstream:
     def _take_settings(self, payload: bytes) -> None:
         settings = wire.decode_settings(payload)
         if wire.SETTING_MAX_FRAME_SIZE in settings:
-            self._outbound.change_max_frame(settings[wire.SETTING_MAX_FRAME_SIZE])
+            self.outbound.change_max_frame(settings[wire.SETTING_MAX_FRAME_SIZE])
         if wire.SETTING_INITIAL_WINDOW_SIZE in settings:
-            self._outbound.change_initial_window(settings[wire.SETTING_INITIAL_WINDOW_SIZE])
-        self._outbound.pieces.append(wire.SETTINGS_ACK)
+            self.outbound.change_initial_window(settings[wire.SETTING_INITIAL_WINDOW_SIZE])
+        self.outbound.pieces.append(wire.SETTINGS_ACK)
 
     @property
     def client(self) -> GrpcConnection:

@@ -26,7 +26,7 @@ def test_the_server_has_counted_what_all_processes_have() -> None:
             recording.record_execution(3, BatchTiming(1, 2, 3))
             recording.record_failure(request(), BACKEND, 1000)
         for counts in others:
-            counts.write(front)
+            counts.writer.write(front, 0)
         ours.bring_into(server)
     assert server.snapshot() == alone.snapshot()
     assert server.request_buckets == alone.request_buckets
@@ -50,10 +50,10 @@ def test_requests_of_all_lengths_and_batches_of_all_sizes_are_counted() -> None:
         start_ns = 200 + lengths[number * 11 % len(lengths)]
         front.record_batch([request()] * (1 + number % 4), 1 + number % 13, start_ns, 100 + length, timing)
         if number % 3 == 0:  # several batches between two writings
-            theirs.write(front)
+            theirs.writer.write(front, 0)
             if number % 2 == 0:
                 ours.bring_into(server)
-    theirs.write(front)
+    theirs.writer.write(front, 0)
     ours.bring_into(server)
     assert server.snapshot() == front.snapshot()
     assert server.request_buckets == front.request_buckets
@@ -67,12 +67,12 @@ def test_only_what_has_changed_is_written() -> None:
     front = ModelStats("m", 1)
     counts = SharedCounts.create()
     front.record_batch([request()], 2, 400, 900, BatchTiming(10, 20, 30))
-    counts.write(front)
+    counts.writer.write(front, 0)
     with mmap.mmap(counts.fd, COUNT * BYTES) as memory:
         first = memory[:]
         memory[11 * BYTES :] = bytes((COUNT - 11) * BYTES)  # all but the sums at the front
         front.record_batch([request()], 3, 400, 900, BatchTiming(10, 20, 30))
-        counts.write(front)
+        counts.writer.write(front, 0)
         second = memory[:]
     before, now = ([*memoryview(text).cast("q")] for text in (first, second))
     changed = [now[at] for at in range(11, COUNT) if now[at]]
@@ -86,7 +86,7 @@ def test_what_waits_is_shown_and_not_added() -> None:
     front.pending_count = lambda: 5
     ours = SharedCounts.create()
     theirs = SharedCounts(os.dup(ours.fd))
-    theirs.write(front)
+    theirs.writer.write(front, 0)
     ours.bring_into(server)
     assert ours.pending_count == 5
     assert server.pending_count() == 0
@@ -98,8 +98,9 @@ def test_requests_that_another_process_has_are_shown_apart_from_the_counts() -> 
     ours = SharedCounts.create()
     theirs = SharedCounts(os.dup(ours.fd))
     theirs.show_inflight(3)
-    theirs.write(ModelStats("m", 1))
     assert (ours.inflight_count, ours.is_shut) == (3, False)
+    theirs.writer.write(ModelStats("m", 1), 2)
+    assert (ours.inflight_count, ours.is_shut) == (2, False)
     ours.close()
     theirs.close()
 
@@ -110,7 +111,7 @@ def test_the_switch_is_seen_at_once_and_survives_counting() -> None:
     assert not theirs.is_shut
     ours.shut()
     assert theirs.is_shut
-    theirs.write(ModelStats("m", 1))
+    theirs.writer.write(ModelStats("m", 1), 0)
     assert ours.is_shut
     ours.close()
     theirs.close()
