@@ -78,9 +78,8 @@ class LeasedModel:
         inflight_count = scheduler.inflight_count
         # Few wait where few are under way.
         is_full = inflight_count >= self._most_waiting and scheduler.pending_count >= self._most_waiting
-        if is_full or counts.is_shut:
+        if is_full or not counts.begin(inflight_count + 1):
             return False
-        counts.show_inflight(inflight_count + 1)  # before it may be answered
         try:
             self._infer_on(self._model, request)
         except ServingError:

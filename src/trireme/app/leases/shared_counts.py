@@ -75,6 +75,13 @@ class SharedCounts:
         """Requests that the other process has begun and not answered."""
         return self._view[INFLIGHT_AT]
 
+    def begin(self, inflight_count: int) -> bool:
+        """Shows one more of them, which may be answered at once; false where no further one is to be begun."""
+        if self._view[SWITCH_AT]:
+            return False
+        self._view[INFLIGHT_AT] = inflight_count
+        return True
+
     def show_inflight(self, count: int) -> None:
         """Tells the server process of them."""
         self._view[INFLIGHT_AT] = count

@@ -18,6 +18,7 @@ from trireme.frontends.grpc.context import ServiceContext
 from trireme.frontends.grpc.options import GrpcFrontendOptions
 from trireme.frontends.grpc.plan import CallPlan, CallPlanner, Method
 from trireme.frontends.grpc.unary import UnaryCall
+from trireme.frontends.inflight import CHARGED_FROM_BYTES
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.client_connection import ClientConnection
 from trireme.frontends.processes.grpc_upstream import PassedCall, Upstream
@@ -94,24 +95,28 @@ class LaneInferCall(UnaryCall):
 
     def receive(self, data: Buffer, is_ended: bool) -> None:
         """A message that is not to be read here is passed on from its first bytes on."""
-        if self._assembler is None and (
-            len(data) < PREFIX_BYTES or data[0] or int.from_bytes(data[1:PREFIX_BYTES], "big") > _MAX_MESSAGE_BYTES
-        ):
-            self._pass_on(data, is_ended)
-        else:
-            UnaryCall.receive(self, data, is_ended)
+        if self._assembler is None:
+            size = int.from_bytes(data[:PREFIX_BYTES], "big")  # with the mark of compression in front, beyond all sizes
+            if size > _MAX_MESSAGE_BYTES or len(data) < PREFIX_BYTES:
+                self._pass_on(data, is_ended)
+                return
+            if is_ended and size == len(data) - PREFIX_BYTES and size <= CHARGED_FROM_BYTES - PREFIX_BYTES:
+                self._begin(data[PREFIX_BYTES:])
+                return
+        UnaryCall.receive(self, data, is_ended)
 
     def handle(self, message: Buffer) -> None:
         if self.is_done:
             return
         self._message = message
+        request: InferenceRequest | None = None
         try:
             template, request_id, raw_contents = self.context.decoder.decode(message)
-            if template.has_regions or template.wishes is not None:
-                self._pass_on_whole()
-                return
-            request = template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
-        except (LongRequestError, ServingError):  # not plain, or wrong
+            if not template.has_regions and template.wishes is None:
+                request = template.request(request_id, raw_contents, _ignore, self.plan.forwarded)
+        except (LongRequestError, ServingError):
+            pass
+        if request is None:  # it is not plain, or wrong
             self._pass_on_whole()
             return
         self._request = request
@@ -120,7 +125,7 @@ class LaneInferCall(UnaryCall):
         if owner.leased and not (request.correlation_id or request.flags or request.priority or request.timeout_us):
             start = owner.leased.get((request.model_name, request.model_version))
             if start is not None:
-                request.respond = self._answer_leased
+                request.respond = self._answer
                 if start(request):
                     return
                 request.on_cancel = self._cancel
@@ -154,36 +159,37 @@ class LaneInferCall(UnaryCall):
             return
         if kind == messages.ANSWER:
             request.served_version = message[2]
-            self._answer(request, InferenceResponse([Tensor(*output) for output in message[3]], None, message[4]))
+            self._answer(InferenceResponse([Tensor(*output) for output in message[3]], None, message[4]))
         elif kind == messages.SEND_WHOLE:
             self._pass_on_whole()
         else:
             self.fail(decode_error(message[2]))
         self._lane.owner.connections[self.connection_number].tell_unsent()
 
-    def _answer_leased(self, response: InferenceResponse) -> None:
-        """The end of a request that has run on a worker of this process's."""
+    def _answer(self, response: InferenceResponse) -> None:
+        """The response to the request, of the server process or of a worker of this one's."""
         request = self._request
         if self.is_done or request is None:
             return
-        if response.error is None:
-            self._answer(request, response)
-        elif isinstance(response.error, LeaseEndedError):
-            self._pass_on_whole()
+        if response.error is not None:
+            self._fail_or_pass_on(response.error)
         else:
-            self.fail(response.error)
+            try:
+                pieces, size = self.context.encoder.encode(request, response)
+            except ServingError as error:
+                self.fail(error)
+            except Exception as error:
+                self._fail_unexpectedly(error)
+            else:
+                self.reply(pieces, size)
         if self.connection.http2.outbound.queued_bytes:
             self._lane.owner.connections[self.connection_number].tell_unsent()
 
-    def _answer(self, request: InferenceRequest, response: InferenceResponse) -> None:
-        try:
-            pieces, size = self.context.encoder.encode(request, response)
-        except ServingError as error:
-            self.fail(error)
-        except Exception as error:
-            self._fail_unexpectedly(error)
+    def _fail_or_pass_on(self, error: ServingError) -> None:
+        if isinstance(error, LeaseEndedError):
+            self._pass_on_whole()
         else:
-            self.reply(pieces, size)
+            self.fail(error)
 
     def _pass_on_whole(self) -> None:
         """Has the server process read the message."""
