@@ -108,6 +108,69 @@ def _describe(connection: socket.socket, answer: Callable[[socket.socket], None]
             answer(connection)
 
 
+_ANSWER = b'{"model_name":"m","outputs":[{"name":"OUT","datatype":"FP32","shape":[1],"data":[1.0]}]}'
+
+
+def _saying(*bodies: bytes, head: bytes = b"") -> Callable[[socket.socket], None]:
+    """These bodies one after the other, each with status 200, and the last one from then on."""
+    left = list(bodies)
+
+    def answer(connection: socket.socket) -> None:
+        body = left.pop(0) if len(left) > 1 else left[0]
+        connection.sendall(b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "failed to parse the answer's JSON: The document is empty."),
+        (b"garbage", "failed to parse the answer's JSON: "),
+        (b"[1]", "the answer is no inference response: its JSON has no list of outputs with names"),
+        (b'{"error": "no"}', "the answer is no inference response: its JSON has no list of outputs with names"),
+        (
+            b'{"outputs": [{"name": "OUT", "parameters": {"binary_data_size": 4}}]}',
+            "the answer's outputs are larger than the 0 bytes behind its JSON",
+        ),
+    ],
+)
+def test_a_success_that_is_no_inference_response_ends_the_run(body: bytes, sentence: str) -> None:
+    run = _run_where_inference_is(_saying(body), "--request-count", "20")
+    assert run.returncode == 99
+    assert f"Thread [0] had error: {sentence}" in run.stderr
+    assert "throughput" not in run.stdout
+
+
+@pytest.mark.parametrize("body", [b"", b"garbage"])
+def test_an_answer_is_looked_at_behind_good_ones_too(body: bytes) -> None:
+    run = _run_where_inference_is(_saying(*[_ANSWER] * 10, body), "--request-count", "20")
+    assert run.returncode == 99
+    assert "failed to parse the answer's JSON: " in run.stderr
+    assert "Request count: 10\n" in run.stdout
+
+
+def test_an_answer_in_chunks_that_has_none_ends_the_run() -> None:
+    run = _run_where_inference_is(
+        lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    )
+    assert run.returncode == 99
+    assert "Thread [0] had error: failed to parse the answer's JSON: The document is empty." in run.stderr
+
+
+def test_json_that_is_longer_than_its_body_ends_the_run() -> None:
+    run = _run_where_inference_is(_saying(_ANSWER, head=b"Inference-Header-Content-Length: 900\r\n"))
+    assert run.returncode == 99
+    assert f"its head announces 900 bytes of JSON in a body of {len(_ANSWER)}" in run.stderr
+
+
+@pytest.mark.parametrize("lead", [b"", b" "])
+def test_good_answers_are_counted_be_they_with_a_space_before_their_json(lead: bytes) -> None:
+    run = _run_where_inference_is(_saying(lead + _ANSWER), "--request-count", "20")
+    assert run.returncode == 0, run.stderr
+    assert "Request count: 20\n" in run.stdout
+
+
 def _endless_head(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
     while True:

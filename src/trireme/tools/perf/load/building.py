@@ -69,7 +69,14 @@ class LoadRecipe:
     def _transport(self, loop: EventLoop, driver: Driver) -> Transport:
         keeps = self.keeps_bodies or bool(self.expected)
         if self.kind in (answers.HTTP, answers.EVENTS, answers.TEXT):
-            return HttpTransport(loop, self.endpoint, driver, keeps_bodies=keeps, streams=self.kind == answers.EVENTS)
+            return HttpTransport(
+                loop,
+                self.endpoint,
+                driver,
+                keeps_bodies=keeps,
+                streams=self.kind == answers.EVENTS,
+                fault_of=answers.http_fault if self.kind == answers.HTTP else None,
+            )
         assert self.headers is not None
         if self.kind in (answers.GRPC, answers.TENSORFLOW):
             return GrpcTransport(loop, self.endpoint, driver, self.headers, keeps_bodies=keeps)

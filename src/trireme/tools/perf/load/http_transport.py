@@ -18,12 +18,22 @@ from trireme.tools.perf.wire.http1_responses import (
     error_text,
 )
 
+FaultOf = Callable[[int | None, bytes], str]
+"""Looks at the length of the JSON part and the body of a success; empty where nothing is wrong with it."""
+
 
 class HttpTransport:
     """The connections to one server."""
 
     def __init__(
-        self, loop: EventLoop, endpoint: Endpoint, sink: CallSink, *, keeps_bodies: bool, streams: bool
+        self,
+        loop: EventLoop,
+        endpoint: Endpoint,
+        sink: CallSink,
+        *,
+        keeps_bodies: bool,
+        streams: bool,
+        fault_of: FaultOf | None = None,
     ) -> None:
         self.loop = loop
         self.endpoint = endpoint
@@ -32,6 +42,9 @@ class HttpTransport:
         self.keeps_bodies = keeps_bodies
         self.streams = streams
         """Answers are server-sent events, each a response of its own."""
+        self.fault_of = fault_of
+        """What a whole answer has wrong: asked for the first one of each connection, and later for those that do not
+        begin like JSON, so that the others cost nothing."""
         self.free: list[HttpConnection] = []
         self._all: list[HttpConnection] = []
 
@@ -59,8 +72,10 @@ class HttpConnection:
         "_call",
         "_chunks",
         "_events",
+        "_has_body",
         "_head",
         "_is_open",
+        "_is_proven",
         "_missing",
         "_out",
         "_pending",
@@ -72,6 +87,7 @@ class HttpConnection:
     def __init__(self, transport: HttpTransport) -> None:
         self._transport = transport
         self._is_open = False
+        self._is_proven = transport.fault_of is None
         self._call: Call | None = None
         self._reset()
 
@@ -80,6 +96,7 @@ class HttpConnection:
         self._pending = b""
         self._head: ResponseHead | None = None
         self._missing = 0
+        self._has_body = False
         self._body: list[bytes] = []
         self._chunks: ChunkedBody | None = None
         self._events: EventSplitter | None = None
@@ -165,8 +182,9 @@ class HttpConnection:
         if head.length is not None:
             missing = end + 4 + head.length - len(data)
             if missing <= 0 and not is_stream:
-                keeps = self._transport.keeps_bodies or head.status != 200
-                self._finish(head, data[end + 4 :] if keeps else None, now_ns)
+                if not (self._is_proven and data.startswith(b"{", end + 4)):
+                    self._suspect()
+                self._finish(head, data[end + 4 :] if self._keeps(head) else None, now_ns)
                 return
             self._missing = missing
         self._pending = b""
@@ -193,10 +211,24 @@ class HttpConnection:
             assert call is not None
             for event in self._events.feed(data):
                 self._transport.sink.responded(call, now_ns, event)
-        elif self._transport.keeps_bodies or head.status != 200:
-            self._body.append(data)
+        else:
+            if data and not self._has_body:
+                self._has_body = True
+                if not data.startswith(b"{"):
+                    self._suspect()
+            if self._keeps(head):
+                self._body.append(data)
         if is_done:
+            if not self._has_body:
+                self._suspect()
             self._finish(head, b"".join(self._body) if self._body else None, now_ns)
+
+    def _suspect(self) -> None:
+        """This answer is looked at as a whole."""
+        self._is_proven = self._transport.fault_of is None
+
+    def _keeps(self, head: ResponseHead) -> bool:
+        return self._transport.keeps_bodies or not self._is_proven or head.status != 200
 
     def _finish(self, head: ResponseHead, body: bytes | None, now_ns: int) -> None:
         call, self._call = self._call, None
@@ -206,15 +238,23 @@ class HttpConnection:
             self.close()
         transport = self._transport
         transport.free.append(self)
-        if head.status == 200:
-            transport.sink.finished(call, now_ns, _answer(head, body) if body is not None else None)
-        else:
+        if head.status != 200:
             transport.sink.failed(call, error_text(head.status, body or b""))
+            return
+        if not self._is_proven:
+            assert transport.fault_of is not None
+            if fault := transport.fault_of(head.json_length, body or b""):
+                transport.sink.failed(call, fault)
+                return
+            self._is_proven = True
+        transport.sink.finished(call, now_ns, _answer(head, body) if body is not None else None)
 
     def _ended(self, now_ns: int) -> None:
         """The server closed the connection: the end of an answer without a length, or of one that never was."""
         self.close()
         if self._head is not None and self._head.length is None and self._chunks is None:
+            if not self._has_body:
+                self._suspect()
             self._finish(self._head, b"".join(self._body), now_ns)
         elif self._call is not None:
             self._fail("the server closed the connection before its answer")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import orjson
 
 from trireme.core.datatype import BYTES, NUMPY_DTYPE
 from trireme.core.elements import encode_bytes
@@ -29,6 +30,24 @@ def outputs_of(kind: str, body: Any) -> Outputs:
         return tensorflow_requests.response_outputs(body)
     answer = service_pb2.ModelStreamInferResponse.FromString(body)
     return grpc_requests.response_outputs(answer.infer_response)
+
+
+def http_fault(json_length: int | None, body: bytes) -> str:
+    """What keeps an answer with status 200 from being one of the v2 protocol, in words; empty where nothing does."""
+    document = body if json_length is None else body[:json_length]
+    if not document:
+        return "failed to parse the answer's JSON: The document is empty."
+    try:
+        read = orjson.loads(document)
+    except orjson.JSONDecodeError as error:
+        return f"failed to parse the answer's JSON: {error}"
+    outputs = read.get("outputs") if isinstance(read, dict) else None
+    if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
+        return "the answer is no inference response: its JSON has no list of outputs with names"
+    sizes = [one["parameters"].get("binary_data_size", 0) for one in outputs if isinstance(one.get("parameters"), dict)]
+    if not all(isinstance(size, int) for size in sizes) or sum(sizes) > len(body) - len(document):
+        return f"the answer's outputs are larger than the {len(body) - len(document)} bytes behind its JSON"
+    return ""
 
 
 def response_text(kind: str, body: Any) -> str:

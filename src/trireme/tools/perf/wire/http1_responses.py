@@ -62,13 +62,11 @@ def _parse(head: bytes) -> ResponseHead:
     is_last = b"close" in connection or (version == b"HTTP/1.0" and b"keep-alive" not in connection)
     if length is None and not is_chunked and (status in (204, 304) or status < 200):
         length = b"0"
-    return ResponseHead(
-        status,
-        None if length is None or is_chunked else _number(length),
-        is_chunked,
-        is_last,
-        None if json_length is None else _number(json_length),
-    )
+    size = None if length is None or is_chunked else _number(length)
+    json_size = None if json_length is None else _number(json_length)
+    if size is not None and json_size is not None and json_size > size:
+        raise ValueError(f"its head announces {json_size} bytes of JSON in a body of {size}")
+    return ResponseHead(status, size, is_chunked, is_last, json_size)
 
 
 def _number(value: bytes) -> int:
