@@ -96,7 +96,7 @@ def test_half_received_bodies_wait_for_room_and_are_refused(server: RunningServe
 def test_what_inflates_beyond_the_limit_is_refused(server: RunningServer) -> None:
     text = b'{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":["%b"]}]}' % (b"x" * (40 * MEGABYTE))
     status, answer = ask(server, http_request("/v2/models/text/infer", gzip.compress(text), "Content-Encoding: gzip"))
-    assert (status, OF_CONNECTION.encode() in answer) == (503, True)
+    assert (status, OF_CONNECTION.encode() in answer) == (413, True)
 
 
 @pytest.mark.parametrize("method", [grpc.INFER, grpc.STREAM_INFER])

@@ -24,6 +24,10 @@ _SEND_LESS: Final = "Send, or ask for, less at once"
 Refuse = Callable[[str], None]
 
 
+class NeverFitsError(UnavailableError):
+    """A request is larger than a limit by itself; to send it again is of no use."""
+
+
 class InflightBytes:
     """The sum over all connections, the two limits, and the line of those who wait for room."""
 
@@ -177,6 +181,14 @@ class ConnectionBytes:
         excess = self.excess(more_bytes)
         if excess:
             raise UnavailableError(excess)
+
+    def check_body(self, received_bytes: int, more_bytes: int) -> None:
+        """Raises where a limit would be exceeded by what becomes of a body: NeverFitsError where it is by that and by
+        what was received alone."""
+        never = self.fits_never(received_bytes + more_bytes)
+        if never:
+            raise NeverFitsError(never)
+        self.check(more_bytes)
 
     def fits_never(self, size_bytes: int) -> str:
         """The sentence for what is larger than a limit by itself; empty where it is not."""

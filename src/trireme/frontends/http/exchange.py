@@ -142,6 +142,15 @@ class Exchange:
         """So much more is there of the request, or of its answer while that is being written; raises UnavailableError
         where there is no room for it."""
         self.connection.inflight.check(size_bytes)
+        self._hold(size_bytes)
+
+    def hold_inflated(self, size_bytes: int) -> None:
+        """The same for what its body was before it was compressed; raises NeverFitsError where that is too much by
+        itself."""
+        self.connection.inflight.check_body(self.held_bytes, size_bytes)
+        self._hold(size_bytes)
+
+    def _hold(self, size_bytes: int) -> None:
         self.held_bytes += size_bytes
         self.connection.inflight.hold(size_bytes)
 

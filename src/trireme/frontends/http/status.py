@@ -12,6 +12,7 @@ from trireme.core.errors import (
     UnauthenticatedError,
     UnsupportedMediaError,
 )
+from trireme.frontends.inflight import NeverFitsError
 
 STATUS_BY_KIND: Final = {
     ErrorKind.UNKNOWN: 400,
@@ -29,8 +30,9 @@ STATUS_BY_TYPE: Final[dict[type[ServingError], int]] = {
     ForbiddenError: 403,
     QuotaExceededError: 429,
     UnsupportedMediaError: 415,
+    NeverFitsError: 413,
 }
-"""Of errors that have a status of their own: who sends the request, and what kind of file."""
+"""Of errors that have a status of their own: who sends the request, what kind of file, and how much."""
 
 _REASONS: Final = {
     200: b"OK",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import Any
 
 import pytest
@@ -93,6 +94,34 @@ def test_what_never_fits_is_told_so_at_once(
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert flag in answer
     assert b"later" not in answer
+
+
+@pytest.mark.parametrize(
+    ("limits", "held_bytes", "status", "flag"),
+    [
+        ((90_000, 60_000), 0, 413, b"--max-connection-inflight-bytes"),
+        ((60_000, 90_000), 0, 413, b"--max-inflight-bytes"),
+        ((90_000, 90_000), 50_000, 503, b"--max-inflight-bytes"),
+    ],
+)
+def test_what_a_body_inflates_to_is_told_to_be_too_large_where_it_never_fits(
+    limits: tuple[int, int], held_bytes: int, status: int, flag: bytes, client: Any, server: Any, post: Any, loop: Any
+) -> None:
+    everything = InflightBytes(*limits)
+    other = ConnectionBytes(everything)
+    sender = _client_of(client, server, everything)
+    body = gzip.compress(BODY[:-1] + b" " * 60_000 + b"}")
+
+    async def story() -> bytes:
+        other.hold(held_bytes)
+        sender.feed(post("/v2/models/ident/infer", body, "Content-Encoding: gzip"))
+        await sender.answered()
+        return bytes(sender.take())
+
+    answer = loop.run_until_complete(story())
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert flag in answer
+    assert everything.used_bytes == held_bytes
 
 
 def test_bodies_that_are_thrown_away_hold_nothing(client: Any, server: Any, post: Any, loop: Any) -> None:

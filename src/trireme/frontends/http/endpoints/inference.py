@@ -120,7 +120,7 @@ class InferEndpoint:
 
     def _decode_inflated(self, exchange: Exchange, call: CalledModel, body: bytes) -> None:
         if not exchange.is_answered:
-            exchange.hold(len(body))
+            exchange.hold_inflated(len(body))
             self._decode(exchange, call, body)
 
     def _open(self, head: RequestHead) -> CalledModel:
