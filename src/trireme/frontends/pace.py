@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+HELD_BACK: Final = "is_held_back"
+"""The name under which transports say whether their client was told to wait before it sends more."""
 _NOTHING: Final = -1
 
 
@@ -21,6 +24,15 @@ class PaceLimits:
     """`--min-transfer-rate`: how fast bodies have to arrive and answers to be read."""
     slow_timeout_s: float = 60.0
     """How long they may be slower than that."""
+
+
+def restart_if_held_back(pace: Pace, transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the client was told to wait; the time that it has to go on begins when it need not."""
+    if transport is None or not transport.get_extra_info(HELD_BACK):
+        return False
+    pace.begin_head()
+    pace.begin_window()
+    return True
 
 
 class Pace:

@@ -17,6 +17,7 @@ from trireme.frontends.grpc.progress import Progress
 from trireme.frontends.grpc.status import STOPPING
 from trireme.frontends.grpc.writing import write_pieces
 from trireme.frontends.inflight import ConnectionBytes
+from trireme.frontends.pace import restart_if_held_back
 from trireme.frontends.peer import peer_address
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol import grpc_frames as grpc
@@ -296,8 +297,9 @@ class GrpcConnection(asyncio.Protocol):
         if transport is None or self.http2.is_closed:
             return
         self.http2.check_stall()
+        is_held_back = restart_if_held_back(self._progress.arriving, transport)
         fault = self._progress.find_fault(self.http2, transport.get_write_buffer_size(), now_s)
-        if fault and not self.is_held_off:
+        if fault and not self.is_held_off and not is_held_back:
             self.http2.close(ENHANCE_YOUR_CALM, fault)
         elif self._progress.is_idle_long(self.http2, now_s):
             self.stop_accepting()

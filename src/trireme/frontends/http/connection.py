@@ -25,6 +25,7 @@ from trireme.frontends.http.head import MalformedHeadError, RequestHead, closing
 from trireme.frontends.http.socket_side import ConnectionOwner, OrderedAnswers
 from trireme.frontends.http.status import status_of
 from trireme.frontends.inflight import CHARGED_FROM_BYTES
+from trireme.frontends.pace import restart_if_held_back
 from trireme.frontends.refusals import MAX_COSTLY_REFUSALS, too_many_refusals
 from trireme.protocol.json_codec.text import encode_error
 
@@ -114,7 +115,7 @@ class Connection(OrderedAnswers):
                 self.abort()
         elif self._is_mid_request:
             is_late = pace.is_head_late(now_s) if self._head is None else pace.is_body_slow(now_s)
-            if not self._is_reading_paused and is_late:
+            if not self._is_reading_paused and not restart_if_held_back(pace, self._transport) and is_late:
                 if self._exchanges:
                     self.abort()
                 else:

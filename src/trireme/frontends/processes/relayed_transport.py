@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trireme.core.elements import Buffer
 from trireme.frontends.inflight import ConnectionBytes
+from trireme.frontends.pace import HELD_BACK
 from trireme.frontends.processes import messages
 from trireme.frontends.processes.line import Line
 from trireme.frontends.processes.read_turns import ReadTurns
@@ -48,6 +49,7 @@ class RelayedTransport(asyncio.Transport):
         self._is_reading_paused = False
         self._handed_bytes = 0  # since HANDED was said
         self._turns = turns
+        self._is_held_back = False  # its client may not send before it is its turn
         self._unread: deque[bytes] = deque()  # came while reading was paused; b"" is the client's end
         self._is_delivering = False
         self._on_way_bytes = 0  # written and not yet taken
@@ -163,6 +165,9 @@ class RelayedTransport(asyncio.Transport):
             self._is_delivering = True
             self._loop.call_soon(self._deliver)
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._is_held_back if name == HELD_BACK else super().get_extra_info(name, default)
+
     def is_reading(self) -> bool:
         return not self._is_reading_paused
 
@@ -214,10 +219,12 @@ class RelayedTransport(asyncio.Transport):
         """Lets the front-end process read as much more of the client, in its turn."""
         self._handed_bytes += size_bytes
         if self._handed_bytes >= messages.HANDED_STEP_BYTES and not self._is_closing:
+            self._is_held_back = True
             self._turns.ask(self)
 
     def grant(self) -> None:
         """It is this connection's turn."""
+        self._is_held_back = False
         if not self._is_closing:
             self._line.send((messages.HANDED, self._number, self._handed_bytes))
             self._handed_bytes = 0

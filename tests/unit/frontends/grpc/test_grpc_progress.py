@@ -51,6 +51,17 @@ def test_a_message_that_drips_is_given_up_and_a_stream_that_waits_is_not(slow: A
     assert sweep(slow, 5, 11) == "a message arrives too slowly"
 
 
+def test_a_client_that_may_not_send_on_is_not_given_up(slow: Any) -> None:
+    stream_id = slow.open("ModelStreamInfer")
+    slow.client.connection.data_received(wire.frame(wire.DATA, 0, stream_id, bytes((0, 0, 0, 1, 0)) + b"x"))
+    extra = slow.client.connection._transport._extra
+    extra["is_held_back"] = True
+    assert sweep(slow, 11, 22) == ""
+    extra["is_held_back"] = False
+    assert sweep(slow, 9) == ""
+    assert sweep(slow, 11) == "a message arrives too slowly"
+
+
 @pytest.mark.parametrize("message", [b"", bytes((0, 0, 0, 0, 0)), bytes((0, 0, 0, 0, 1)) + b"x"])
 def test_a_unary_call_whose_request_never_ends_is_given_up(slow: Any, message: bytes) -> None:
     """Though no message is midway: none has begun, or it is whole and waits for the request's end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -168,6 +169,17 @@ def test_a_client_may_send_as_much_more_as_was_read(
         transport.resume_reading()
         loop.turn()
     assert line.sent == [(messages.HANDED, NUMBER, 2 * (STEP - 1))] * 2
+
+
+def test_a_client_is_held_back_until_it_is_its_turn(transport: RelayedTransport, line: RecordedLine) -> None:
+    turns: list[RelayedTransport] = []
+    transport._turns = cast(Any, SimpleNamespace(ask=turns.append))
+    assert not transport.get_extra_info("is_held_back")
+    transport.received(bytes(STEP))
+    assert transport.get_extra_info("is_held_back")
+    turns[0].grant()
+    assert not transport.get_extra_info("is_held_back")
+    assert transport.get_extra_info("peername") == ("10.0.0.1", 99)
 
 
 def test_what_a_protocol_leaves_of_a_piece_is_not_read(
