@@ -212,6 +212,8 @@ class PythonInstance:
             del self._requests[key]
             if self._watched:
                 self._clear_suspects((key,), is_success=True)
+        elif self._watched and key in self._watched:
+            self._quarantine.end(self._watched[key])  # a stream may be long, and others wait for their trial
         self._runner.respond(request, response)
 
     def on_measured(self, message: tuple[Any, ...]) -> None:

@@ -29,18 +29,22 @@ class Quarantine:
         """Notes that a worker died while it ran these; returns the highest count of kills among them.
 
         Where several ran, none is convicted by that: they stay one kill short of it and are tried one at a time.
-        The one that was on trial is to blame alone, whatever else ran beside it."""
+        The one that was on trial is to blame alone when that happens for the second time: what ran beside it may have
+        been the killer once."""
         now, worst = self._clock(), 0
         outlines = {fingerprint_of(request): outline_of(request) for request in requests}
-        if self._tried in outlines:
-            outlines = {self._tried: outlines[self._tried]}
+        tried = self._tried if self._tried in outlines else None
+        if tried is not None:
             self._tried = None
+            if tried in self.suspects and self.suspects[tried].has_died_on_trial:
+                outlines = {tried: outlines[tried]}
         most = KILLS_BEFORE_REFUSAL if len(outlines) == 1 else KILLS_BEFORE_REFUSAL - 1
         for fingerprint, outline in outlines.items():
             known = self.suspects.pop(fingerprint, None)
             kills = known.kills if known is not None and known.expires_ns > now else 0
             kills = max(kills, min(kills + 1, most))
-            self.suspects[fingerprint] = _Suspect(kills, now + EXPIRY_S * 1_000_000_000, outline)
+            suspect = self.suspects[fingerprint] = _Suspect(kills, now + EXPIRY_S * 1_000_000_000, outline)
+            suspect.has_died_on_trial = fingerprint == tried
             worst = max(worst, kills)
         while len(self.suspects) > MAX_SUSPECTS:
             del self.suspects[next(iter(self.suspects))]
@@ -88,7 +92,7 @@ class Quarantine:
         return None
 
     def end(self, fingerprint: bytes) -> None:
-        """The suspect runs no more."""
+        """The suspect runs no more, or has survived so far that others need not wait for it."""
         if self._tried == fingerprint:
             self._tried = None
 
@@ -136,9 +140,10 @@ def fingerprint_of(request: InferenceRequest) -> bytes:
 
 
 class _Suspect:
-    __slots__ = ("expires_ns", "kills", "outline")
+    __slots__ = ("expires_ns", "has_died_on_trial", "kills", "outline")
 
     def __init__(self, kills: int, expires_ns: int, outline: int) -> None:
         self.kills = kills
+        self.has_died_on_trial = False  # the last worker, with others beside it
         self.expires_ns = expires_ns
         self.outline = outline

@@ -268,11 +268,42 @@ def test_neighbours_of_a_killer_in_a_model_that_runs_many_are_cleared_one_at_a_t
     assert put_off.error.kind == ErrorKind.UNAVAILABLE
     bench.execute(b"fine")
     bench.instance.on_response((messages.RESPONSE, good[0], answer("OUT"), True))
+    for was_tried in (False, True):
+        assert bench.quarantine.examine(make.request(b"evil"))[1] is None, was_tried
+        bench.execute(b"fine")
+        bench.execute(b"evil")
+        bench.quarantine.blame(bench.instance.running)
+        bench.instance.fail(InternalError("died"))
+    assert "killed 3 worker processes" in bench.quarantine.examine(make.request(b"evil"))[1].message  # type: ignore[union-attr]
+    assert bench.quarantine.examine(make.request(b"fine"))[1] is None
+    assert bench.quarantine.suspects[fingerprint_of(make.request(b"fine"))].kills == 1, "the second time it is not blamed"
+
+
+def test_one_that_is_on_trial_while_another_kills_the_worker_is_tried_again(make: SimpleNamespace) -> None:
+    bench = Bench(make, is_decoupled=True)
+    for _ in range(2):
+        bench.quarantine.blame([make.request(b"luck"), make.request(b"good")])
+    bench.execute(b"luck")
     bench.execute(b"evil")
     bench.quarantine.blame(bench.instance.running)
     bench.instance.fail(InternalError("died"))
-    assert "killed 3 worker processes" in bench.quarantine.examine(make.request(b"evil"))[1].message  # type: ignore[union-attr]
-    assert list(bench.quarantine.suspects) == [fingerprint_of(make.request(b"evil"))], "its neighbours are not blamed"
+    _, [luck] = bench.execute(b"luck")
+    bench.instance.on_response((messages.RESPONSE, luck[0], answer("OUT"), True))
+    assert fingerprint_of(make.request(b"luck")) not in bench.quarantine.suspects
+    assert bench.quarantine.suspects[fingerprint_of(make.request(b"evil"))].kills == 1
+
+
+def test_a_trial_ends_with_the_first_response_of_a_stream(make: SimpleNamespace) -> None:
+    bench = Bench(make, is_decoupled=True)
+    for _ in range(2):
+        bench.quarantine.blame([make.request(b"long"), make.request(b"good")])
+    _, [long] = bench.execute(b"long")
+    bench.instance.on_response((messages.RESPONSE, long[0], answer("OUT"), False))
+    _, [good] = bench.execute(b"good")
+    assert good[2][0][3] == b"good", "it need not wait for the end of the stream"
+    bench.instance.on_response((messages.RESPONSE, good[0], answer("OUT"), True))
+    bench.instance.on_response((messages.RESPONSE, long[0], None, True))
+    assert not bench.quarantine.suspects
 
 
 def test_a_trial_ends_with_its_request_whatever_became_of_it(make: SimpleNamespace) -> None:
