@@ -310,31 +310,6 @@ def test_a_request_that_makes_no_progress_is_given_up(client: Any, loop: Any) ->
     loop.run_until_complete(story())
 
 
-@pytest.mark.parametrize("size", [20, 500])
-def test_a_client_that_may_not_send_on_is_not_given_up(
-    client: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    now_s = monotonic()
-    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now_s)
-
-    async def story() -> None:
-        nonlocal now_s
-        client.feed(post("/v2/models/ident/infer", bytes(1000))[:size])
-        client.transport._extra["is_held_back"] = True
-        for _ in range(30):
-            now_s += 5
-            client.connection.check_progress(now_s)
-        client.transport._extra["is_held_back"] = False
-        now_s += 59
-        client.connection.check_progress(now_s)
-        assert client.take() == b""
-        now_s += 2
-        client.connection.check_progress(now_s)
-        assert client.take().startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-
-    loop.run_until_complete(story())
-
-
 def test_an_idle_connection_may_stay_idle_for_a_while(client: Any) -> None:
     now_s = monotonic()
     for _ in range(3):

@@ -147,3 +147,28 @@ def test_large_json_is_read_beside_the_event_loop(client: Any, post: Any, loop: 
     answer = loop.run_until_complete(asked())
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b"1.5,1.5]}]}")
+
+
+@pytest.mark.parametrize("size", [20, 500])
+def test_a_client_that_may_not_send_on_is_not_given_up(
+    client: Any, post: Any, loop: Any, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    now_s = monotonic()
+    monkeypatch.setattr("trireme.frontends.pace.monotonic", lambda: now_s)
+
+    async def story() -> None:
+        nonlocal now_s
+        client.feed(post("/v2/models/ident/infer", bytes(1000))[:size])
+        client.transport._extra["is_held_back"] = True
+        for _ in range(30):
+            now_s += 5
+            client.connection.check_progress(now_s)
+        client.transport._extra["is_held_back"] = False
+        now_s += 59
+        client.connection.check_progress(now_s)
+        assert client.take() == b""
+        now_s += 2
+        client.connection.check_progress(now_s)
+        assert client.take().startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+    loop.run_until_complete(story())

@@ -276,7 +276,7 @@ def test_neighbours_of_a_killer_in_a_model_that_runs_many_are_cleared_one_at_a_t
         bench.instance.fail(InternalError("died"))
     assert "killed 3 worker processes" in bench.quarantine.examine(make.request(b"evil"))[1].message  # type: ignore[union-attr]
     assert bench.quarantine.examine(make.request(b"fine"))[1] is None
-    assert bench.quarantine.suspects[fingerprint_of(make.request(b"fine"))].kills == 1, "the second time it is not blamed"
+    assert bench.quarantine.suspects[fingerprint_of(make.request(b"fine"))].kills == 1, "it was blamed once"
 
 
 def test_one_that_is_on_trial_while_another_kills_the_worker_is_tried_again(make: SimpleNamespace) -> None:
