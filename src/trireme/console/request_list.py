@@ -19,21 +19,15 @@ Steps = dict[int, list[RequestRecord]]
 
 def request_list(requests: RecentRequests, model: str = "") -> dict[str, Any]:
     """Of one model, or of all for ""."""
-    slowest, failed = requests.records()
+    slowest, failed = requests.records(model, _MOST)
     failed_counts, refused_counts = requests.counts()
-    steps: Steps = {}
-    for record in (*slowest, *failed):
-        if record.parent_id:
-            steps.setdefault(record.parent_id, []).append(record)
-    if model:
-        slowest = [record for record in slowest if record.model == model]
-        failed = [record for record in failed if record.model == model]
+    steps = requests.made()
     return {
         "minutes": KEPT_MINUTES,
         "is_recording": requests.excerpts.is_open,
         "lacks_leased": requests.lacks_leased,
-        "slowest": _described(slowest[:_MOST], steps, requests.excerpts),
-        "failed": _described(failed[:_MOST], steps, requests.excerpts),
+        "slowest": _described(slowest, steps, requests.excerpts),
+        "failed": _described(failed, steps, requests.excerpts),
         "failed_counts": _of_model(failed_counts, model),
         "refused_counts": _of_model(refused_counts, model),
     }
@@ -65,8 +59,10 @@ def _described(records: Sequence[RequestRecord], steps: Steps, excerpts: RecentE
 def _waterfall(record: RequestRecord, origin_ns: int, steps: Steps) -> dict[str, Any]:
     """The whole trace where there is one, else the phases that every request is counted with, and those of its steps
     that were among the slowest or failed themselves."""
-    if record.trace is not None and record.trace.marks:
-        return waterfall(record.trace)
+    if record.trace is not None:
+        trace, left_out = record.trace.shown()
+        if trace.marks:
+            return waterfall(trace) | ({"steps_left_out": left_out} if left_out else {})
     start_ns = record.end_ns - record.total_ns
     entry: dict[str, Any] = {
         "model": record.model,

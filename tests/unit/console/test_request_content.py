@@ -146,6 +146,28 @@ def test_request_that_is_not_among_the_slowest_any_more_is_let_go(stage: Watched
     assert len(stage.requests.excerpts._kept) == 5
 
 
+def test_failures_that_are_not_listed_any_more_push_out_no_others(stage: Watched) -> None:
+    stage.recorder.start({})
+    stage.stats.record_success([stage.ask()], 0, 10, TIMING)
+    for _ in range(MOST_EXCERPTS):
+        stage.now_ns += 1
+        stage.fail(stage.ask())
+        stage.requests.refuse(stage.ask(), "no")
+    assert len(stage.contents("slowest")) == 1
+    assert len(stage.contents()) == len(stage.requests.excerpts._kept) - 1 == 20 + 50
+
+
+def test_contents_go_with_the_minutes(stage: Watched) -> None:
+    stage.recorder.start({})
+    stage.stats.record_success([stage.ask()], 0, 10, TIMING)
+    stage.fail(stage.ask())
+    stage.requests.refuse(stage.ask(), "no")
+    for _ in range(11):
+        stage.now_ns += 61_000_000_000
+        stage.requests.pass_time()
+    assert stage.requests.excerpts._kept == {}
+
+
 @pytest.mark.parametrize("end", ["stop", "limit", "lease"])
 def test_everything_is_forgotten_when_the_recording_ends(stage: Watched, end: str) -> None:
     recording = stage.recorder.start({"limit": 2} if end == "limit" else {})

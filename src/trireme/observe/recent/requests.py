@@ -6,7 +6,8 @@ Under load a request costs one comparison: only those that are slower than the s
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from typing import Final, NamedTuple, Protocol
 
 from trireme.core.batch import BatchTiming
@@ -15,6 +16,7 @@ from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
 from trireme.observe.failure_reasons import CANCELED
 from trireme.observe.recent.excerpts import RecentExcerpts
+from trireme.observe.recent.traces import KeptTrace
 
 NEVER_NS: Final = 1 << 60
 """A latency that no request has."""
@@ -27,6 +29,8 @@ _MOST_NAMES: Final = 1000
 """Names of models, as clients say them, whose refusals of one minute are counted apart."""
 _MOST_ENDED: Final = 100
 """Models that are gone and whose requests are still told of."""
+_MOST_UNSETTLED: Final = 50
+"""Traces of one model that are waited for to be whole."""
 _MAX_MESSAGE: Final = 1000
 _MAX_ID: Final = 256
 """Characters of what clients call their requests."""
@@ -49,8 +53,8 @@ class RequestRecord(NamedTuple):
     """Why it failed, as the failure metric labels it; "CANCELED" where its client did not want it any more, even if
     the model had it by then; "REFUSED" where it was never taken; else empty."""
     message: str
-    trace: Trace | None
-    """Its whole way, where it was traced."""
+    trace: KeptTrace | None
+    """Its way, where it was traced."""
     own_id: int = 0
     """By which the requests that it has made are known, together with the times: numbers are used again."""
     parent_id: int = 0
@@ -82,6 +86,7 @@ class RequestWatch:
         "_past_failed_counts",
         "_slowest",
         "_stats",
+        "_unsettled",
         "_version",
     )
 
@@ -94,6 +99,7 @@ class RequestWatch:
         self._failed: deque[RequestRecord] = deque(maxlen=_FAILED)
         self._failed_count = 0  # in the present minute, kept or not
         self._past_failed_counts: deque[int] = deque(maxlen=KEPT_MINUTES)
+        self._unsettled: list[KeptTrace] = []  # of requests that were running when they were counted
 
     def slow(self, request: InferenceRequest, start_ns: int, end_ns: int, timing: BatchTiming) -> int:
         """Takes a request that was answered well; how slow the next one has to be to be taken. One that its client gave
@@ -105,8 +111,7 @@ class RequestWatch:
         if len(self._slowest) < _SLOWEST:
             return 0
         self._slowest.sort(key=lambda record: record.total_ns, reverse=True)
-        for record in self._slowest[_SLOWEST:]:
-            self._excerpts.drop(record.excerpt_number)
+        self._forget(self._slowest[_SLOWEST:])
         del self._slowest[_SLOWEST:]
         return self._slowest[-1].total_ns + 1
 
@@ -124,10 +129,14 @@ class RequestWatch:
             return
         why = CANCELED if request.is_given_up else reason
         self._failed_count += 1
+        if len(self._failed) == _FAILED:
+            self._forget((self._failed[0],))
         self._failed.append(self._record(request, start_ns, end_ns, timing, why, message))
 
     def turn(self, oldest_ns: int) -> None:
         """A minute is over."""
+        if len(self._past) == KEPT_MINUTES:
+            self._forget(self._past[0])
         self._past.append(self._slowest)
         self._slowest = []
         self._past_failed_counts.append(self._failed_count)
@@ -135,7 +144,21 @@ class RequestWatch:
         if self._stats is not None:
             self._stats.slow_ns = 0
         while self._failed and self._failed[0].end_ns < oldest_ns:
-            self._failed.popleft()
+            self._forget((self._failed.popleft(),))
+
+    def settle(self) -> None:
+        """Cuts the traces of requests that are over by now."""
+        if self._unsettled:
+            self._unsettled = [trace for trace in self._unsettled if not trace.settle()]
+
+    def forget(self) -> None:
+        """Nobody will be told of any of these requests."""
+        for records in self.records():
+            self._forget(records)
+
+    def _forget(self, records: Iterable[RequestRecord]) -> None:
+        for record in records:
+            self._excerpts.drop(record.excerpt_number)
 
     def end(self) -> None:
         """The model goes: what is kept of its requests keeps neither its counts nor its scheduler. Its last requests
@@ -178,6 +201,12 @@ class RequestWatch:
         arrival_ns, queued_ns = request.arrival_ns, request.queue_ns
         was_queued = queued_ns >= arrival_ns
         waited_until_ns = start_ns or end_ns
+        self.settle()
+        trace = _kept(request.trace)
+        if trace is not None:
+            self._unsettled.append(trace)
+            if len(self._unsettled) > _MOST_UNSETTLED:
+                self._unsettled.pop(0).cut()
         return RequestRecord(
             end_ns,
             self._name,
@@ -190,7 +219,7 @@ class RequestWatch:
             timing,
             reason,
             message[:_MAX_MESSAGE],
-            _kept(request.trace),
+            trace,
             id(request),
             0 if request.parent is None else id(request.parent),
             request.measured,
@@ -226,6 +255,7 @@ class RecentRequests:
         self._watches = [watch for watch in self._watches if not (watch.is_over and watch.is_empty)]
         ended = [watch for watch in self._watches if watch.is_over]
         for watch in ended[:-_MOST_ENDED]:
+            watch.forget()
             self._watches.remove(watch)
 
     def refuse(self, request: InferenceRequest, message: str) -> None:
@@ -237,6 +267,8 @@ class RecentRequests:
         record = RequestRecord(
             now_ns, request.model_name[:_MAX_ID], version, own_id, 0, total_ns, total_ns, 0, None, "REFUSED", told, None
         )
+        if len(self._refused) == _REFUSED:
+            self.excerpts.drop(self._refused[0].excerpt_number)
         self._refused.append(record._replace(excerpt_number=self.excerpts.keep(request)))
         if record.model in self._refused_counts or len(self._refused_counts) < _MOST_NAMES:
             self._refused_counts[record.model] += 1
@@ -244,6 +276,8 @@ class RecentRequests:
     def pass_time(self) -> None:
         """To be called now and then: when a minute is over, another set of slowest requests begins."""
         now_ns = self._clock()
+        for watch in self._watches:
+            watch.settle()
         if now_ns < self._next_turn_ns:
             return
         self._next_turn_ns = now_ns + _SLICE_NS
@@ -254,19 +288,32 @@ class RecentRequests:
         self._past_refused_counts.append(self._refused_counts)
         self._refused_counts = Counter()
         while self._refused and self._refused[0].end_ns < oldest_ns:
-            self._refused.popleft()
+            self.excerpts.drop(self._refused.popleft().excerpt_number)
 
-    def records(self) -> tuple[list[RequestRecord], list[RequestRecord]]:
-        """The slowest requests, slowest first, and the failed and refused ones, the last one first."""
+    def records(self, model: str = "", most: int = 1000) -> tuple[list[RequestRecord], list[RequestRecord]]:
+        """The slowest requests, slowest first, and the failed and refused ones, the last one first: of one model, or
+        of all for ""."""
         slowest: list[RequestRecord] = []
-        failed = list(self._refused)
+        failed = [record for record in self._refused if not model or record.model == model]
         for watch in self._watches:
-            of_model = watch.records()
-            slowest += of_model[0]
-            failed += of_model[1]
-        slowest.sort(key=lambda record: record.total_ns, reverse=True)
-        failed.sort(key=lambda record: record.end_ns, reverse=True)
-        return slowest, failed
+            if not model or watch.name == model:
+                of_model = watch.records()
+                slowest += of_model[0]
+                failed += of_model[1]
+        return (
+            nlargest(most, slowest, key=lambda record: record.total_ns),
+            nlargest(most, failed, key=lambda record: record.end_ns),
+        )
+
+    def made(self) -> dict[int, list[RequestRecord]]:
+        """Requests that others have made, by the number of the one that has made them."""
+        found: dict[int, list[RequestRecord]] = {}
+        for watch in self._watches:
+            for records in watch.records():
+                for record in records:
+                    if record.parent_id:
+                        found.setdefault(record.parent_id, []).append(record)
+        return found
 
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """How many failed and how many were refused, by model; `records` has the last of them."""
@@ -276,6 +323,8 @@ class RecentRequests:
         return +failed, sum(self._past_refused_counts, self._refused_counts)
 
 
-def _kept(trace: Trace | None) -> Trace | None:
-    """A trace that keeps tensors, or a very long name, would keep them alive."""
-    return None if trace is None or trace.wants_tensors or len(trace.request_id) > _MAX_ID else trace
+def _kept(trace: Trace | None) -> KeptTrace | None:
+    """A trace that keeps tensors, or a very long name, would keep them alive as long as the request runs."""
+    if trace is None or not trace.wants_timestamps or trace.wants_tensors or len(trace.request_id) > _MAX_ID:
+        return None
+    return KeptTrace(trace)

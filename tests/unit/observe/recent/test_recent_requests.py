@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 
+import pytest
+
+from trireme.core import trace as marks
 from trireme.core.batch import BatchTiming
 from trireme.core.request import InferenceRequest
 from trireme.core.trace import Trace
@@ -123,6 +127,69 @@ def test_slow_request_that_its_client_gave_up_is_cancelled_and_not_among_the_slo
     assert (given_up.reason, given_up.total_ns, given_up.timing) == (CANCELED, 900, TIMING)
     assert watched.stats.slow_ns == 201
     assert (watched.stats.success_count, watched.stats.fail_count) == (7, 0)
+
+
+def traced(responses: int, steps: int, is_over: bool = True) -> Trace:
+    trace = Trace(1)
+    trace.model_name = "m"
+    for name in (marks.REQUEST_START, marks.QUEUE_START, marks.COMPUTE_START):
+        trace.mark(name, 1_000)
+    for number in range(responses):
+        trace.mark(marks.INFER_RESPONSE_COMPLETE, 2_000 + number)
+    for number in range(steps):
+        step = trace.begin_child(number)
+        step.mark(marks.REQUEST_START, 1_500)
+        step.mark(marks.REQUEST_END, 1_600)
+    if is_over:
+        trace.mark(marks.REQUEST_END, 3_000 + responses)
+    return trace
+
+
+def kept_traces(watched: Watched) -> list[tuple[Trace, int]]:
+    return [record.trace.shown() for record in watched.requests.records()[0] if record.trace is not None]
+
+
+def test_of_a_long_trace_a_bounded_part_is_kept_that_still_tells_the_times() -> None:
+    watched = Watched()
+    watched.answer(100, traced(responses=50_000, steps=1_000))
+    ((kept, left_out),) = kept_traces(watched)
+    assert (len(kept.children), left_out, len(kept.marks)) == (23, 977, 16)
+    assert all(step.parent is None for step in kept.children)
+    assert kept.first(marks.INFER_RESPONSE_COMPLETE) == 2_000
+    assert kept.first(marks.REQUEST_END) == 53_000
+
+
+@pytest.mark.parametrize("way", ["another request", "time"])
+def test_trace_of_a_request_that_is_over_is_let_go_though_nobody_looks(way: str) -> None:
+    watched = Watched()
+    trace = traced(responses=9, steps=1, is_over=False)
+    watched.answer(100, trace)
+    trace.mark(marks.REQUEST_END, 9_000)
+    held = sys.getrefcount(trace)
+    if way == "time":
+        watched.requests.pass_time()
+    else:
+        watched.answer(200)
+    assert sys.getrefcount(trace) == held - 1
+
+
+def test_requests_that_never_end_do_not_hold_their_traces_for_good() -> None:
+    watched = Watched()
+    endless = [traced(responses=9, steps=1, is_over=False) for _ in range(60)]
+    held = sys.getrefcount(endless[0])
+    for latency, trace in enumerate(endless):
+        watched.answer(100 + latency, trace)
+    held_behind = sys.getrefcount(endless[0])
+    assert held_behind == held
+
+
+def test_trace_is_whole_when_its_request_ends_after_it_was_counted() -> None:
+    watched = Watched()
+    running = traced(responses=2, steps=0, is_over=False)
+    watched.answer(100, running)
+    assert kept_traces(watched)[0][0].first(marks.REQUEST_END) is None
+    running.mark(marks.REQUEST_END, 9_000)
+    assert kept_traces(watched)[0][0].first(marks.REQUEST_END) == 9_000
 
 
 def test_trace_with_tensors_is_not_kept() -> None:
