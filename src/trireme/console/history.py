@@ -74,14 +74,11 @@ class History(Generic[Key]):
             name: [_rounded(ring[index * self._steps + at]) for at in order] for index, name in enumerate(self.columns)
         }
 
-    def tail(self, key: Key, column: str, count: int) -> list[float]:
-        """The last values of one column, as far as they are known."""
-        ring = self._rings.get(key)
-        if ring is None:
-            return []
+    def tails(self, column: str, count: int) -> dict[Key, list[float]]:
+        """By key: the last values of one column, as far as they are known."""
         start = self.columns.index(column) * self._steps
-        values = [ring[start + at] for at in self._order()[-count:]]
-        return [value for value in values if value == value]
+        places = [start + at for at in self._order()[-count:]]
+        return {key: [value for at in places if (value := ring[at]) == value] for key, ring in self._rings.items()}
 
     def _order(self) -> list[int]:
         first = max(0, self._count - self._steps)

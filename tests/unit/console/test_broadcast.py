@@ -7,10 +7,15 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from trireme.console.broadcast import Broadcast
+import pytest
+
+from trireme.console import broadcast
+from trireme.console.broadcast import MAX_WATCHERS, Broadcast
+from trireme.console.history import History
 from trireme.console.probes import Probes
 from trireme.console.sampler import Sampler
 from trireme.core.batch import BatchTiming
+from trireme.core.errors import UnavailableError
 from trireme.core.request import InferenceRequest
 from trireme.observe.metrics import MetricsRegistry
 from trireme.observe.metrics_options import MetricsOptions
@@ -144,6 +149,86 @@ def test_server_that_ends_ends_the_streams() -> None:
         world.broadcast.close()
         assert watcher.is_ended
         assert world.sampler._live_timer is None
+        world.sampler.stop()
+
+    run(test)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[str]:
+    """A list that grows with every call of the function."""
+    calls: list[str] = []
+    real = getattr(owner, name)
+
+    def count(*given: Any) -> Any:
+        calls.append(name)
+        return real(*given)
+
+    monkeypatch.setattr(owner, name, count)
+    return calls
+
+
+def test_table_is_read_and_written_once_however_many_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World(*(f"model_{number:03}" for number in range(200)))
+        world.sampler.models.add(0.0, {(name, 1): [2.5] * 13 for name in world.models})
+        reads = counted(monkeypatch, world.sampler, "rows")
+        orders = counted(monkeypatch, History, "_order")
+        texts = counted(monkeypatch, broadcast, "encode")
+        watchers = [Watcher() for _ in range(MAX_WATCHERS)]
+        for watcher in watchers:
+            world.broadcast.join(watcher)
+        assert (len(reads), len(orders), len(texts)) == (1, 1, 1)
+        assert all(len(watcher.events[0]["rows"]) == 200 for watcher in watchers)
+        assert watchers[-1].events[0]["rows"][199]["spark"] == [2.5]
+        world.broadcast.close()
+        world.sampler.stop()
+
+    run(test)
+
+
+def test_who_comes_later_gets_the_table_of_then() -> None:
+    async def test() -> None:
+        world = World("a")
+        first = await watched(world)
+        world.add("b")
+        world.tick()
+        second = await watched(world)
+        assert (first.names(1), second.names(0)) == (["b"], ["a", "b"])
+        world.broadcast.close()
+        world.add("c")
+        third = await watched(world)
+        assert third.names(0) == ["a", "b", "c"], "nobody has read the table meanwhile"
+        world.broadcast.close()
+        world.sampler.stop()
+
+    run(test)
+
+
+def test_nothing_is_done_for_whoever_has_left_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = World("a")
+        texts = counted(monkeypatch, broadcast, "encode")
+        gone = Watcher()
+        gone.is_there = False
+        world.broadcast.join(gone)
+        assert (texts, gone.events, world.broadcast.watcher_count) == ([], [], 0)
+        assert world.sampler._live_timer is None
+        world.sampler.stop()
+
+    run(test)
+
+
+def test_watchers_beyond_the_limit_are_told_of_it_and_find_room_when_others_have_left() -> None:
+    async def test() -> None:
+        world = World("a")
+        watchers = [await watched(world) for _ in range(MAX_WATCHERS)]
+        with pytest.raises(UnavailableError, match=f"to {MAX_WATCHERS} pages at a time"):
+            await watched(world)
+        assert world.broadcast.watcher_count == MAX_WATCHERS
+        watchers[3].is_there = False
+        assert (await watched(world)).names(0) == ["a"]
+        assert world.broadcast.watcher_count == MAX_WATCHERS
+        world.broadcast.close()
         world.sampler.stop()
 
     run(test)

@@ -22,7 +22,16 @@ def test_ring_forgets_the_oldest_step() -> None:
         history.add(float(number), {"x": (number,)})
     assert history.times() == [2.0, 3.0, 4.0]
     assert history.columns_of("x") == {"a": [2, 3, 4]}
-    assert history.tail("x", "a", 2) == [3, 4]
+    assert history.tails("a", 2) == {"x": [3, 4]}
+
+
+def test_tails_of_all_keys_leave_out_what_is_not_known() -> None:
+    history: History[str] = History(("a", "b"), steps=3)
+    history.add(0.0, {"x": (1, 10)})
+    history.add(1.0, {"x": (2, 20), "y": (3, 30)})
+    history.add(2.0, {"y": (4, 40)})
+    assert history.tails("b", 2) == {"x": [20], "y": [30, 40]}
+    assert history.tails("a", 9) == {"x": [1, 2], "y": [3, 4]}
 
 
 def test_model_that_is_gone_for_an_hour_is_forgotten() -> None:

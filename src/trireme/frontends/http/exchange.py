@@ -35,6 +35,9 @@ class AnswerSink(Protocol):
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         """Sends a part of the exchange's answer when its turn has come."""
 
+    def is_next(self, exchange: Exchange) -> bool:
+        """Whether no earlier answer is still to come."""
+
     def note_refused(self) -> None:
         """A request took long to read, only to be refused."""
 

@@ -145,6 +145,9 @@ class OrderedAnswers(SocketSide):
         self._owes_continue = False
         self._held_bytes = 0  # of answers that wait for earlier ones
 
+    def is_next(self, exchange: Exchange) -> bool:
+        return bool(self._exchanges) and self._exchanges[0] is exchange
+
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         transport = self._transport
         if transport is None:

@@ -380,6 +380,9 @@ class HttpClientConnection(ClientConnection):
     def write_part(self, exchange: Exchange, data: Buffer) -> None:
         self.write(data)
 
+    def is_next(self, exchange: Exchange) -> bool:
+        return True
+
     def note_refused(self) -> None:
         """Nothing that takes long to read is read here."""
 

@@ -32,6 +32,9 @@ class _Sink:
 
     def write_part(self, exchange: Exchange, data: Any) -> None: ...
 
+    def is_next(self, exchange: Exchange) -> bool:
+        return True
+
     def close_after(self, exchange: Exchange) -> None: ...
 
     def note_refused(self) -> None: ...

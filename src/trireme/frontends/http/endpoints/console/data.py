@@ -8,16 +8,20 @@ from typing import Any, Final
 
 from trireme.console.console import Console
 from trireme.console.json_text import encode
+from trireme.core.errors import InvalidArgumentError
 from trireme.frontends.http import answers
 from trireme.frontends.http.background import BackgroundAnswers
 from trireme.frontends.http.exchange import Exchange
 from trireme.frontends.http.head import Endpoint
 from trireme.frontends.http.routing import Route, route
-from trireme.protocol.http1.chunks import LAST_CHUNK, frame
-from trireme.protocol.http1.sse import encode_event
+from trireme.protocol.http1.chunks import LAST_CHUNK, frame_pieces
+from trireme.protocol.http1.sse import event_pieces
 
 _API: Final = "/console/api"
 _MODEL: Final = _API + "/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
+_NOT_BEHIND_OTHERS: Final = (
+    "the event stream is not sent behind answers that are still to come: wait for them, or take another connection"
+)
 _NO_STORE: Final = b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 
 
@@ -43,6 +47,8 @@ class DataEndpoints:
 
     def events(self, exchange: Exchange) -> None:
         """`GET /console/api/events`."""
+        if not exchange.connection.is_next(exchange):
+            raise InvalidArgumentError(_NOT_BEHIND_OTHERS)
         self._console.watch(_EventStream(exchange))
 
     def model(self, exchange: Exchange) -> None:
@@ -101,19 +107,22 @@ class _EventStream:
         self._exchange = exchange
         self._is_begun = False
 
+    @property
+    def is_there(self) -> bool:
+        return not (self._exchange.is_answered or self._exchange.is_abandoned)
+
     def send(self, data: bytes) -> bool:
-        exchange = self._exchange
-        if exchange.is_answered or exchange.is_abandoned:
+        if not self.is_there:
             return False
-        event = encode_event(data)
+        exchange = self._exchange
+        pieces = event_pieces(data)
         if exchange.head.takes_chunks:
-            event = frame(event)
+            pieces = frame_pieces(pieces)
         if not self._is_begun:
             self._is_begun = True
-            event = answers.stream_head(exchange.head, 200, answers.EVENT_STREAM, _NO_STORE) + event
-            if not exchange.head.takes_chunks:
-                exchange.connection.close_after(exchange)
-        exchange.write(event)
+            pieces.insert(0, answers.stream_head(exchange.head, 200, answers.EVENT_STREAM, _NO_STORE))
+            exchange.connection.close_after(exchange)  # it has no end: what is sent behind it is not read
+        exchange.write(b"".join(pieces))  # all of the table is long, and copied once
         return True
 
     def end(self) -> None:

@@ -1,0 +1,103 @@
+"""The console's event stream on a connection: what may be sent before it and behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trireme.core.errors import UnavailableError
+from trireme.core.response import InferenceResponse
+from trireme.frontends.connection_slots import ConnectionPlace
+from trireme.frontends.http.connection import Connection
+from trireme.frontends.http.endpoints.console.routes import console_routes
+from trireme.frontends.http.frontend import create_listener
+from trireme.frontends.http.options import HttpFrontendOptions
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+EVENTS = b"GET /console/api/events HTTP/1.1\r\nHost: x\r\n\r\n"
+INFER = "/v2/models/quiet/infer"
+ONE_NUMBER = b'{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1.5]}]}'
+TEXT = b'data: {"n":1}\n\n'
+CHUNK = b"%x\r\n%b\r\n" % (len(TEXT), TEXT)
+
+
+@pytest.fixture
+def watchers() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def browser(server: Any, client: Any, watchers: list[Any]) -> Any:
+    """A connection to a server with a console, which has one event for everybody who comes."""
+
+    def watch(watcher: Any) -> None:
+        watchers.append(watcher)
+        watcher.send(b'{"n":1}')
+
+    return reaching(client, server, watch)
+
+
+def reaching(client: Any, server: Any, watch: Callable[[Any], None]) -> Any:
+    """The client on a connection to a server whose console does that with those who come."""
+    console: Any = SimpleNamespace(watch=watch)
+    listener = create_listener(server, HttpFrontendOptions(), more_routes=console_routes(console, True))
+    client.connection = Connection(listener, ConnectionPlace(listener.slots))
+    client.transport.protocol = client.connection
+    client.connection.connection_made(client.transport)
+    return client
+
+
+def test_stream_begins_with_its_head_and_goes_on(browser: Any, watchers: list[Any]) -> None:
+    head, _, body = browser.ask(EVENTS).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert b"text/event-stream" in head
+    assert body == CHUNK
+    assert watchers[0].send(b'{"n":1}')
+    assert browser.take() == CHUNK
+    watchers[0].end()
+    assert browser.take() == b"0\r\n\r\n"
+    assert browser.transport.is_closed
+    assert not watchers[0].is_there
+    assert not watchers[0].send(b"{}")
+
+
+@pytest.mark.parametrize("count", [2, 500])
+def test_streams_sent_ahead_on_one_connection_are_one(browser: Any, watchers: list[Any], count: int) -> None:
+    answer = browser.ask(EVENTS * count + LIVE)
+    assert (len(watchers), answer.count(b"HTTP/1.1")) == (1, 1)
+    assert browser.ask(EVENTS) == b""
+    assert len(watchers) == 1
+    assert not browser.connection._unread
+    browser.transport.abort()
+    assert not watchers[0].is_there
+
+
+def test_stream_is_not_kept_back_behind_another_answer(
+    browser: Any, server: Any, watchers: list[Any], post: Callable[..., bytes]
+) -> None:
+    assert browser.ask(post(INFER, ONE_NUMBER) + EVENTS + LIVE) == b""
+    assert watchers == []
+    server.requests[0].respond(InferenceResponse([]))
+    assert re.findall(rb"HTTP/1.1 (\d+)", browser.take()) == [b"200", b"400", b"200"]
+
+
+def test_stream_comes_behind_answers_that_are_out(browser: Any, watchers: list[Any]) -> None:
+    answer = browser.ask(LIVE + EVENTS)
+    assert answer.endswith(CHUNK)
+    assert len(watchers) == 1
+
+
+def test_stream_for_which_there_is_no_room_is_refused_with_the_reason(server: Any, client: Any) -> None:
+    def refuse(watcher: Any) -> None:
+        raise UnavailableError("so many are open")
+
+    browser = reaching(client, server, refuse)
+    head, _, body = browser.ask(EVENTS).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503")
+    assert json.loads(body) == {"error": "so many are open"}
+    assert browser.ask(LIVE).startswith(b"HTTP/1.1 200"), "the connection stays"
