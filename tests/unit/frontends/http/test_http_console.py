@@ -32,7 +32,7 @@ def sent(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.9", "::1", "::ffff:127.0.0.1"])
-@pytest.mark.parametrize("host", ["localhost:8000", "LOCALHOST", "127.0.0.1:8000", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["localhost:8000", "LOCALHOST", "127.0.0.1:8000", "[::1]:8000", "[::1]", "localhost:"])
 def test_this_machine_may_look(peer: str, host: str) -> None:
     check_local(sent(peer=peer, host=host))
 
@@ -44,6 +44,12 @@ def test_this_machine_may_look(peer: str, host: str) -> None:
         ("::ffff:10.0.0.7", "localhost"),
         ("127.0.0.1", "rebound.example.com"),
         ("127.0.0.1", "localhost.example.com"),
+        ("127.0.0.1", "localhost:evil.example.com"),
+        ("127.0.0.1", "localhost:8000:1"),
+        ("127.0.0.1", "[::1]evil.example.com"),
+        ("127.0.0.1", "[::1]:8000.example.com"),
+        ("127.0.0.1", "[::1"),
+        ("127.0.0.1", ""),
         ("no address", "localhost"),
         ("", "localhost"),
     ],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import Final
 
 from trireme.core.errors import ForbiddenError
 from trireme.frontends.http.exchange import Exchange
 
-_LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_LOCAL_HOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{0,5})?", re.ASCII | re.IGNORECASE)
 _OF_PROXIES: Final = frozenset(("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"))
 _REFUSAL: Final = (
     "the console answers on this machine alone, because the server has no API keys: open it at http://localhost:PORT/, "
@@ -21,7 +22,7 @@ def check_local(exchange: Exchange) -> None:
     has this machine's address: what comes from a name that was made to point here names another host."""
     headers = {name.lower(): value for name, value in exchange.head.headers}
     is_here = _is_loopback(exchange.connection.peer) and headers.keys().isdisjoint(_OF_PROXIES)
-    if not (is_here and _without_port(headers.get("host", "")).lower() in _LOCAL_NAMES):
+    if not (is_here and _LOCAL_HOST.fullmatch(headers.get("host", ""))):
         raise ForbiddenError(_REFUSAL)
 
 
@@ -32,9 +33,3 @@ def _is_loopback(peer: str) -> bool:
         return False  # the client is gone, or nobody knows where it is
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
