@@ -77,7 +77,8 @@ def routes(options: ServerOptions, console: Console | None) -> list[Route]:
     """Its paths; for everybody where keys protect it, or where that is asked for."""
     if console is None:
         return []
-    return console_routes(console, options.console == "on" or options.api_keys is not None)
+    has_keys = options.api_keys is not None
+    return console_routes(console, options.console == "on" or has_keys, has_keys)
 
 
 def flag_states(options: ServerOptions) -> list[FlagState]:

@@ -39,10 +39,10 @@ def elsewhere() -> str:
         return str(probe.getsockname()[0])
 
 
-def status(address: str, port: int, path: str, host: str = "", key: str = "") -> tuple[int, bytes]:
+def status(address: str, port: int, path: str, host: str = "", key: str = "", site: str = "") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(address, port, timeout=10)
-    headers = {"Host": host} if host else {}
-    connection.request("GET", path, headers={**headers, "Authorization": f"Bearer {key}"} if key else headers)
+    headers = {"Host": host, "Authorization": f"Bearer {key}" if key else "", "Sec-Fetch-Site": site}
+    connection.request("GET", path, headers={name: value for name, value in headers.items() if value})
     answer = connection.getresponse()
     body = b"" if path.endswith("events") and answer.status == 200 else answer.read()
     connection.close()
@@ -83,6 +83,8 @@ def test_without_keys_it_is_for_this_machine_alone(folder: Path, flags: tuple[st
             assert refused == 403
             assert b"--console=on" in body
             assert status("127.0.0.1", port, path, "rebound.example.com")[0] == 403
+            assert status("127.0.0.1", port, path, site="cross-site")[0] == (403 if "/api/" in path else 200)
+            assert status("127.0.0.1", port, path, site="same-origin")[0] == 200
         assert status(elsewhere(), port, "/v2/health/ready")[0] == 200
 
 

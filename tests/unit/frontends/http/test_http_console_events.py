@@ -42,10 +42,10 @@ def browser(server: Any, client: Any, watchers: list[Any]) -> Any:
     return reaching(client, server, watch)
 
 
-def reaching(client: Any, server: Any, watch: Callable[[Any], None]) -> Any:
+def reaching(client: Any, server: Any, watch: Callable[[Any], None], has_keys: bool = False) -> Any:
     """The client on a connection to a server whose console does that with those who come."""
     console: Any = SimpleNamespace(watch=watch)
-    listener = create_listener(server, HttpFrontendOptions(), more_routes=console_routes(console, True))
+    listener = create_listener(server, HttpFrontendOptions(), more_routes=console_routes(console, True, has_keys))
     client.connection = Connection(listener, ConnectionPlace(listener.slots))
     client.transport.protocol = client.connection
     client.connection.connection_made(client.transport)
@@ -101,3 +101,28 @@ def test_stream_for_which_there_is_no_room_is_refused_with_the_reason(server: An
     assert head.startswith(b"HTTP/1.1 503")
     assert json.loads(body) == {"error": "so many are open"}
     assert browser.ask(LIVE).startswith(b"HTTP/1.1 200"), "the connection stays"
+
+
+def of_site(site: str) -> bytes:
+    """The request of a browser for such a page."""
+    return EVENTS[:-2] + f"Sec-Fetch-Site: {site}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site", "something new"])
+def test_pages_of_other_addresses_get_no_stream_where_there_are_no_keys(
+    browser: Any, server: Any, connect: Any, watchers: list[Any], site: str
+) -> None:
+    answer = browser.ask(of_site(site))
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"pages of other addresses" in answer
+    assert browser.ask(of_site(site).replace(b"/api/events", b"")).startswith(b"HTTP/1.1 200"), "a link to the page"
+    assert watchers == []
+    with_keys = reaching(connect(), server, watchers.append, has_keys=True)
+    with_keys.feed(of_site(site))
+    assert len(watchers) == 1, "whoever has a key"
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_own_page_and_addresses_typed_in_get_their_stream(browser: Any, watchers: list[Any], site: str) -> None:
+    assert browser.ask(of_site(site)).startswith(b"HTTP/1.1 200")
+    assert len(watchers) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -28,9 +28,9 @@ _NO_STORE: Final = b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\
 class DataEndpoints:
     """Read-only. What the page changes, it changes through the protocol's own endpoints."""
 
-    def __init__(self, console: Console, check: Callable[[Exchange], None] | None) -> None:
+    def __init__(self, console: Console, checks: Sequence[Callable[[Exchange], None]]) -> None:
         self._console = console
-        self._check = check
+        self._checks = checks
         self._background = BackgroundAnswers()
 
     def routes(self) -> list[Route]:
@@ -85,12 +85,15 @@ class DataEndpoints:
         _send(exchange, await self._console.config(head.model_name, head.model_version))
 
     def _route(self, pattern: str, category: str, answer: Callable[[Exchange], None]) -> Route:
-        checked = answer if self._check is None else partial(_checked, self._check, answer)
+        checked = partial(_checked, self._checks, answer) if self._checks else answer
         return route(pattern, GET=Endpoint(category, checked, reads_body=False))
 
 
-def _checked(check: Callable[[Exchange], None], answer: Callable[[Exchange], None], exchange: Exchange) -> None:
-    check(exchange)
+def _checked(
+    checks: Sequence[Callable[[Exchange], None]], answer: Callable[[Exchange], None], exchange: Exchange
+) -> None:
+    for check in checks:
+        check(exchange)
     answer(exchange)
 
 
