@@ -57,7 +57,7 @@ class ModelDetails:
             "version": str(number) if number else "",
             "versions": [str(known) for known in sorted(record.versions)],
             "state": life.state if life is not None else "NOT LOADED",
-            "reason": (life.reason or life.failure) if life is not None else "",
+            "reason": self._server.registry.models.problem_of(name) or (life.reason or life.failure if life else ""),
             "can_control": self._server.registry.options.allows_control,
             "grpc_port": self._grpc_port,
             "ensembles": self._ensembles(name),

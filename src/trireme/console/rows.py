@@ -27,7 +27,7 @@ def absent_row(entry: IndexEntry) -> Row:
         "name": entry.name,
         "version": entry.version,
         "state": entry.state or "NOT LOADED",
-        "reason": entry.reason,
+        "reason": entry.problem or entry.reason,
     }
 
 

@@ -21,6 +21,9 @@ class IndexEntry:
     version: str = ""
     state: str = ""
     reason: str = ""
+    problem: str = ""
+    """Why the folder of a model that does not serve could not be read. Triton's index has nothing of it, so that the
+    protocols do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ def index_of(
         entries += [IndexEntry(model_id.name) for model_id in scan.folders if model_id.name not in listed]
         if absent is not None:
             entries = [absent.explained(entry) for entry in entries]
+        if models.unreadable:
+            problems = {model_id.name: text for model_id, text in models.unreadable.items() if model_id in scan.folders}
+            entries = [_with_problem(entry, problems) for entry in entries]
     return sorted(entries, key=lambda entry: (entry.name, int(entry.version or -1)))
 
 
@@ -85,6 +91,11 @@ def _condition(life: VersionLife) -> tuple[str, str]:
     if not failure:
         return life.state, life.reason
     return READY if getattr(backend, "has_worker", True) else UNAVAILABLE, failure
+
+
+def _with_problem(entry: IndexEntry, problems: Mapping[str, str]) -> IndexEntry:
+    is_idle = not entry.state or entry.state == UNAVAILABLE
+    return replace(entry, problem=problems[entry.name]) if is_idle and entry.name in problems else entry
 
 
 def _is_unloaded(entry: IndexEntry) -> bool:

@@ -36,6 +36,7 @@ class ServedModels:
 
     def __init__(self, metrics: MetricsRegistry, has_namespacing: bool) -> None:
         self.records: dict[ModelId, ModelRecord] = {}
+        self.unreadable: dict[ModelId, str] = {}  # why a folder could not be read when its model was last to be loaded
         self.draining: dict[Model, asyncio.Task[None]] = {}
         self.on_install: list[Callable[[str], None]] = []  # told the name of a model that has been put in place
         self.on_retire: Callable[[Model], None] | None = None  # told of a model that takes no further request
@@ -97,6 +98,10 @@ class ServedModels:
     def named(self, name: str) -> list[ModelRecord]:
         """Every record under this name: several only with namespacing."""
         return [record for model_id, record in self.records.items() if model_id.name == name]
+
+    def problem_of(self, name: str) -> str:
+        """Why the folder of this name could not be read when its model was last to be loaded; "" where it could."""
+        return next((text for model_id, text in self.unreadable.items() if model_id.name == name), "")
 
     def match(self, namespace: str, name: str) -> ModelRecord | None:
         """The record a step means: the one beside the ensemble, or the only one of that name that is wanted."""

@@ -58,6 +58,7 @@ async def load_startup_models(
             reasons.setdefault(model_id.name, "it is not ready")
         if model_id.name in reasons:
             reasons[model_id.name] = record.reason or reasons[model_id.name]
+    reasons |= {name: problem for name in reasons if (problem := models.problem_of(name))}
     folders = await asyncio.to_thread(_folders, repositories, reasons)
     if absent := [name for name in reasons if name not in folders]:
         missing = await asyncio.to_thread(_absent_reasons, repositories, absent)

@@ -44,6 +44,72 @@ def test_page_of_a_model_shows_the_device_that_it_took(world: Any) -> None:
     assert list(details.describe("model", "")["devices"]) == ["cuda:1"]
 
 
+def shown(server: Any) -> tuple[str, str, str]:
+    """State and reason in the table, and the reason on the model's page."""
+    found = Sampler(server, MetricsRegistry(MetricsOptions()), Probes(lambda _: 0, lambda _: 0.0, list, list))
+    found.scan = server.registry.scan()
+    (row,) = found.rows().values()
+    page = ModelDetails(server, MetricsRegistry(MetricsOptions()), found).describe("model", "")
+    return row["state"], row["reason"], page["reason"]
+
+
+MISTAKE = "1:1: ModelConfig has no field named 'this'"
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_model_whose_configuration_cannot_be_read_says_why_from_the_start(world: Any, mode: str) -> None:
+    async def scenario() -> None:
+        world.add("model", "this is no configuration")
+        server = world.server(control_mode=mode)
+        await server.registry.start()
+        state, reason, on_page = shown(server)
+        assert state == "NOT LOADED"
+        assert MISTAKE in reason
+        assert MISTAKE in on_page
+        assert world.states(server) == [("model", "", "", "")], "what Triton's index says"
+        await server.registry.stop(1)
+
+    asyncio.run(scenario())
+
+
+def test_reason_why_a_folder_cannot_be_read_goes_with_its_cause_or_the_wish_to_load_it(world: Any) -> None:
+    async def scenario() -> None:
+        folder = world.add("model", "this is no configuration")
+        server = await world.started(control_mode="explicit")
+        assert shown(server) == ("NOT LOADED", "", "")
+        await world.refused_later(server.model_control.load("model"))
+        assert MISTAKE in shown(server)[1]
+        (folder / "config.pbtxt").write_text(CONFIG)
+        await server.model_control.load("model")
+        assert shown(server) == ("READY", "", "")
+        (folder / "config.pbtxt").write_text("this is none again")
+        await world.refused_later(server.model_control.load("model"))
+        state, reason, on_page = shown(server)
+        assert (state, reason) == ("READY", "")
+        assert MISTAKE in on_page, "the copy before it serves on"
+        await server.model_control.unload("model")
+        while server.registry.models.draining:
+            await asyncio.wait(server.registry.models.draining.values())
+        assert shown(server) == ("UNAVAILABLE", "unloaded", "unloaded")
+        await world.refused_later(server.model_control.load("model"))
+        assert MISTAKE in shown(server)[1]
+        assert MISTAKE in shown(server)[2]
+        await server.registry.stop(1)
+
+    asyncio.run(scenario())
+
+
+def test_mistake_in_a_configuration_that_a_load_brings_along_is_not_that_of_the_folder(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("model", CONFIG)
+        server = await world.started(control_mode="explicit")
+        await world.refused_later(server.model_control.load("model", '{"this": 1}'))
+        assert shown(server) == ("NOT LOADED", "", "")
+        await server.registry.stop(1)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("labels", "text"),
     [

@@ -54,6 +54,17 @@ def test_broken_model_does_not_take_others_down(world: Any, caplog: pytest.LogCa
     assert "failed to load 'bad'" in caplog.messages
 
 
+def test_report_says_why_a_named_model_could_not_be_read(world: Any) -> None:
+    async def scenario() -> None:
+        world.add("bad", "this is no configuration")
+        report = await world.server(control_mode="explicit", startup_models=("bad",)).registry.start()
+        (failure,) = report.failures
+        assert failure.name == "bad"
+        assert "1:1: ModelConfig has no field named 'this'" in failure.text
+
+    asyncio.run(scenario())
+
+
 def test_cause_is_the_first_line_of_the_version_that_failed(world: Any) -> None:
     async def scenario() -> None:
         folder = world.add("two", versions=(1, 2))

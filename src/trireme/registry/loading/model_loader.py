@@ -115,6 +115,7 @@ class ModelLoader:
         """Loads many models, composing models first, and notes what becomes of each, or why its folder could not be
         read, as soon as it is known. Models that have nothing to do with each other do not wait for each other."""
         plan, unreadable = await asyncio.to_thread(self._poll_all, folders)
+        self._note_polled(plan.values(), unreadable)
         note(unreadable)
 
         async def load(part: Plan) -> None:
@@ -157,7 +158,10 @@ class ModelLoader:
         pending = [name]
         while pending:
             current = pending.pop()
-            found = await asyncio.to_thread(self._poll_name, current, override if current == name else None)
+            own = override if current == name else None
+            found, unreadable = await asyncio.to_thread(self._poll_name, current, own)
+            if own is None:  # what is wrong with files of a request says nothing about the folder
+                self._note_polled(found, unreadable)
             if current == name and not found:
                 raise _poll_failure(name)
             for polled in found:
@@ -167,7 +171,7 @@ class ModelLoader:
                 pending.extend(fresh)
         return plan
 
-    def _poll_name(self, name: str, override: LoadOverride | None) -> list[PolledModel]:
+    def _poll_name(self, name: str, override: LoadOverride | None) -> tuple[list[PolledModel], Outcome]:
         if override is not None and override.folder is not None:
             folders = {ModelId("", name): override.folder.path}
         else:
@@ -177,10 +181,18 @@ class ModelLoader:
             elif not scan.folders:
                 log.error("failed to poll model '%s': model not found in any model repository.", name)
             folders = dict(scan.folders)
-        found = [try_poll(self._options, model_id, folder, override) for model_id, folder in folders.items()]
+        found = {model_id: try_poll(self._options, model_id, folder, override) for model_id, folder in folders.items()}
         # With namespacing a name may be several models: all must be readable, or none is touched.
-        readable = [polled for polled in found if isinstance(polled, PolledModel)]
-        return readable if len(readable) == len(found) else []
+        readable = [polled for polled in found.values() if isinstance(polled, PolledModel)]
+        unreadable: Outcome = {key: error for key, error in found.items() if isinstance(error, ServingError)}
+        return [] if unreadable else readable, unreadable
+
+    def _note_polled(self, found: Iterable[PolledModel], unreadable: Outcome) -> None:
+        for polled in found:
+            self._models.unreadable.pop(polled.id, None)
+        for model_id, error in unreadable.items():
+            if error is not None:
+                self._models.unreadable[model_id] = error.message
 
     async def _load_named(self, name: str, plan: Plan) -> None:
         for model_id in plan:
@@ -283,6 +295,7 @@ class ModelLoader:
         drains = self._withdraw_ensembles(record.id.name, set())
         drains += self._end(record, drains)
         record.forget()
+        self._models.unreadable.pop(record.id, None)
         return drains
 
     def _withdraw_ensembles(self, name: str, seen: set[ModelId]) -> list[asyncio.Task[None]]:
